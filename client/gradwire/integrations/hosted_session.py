@@ -50,7 +50,7 @@ class HostedSession:
             raise UsageError(f"wait_seconds={wait_seconds}; it has to be 0 or more, and finite")
         self._keywords = dict(settings)
         self._wait_seconds = wait_seconds
-        self._is_open = False
+        self._open: Session | None = None
         self._pauses = ExitStack()
         self._state: Mapping[str, Any] | None = None
         """What the next session goes on from."""
@@ -58,7 +58,7 @@ class HostedSession:
     @property
     def is_open(self) -> bool:
         """Whether a training is going on."""
-        return self._is_open
+        return self._open is not None
 
     def begin(self, model: torch.nn.Module, optimizer: object) -> Session:
         """Join, go on from a state that was loaded, and wait for the others.
@@ -71,8 +71,8 @@ class HostedSession:
             os.environ,
             self._keywords.get("config"),
         )
-        self.session = session = join(model, optimizer=optimizer, **self._keywords)
-        self._is_open = True
+        session = join(model, optimizer=optimizer, **self._keywords)
+        self.session = self._open = session
         try:
             if self._state is not None:
                 session.load_state_dict(self._state)
@@ -86,15 +86,15 @@ class HostedSession:
 
     def step(self) -> None:
         """Share what an optimizer has changed."""
-        if self._is_open and self.session is not None:
+        if self._open is not None:
             self.resume()
-            self.session.step()
+            self._open.step()
 
     def pause(self) -> None:
         """Apply nothing until `resume`, or the next step. Can be repeated."""
-        if self._is_open and self.session is not None:
+        if self._open is not None:
             self.resume()
-            self._pauses.enter_context(self.session.paused())
+            self._pauses.enter_context(self._open.paused())
 
     def resume(self) -> None:
         """End a pause, if there is one."""
@@ -105,27 +105,27 @@ class HostedSession:
 
         The session is over then, also where that fails.
         """
-        if self._is_open and self.session is not None:
+        if self._open is not None:
             self.resume()
             try:
-                self.session.finish()
+                self._open.finish()
             except BaseException as error:
                 self.close(f"{type(error).__name__}: {error}")
                 raise
-            self._is_open = False
+            self._open = None
 
     def close(self, reason: str) -> None:
         """Leave at once, so that the others go on without us. Can be repeated."""
-        if self._is_open and self.session is not None:
-            self._is_open = False
+        session, self._open = self._open, None
+        if session is not None:
             self.resume()
-            self.session.close(reason)
+            session.close(reason)
 
     # What there is to keep and to know.
 
     def state_dict(self) -> dict[str, Any]:
         """Return what belongs into a checkpoint; nothing, where no session is open."""
-        return self.session.state_dict() if self._is_open and self.session is not None else {}
+        return {} if self._open is None else self._open.state_dict()
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Have the next session go on from what `state_dict` returned."""
@@ -133,7 +133,7 @@ class HostedSession:
 
     def figures(self) -> dict[str, float]:
         """Return every number of `Session.stats`, as ``gradwire/NAME``."""
-        return dict(_numbers(self.session.stats, "gradwire/")) if self.session is not None else {}
+        return {} if self.session is None else dict(_numbers(self.session.stats, "gradwire/"))
 
 
 def _numbers(record: Any, prefix: str) -> Iterator[tuple[str, float]]:

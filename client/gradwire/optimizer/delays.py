@@ -17,9 +17,10 @@ come to the origin when it read its parameters. Hence ``excess = max(0, (stalene
 
 import math
 from bisect import bisect_left
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Collection
 from dataclasses import dataclass
+from functools import partial
 from itertools import accumulate
 from typing import Final
 
@@ -127,8 +128,8 @@ class Delays:
         """Those noted."""
         self._staleness = RecentMean(RECENT_UPDATES)
         self._last: deque[int] = deque(maxlen=RECENT_UPDATES)
-        self._by_rank: dict[int, RecentMean] = {}
-        self._last_of_rank: dict[int, deque[int]] = {}
+        self._by_rank = defaultdict[int, RecentMean](partial(RecentMean, RECENT_OF_RANK))
+        self._last_of_rank = defaultdict[int, deque[int]](partial(deque, maxlen=LATENESS_UPDATES))
         self._staleness_counts = Histogram()
         self.own_updates = 0
         """Of this worker, those whose staleness is known."""
@@ -152,11 +153,8 @@ class Delays:
         staleness : int
             Updates of others than its origin that are applied and that it did not know.
         """
-        mean = self._by_rank.get(rank)
-        if mean is None:
-            mean = self._by_rank[rank] = RecentMean(RECENT_OF_RANK)
-        mean.add(staleness)
-        self._note_last(rank, staleness)
+        self._by_rank[rank].add(staleness)
+        self._last_of_rank[rank].append(staleness)
         self._staleness.add(staleness)
         self._last.append(staleness)
         self._staleness_counts.add(staleness)
@@ -172,7 +170,7 @@ class Delays:
             How many are in it.
         """
         for rank in ranks:
-            self._note_last(rank, updates)
+            self._last_of_rank[rank].append(updates)
 
     def note_own(self, staleness: int) -> None:
         """Note that the master has an update of this worker.
@@ -287,12 +285,6 @@ class Delays:
     def residual_age_distribution(self) -> Distribution:
         """Return how the residual's age is distributed over the steps."""
         return self._age_counts.distribution()
-
-    def _note_last(self, rank: int, staleness: int) -> None:
-        last = self._last_of_rank.get(rank)
-        if last is None:
-            last = self._last_of_rank[rank] = deque(maxlen=LATENESS_UPDATES)
-        last.append(staleness)
 
     def _age_now(self) -> float:
         residual, sent = self._residual.value, self._sent.value

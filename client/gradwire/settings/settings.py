@@ -236,11 +236,7 @@ def resolve_settings(
         Of variables ``GRADWIRE_...`` and of tables that nothing reads: most are misspelt.
     """
     known = declared_settings(Settings)
-    values: dict[str, Any] = {
-        name: known[name].parse(environ[variable], variable)
-        for name, variable in TORCHRUN.items()
-        if environ.get(variable)
-    }
+    values = _parse_variables(TORCHRUN, environ)
     path = config if config is not None else environ.get("GRADWIRE_CONFIG")
     warning = unknown_variables(environ)
     if warning is not None:
@@ -255,10 +251,7 @@ def resolve_settings(
             "a key stands in the environment or in a configuration file, which too many can read: "
             "put it into a file of its own, and name that by key_file or GRADWIRE_KEY_FILE"
         )
-    for name in known:
-        variable = f"GRADWIRE_{name.upper()}"
-        if environ.get(variable):
-            values[name] = known[name].parse(environ[variable], variable)
+    values |= _parse_variables({name: f"GRADWIRE_{name.upper()}" for name in known}, environ)
     given = {name: value for name, value in keywords.items() if value is not None}
     if "key" in given:
         values.pop("key_file", None)  # a keyword comes first
@@ -266,13 +259,19 @@ def resolve_settings(
     unknown = values.keys() - known.keys()
     if unknown:
         raise UsageError(f"unknown settings: {unknown_names(unknown, known)}")
-    values |= _key_file(values, environ)
-    return Settings(**values)
-
-
-def _key_file(values: Mapping[str, Any], environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the setting that says where the key is, if there is one."""
     path = values.get("key_file")
     if path is None and "key" not in values:
         path = credential(environ, WORKER_CREDENTIAL)
-    return {"key_file": fspath(path)} if isinstance(path, PathLike) else {}
+    if isinstance(path, PathLike):
+        values["key_file"] = fspath(path)
+    return Settings(**values)
+
+
+def _parse_variables(variables: Mapping[str, str], environ: Mapping[str, str]) -> dict[str, Any]:
+    """Return the settings that variables of the environment give; an empty one gives none."""
+    known = declared_settings(Settings)
+    return {
+        name: known[name].parse(environ[variable], variable)
+        for name, variable in variables.items()
+        if environ.get(variable)
+    }
