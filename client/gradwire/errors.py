@@ -2,14 +2,14 @@
 
 - `TransportError`: the network or the master did not answer. `UnreachableError` while joining,
   `ConnectionLostError` afterwards, `DeadlineError` when something took longer than it may.
-- `RefusedError`: the master said no, and why.
+- `RefusedError`: the master refused something; the message has its reason.
 - `ProtocolError`: the other side broke the protocol; `VersionMismatchError` when it speaks another
   version of it.
 - `UsageError`: the call cannot work; `NonFiniteError` for a NaN or an infinity in the parameters or
   the buffers, `OutOfRangeError` for parameters that have outgrown the run's quantum. Nothing was
   changed or sent.
 
-`GradwireWarning` is the category of what a script should do in another way, though it runs.
+`GradwireWarning` is the category of warnings about a script that runs, but should be changed.
 """
 
 from gradwire_protocol import (
@@ -26,7 +26,7 @@ from gradwire_protocol import (
 
 
 class NonFiniteError(UsageError):
-    """A NaN or an infinity stands in the parameters or the buffers. Nothing was changed or sent."""
+    """The parameters or the buffers have a NaN or an infinity. Nothing was changed or sent."""
 
 
 class OutOfRangeError(UsageError):
@@ -34,7 +34,7 @@ class OutOfRangeError(UsageError):
 
 
 class GradwireWarning(UserWarning):
-    """A script runs, and does not do what was probably meant."""
+    """A script runs, but probably does not do what its author meant."""
 
 
 __all__ = [
