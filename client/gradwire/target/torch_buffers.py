@@ -1,9 +1,9 @@
 """`TorchBuffers`: the buffers of a torch module that are state of its training.
 
-They are looked for anew each time, through the module: ``load_state_dict(assign=True)`` and
-``module.to(...)`` put other tensors in their place. What is registered with ``persistent=False`` is
-no state, and left alone; so are truth values, complex numbers, sparse and quantized tensors, and
-buffers that are registered later than the session began.
+Each call looks them up in the module, because ``load_state_dict(assign=True)`` and
+``module.to(...)`` replace the tensors. Left alone are buffers with ``persistent=False``, which are
+no state; boolean, complex, sparse and quantized tensors; and buffers registered after the session
+began.
 """
 
 from collections.abc import Iterator
@@ -17,16 +17,11 @@ from gradwire.target.buffers import BufferLayout, BufferTensor, BufferValues
 from gradwire.target.module_tree import COMPILED, memory_of
 
 INTEGERS: Final = frozenset({torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64})
-"""Types of which every value is an int64; the larger ones have few operations."""
+"""Types whose values all fit int64; torch has few operations for larger ones."""
 
 
 class TorchBuffers:
-    """Named buffers, read and written in place.
-
-    Parameters
-    ----------
-    module : Module
-    """
+    """Named buffers, read and written in place."""
 
     def __init__(self, module: torch.nn.Module) -> None:
         self._module = module
@@ -45,7 +40,7 @@ class TorchBuffers:
 
     @torch.no_grad()
     def read(self) -> BufferValues:
-        """Return a copy of what they hold, in the memory of the host."""
+        """Return a copy of the values, in the memory of the host."""
         found = self._present()
         floats = _joined([found[name] for name in self._floats], self._float_type)
         integers = _joined([found[name] for name in self._integers], torch.int64)
@@ -53,9 +48,10 @@ class TorchBuffers:
 
     @torch.no_grad()
     def write(self, values: BufferValues) -> None:
-        """Set those that hold anything else: what is the same for all, as a mask, is not touched.
+        """Set the buffers that have other values; do not touch the others.
 
-        A tensor that is written to may be none that a gradient is still to be computed with.
+        A backward pass that still needs a buffer would fail if that were written to. So a mask,
+        say, which has the same values at all workers, stays usable.
         """
         found, present = self._present(), self.read()
         for names, new, old in (
@@ -68,11 +64,11 @@ class TorchBuffers:
                 part = slice(at, at + tensor.numel())
                 at += tensor.numel()
                 if not np.array_equal(new[part], old[part]):
-                    # A copy, as what has come over the network must not be written to.
+                    # A copy: torch warns of arrays that cannot be written to, as received ones.
                     tensor.copy_(torch.from_numpy(new[part].copy()).view(tensor.shape))
 
     def _present(self) -> dict[str, torch.Tensor]:
-        """Return the tensors that are there now, each as it was described."""
+        """Return the present tensors; refuse those that differ from the layout."""
         found = dict(_shared(self._module))
         for described in (*self.layout.floats, *self.layout.integers):
             tensor = found.get(described.name)
@@ -92,7 +88,7 @@ class TorchBuffers:
 
 
 def _shared(module: torch.nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
-    """Iterate over the buffers that are averaged, each once, by the first of its names."""
+    """Iterate over the buffers that are averaged, each once, with its first name."""
     seen: set[object] = set()
     for path, part in module.named_modules():
         for key, tensor in part._buffers.items():
@@ -105,7 +101,7 @@ def _shared(module: torch.nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
 
 
 def _is_known(tensor: torch.Tensor) -> bool:
-    """Return whether a tensor is one that means are taken of."""
+    """Return whether a tensor is of a type that is averaged."""
     return (
         tensor.layout is torch.strided
         and not tensor.is_quantized
@@ -127,7 +123,7 @@ def _described(name: str, tensor: torch.Tensor) -> BufferTensor:
 
 
 def _joined(tensors: list[torch.Tensor], dtype: torch.dtype) -> torch.Tensor:
-    """Return the values of all, one behind the other; what is on one device comes in one piece."""
+    """Concatenate all values on the host; if all are on one device, with one transfer."""
     flat = [tensor.reshape(-1).to(dtype) for tensor in tensors]
     if len({tensor.device for tensor in flat}) == 1:
         return torch.cat(flat).cpu()

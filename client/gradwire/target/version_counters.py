@@ -1,13 +1,13 @@
-"""`VersionCounters`: whether a step has trained anything, as torch itself counts it.
+"""`VersionCounters`: whether a step has trained anything, by torch's own counters.
 
-Every change of a tensor in place raises its `_version`. So a step that was skipped, or one of
-several that accumulate gradients, is known for what it is without a look at the parameters. What
-the session writes does not count: it writes through another tensor of the same memory.
+Every change of a tensor in place raises its `_version`. So the session recognizes a skipped step,
+or one that only accumulates gradients, without reading the parameters. What the session itself
+writes is not counted, because it writes through another tensor of the same memory.
 
-Not everything is counted: not what goes through ``parameter.data`` or an array of the same memory,
-and not the steps of fused optimizers and CUDA graphs. So silence is believed only of parameters
-whose counters have spoken before, and a sample of the vector shows when they stop doing so. What
-one such step has trained is then sent with the next.
+torch does not count changes through ``parameter.data`` or an array of the same memory, nor the
+steps of fused optimizers and CUDA graphs. So an unchanged counter means "nothing was trained" only
+if training has raised the counters before, and a sample of the vector shows when that stops. The
+changes of the one step in between are sent with the next step.
 """
 
 from collections.abc import Callable, Sequence
@@ -22,14 +22,14 @@ _version: Final[Callable[[torch.Tensor], int]] = attrgetter("_version")
 
 
 class VersionCounters:
-    """The counters of some tensors, and the vector that these are parts of.
+    """The counters of the tensors that make up a vector.
 
     Parameters
     ----------
     flat : Tensor of shape (N,)
-        Where the tensors' values are after `TorchParameters.gather`.
+        Has the tensors' values after `TorchParameters.gather`.
     lengths : sequence of int
-        Elements of each tensor in it: of each at least one is in the sample.
+        Elements of each tensor; the sample has at least one of each.
     """
 
     def __init__(self, flat: torch.Tensor, lengths: Sequence[int]) -> None:
@@ -37,9 +37,9 @@ class VersionCounters:
         self._index = _sample_of(lengths).to(flat.device)
         self._known: list[int] | None = None
         self._speaks: bool | None = None
-        """Whether training raises the counters; None before they were raised for the first time."""
+        """Whether training raises the counters; None until it has done so once."""
         self._sample: torch.Tensor | None = None
-        """Of the vector after a step in which no counter was raised."""
+        """Elements of the vector after a step that raised no counter."""
 
     def moved(self, tensors: Sequence[torch.Tensor]) -> bool:
         """Return whether the tensors may have changed since this or `note` was last called."""
@@ -57,21 +57,21 @@ class VersionCounters:
         return not self._speaks
 
     def note(self, tensors: Sequence[torch.Tensor]) -> None:
-        """Take the counters for what they are now: somebody else than the training raised them."""
+        """Take the present counters as the last known: something else than training raised them."""
         try:
             self._known = list(map(_version, tensors))
         except RuntimeError:  # tensors made in inference mode count nothing
             self._known = None
 
     def note_written(self, tensors: Sequence[torch.Tensor]) -> None:
-        """Note that the session has changed the vector, and perhaps tensors, by itself."""
+        """Note that the session itself has changed the vector, and perhaps tensors."""
         self.note(tensors)
         if self._sample is not None:
             self._sample = self._flat[self._index]
 
 
 def _sample_of(lengths: Sequence[int]) -> torch.Tensor:
-    """Return places all over the vector, at least one of each tensor that has any."""
+    """Return indices all over the vector, at least one in each tensor that is not empty."""
     elements = sum(lengths)
     ends = torch.tensor(lengths, dtype=torch.int64).cumsum(0)
     middles = (ends - torch.tensor(lengths, dtype=torch.int64).div(2, rounding_mode="floor")) - 1
