@@ -53,7 +53,7 @@ class Compensation:
         residual = self._residual_size() if self._delays.wants_residual else None
         self._delays.note_step(quanta_sent * self._shared.quantum, residual)
         self._workers = self._smooth_workers()
-        for staleness in self._membership.own_staleness.take_found():
+        for staleness in self._membership.own_staleness.drain():
             self._delays.note_own(staleness)
 
     def added_lag(self) -> Lag:

@@ -78,7 +78,7 @@ class Outbox:
         tally.updates_sent += len(bodies)
         tally.elements_sent += elements
         tally.bytes_encoded += sum(map(len, bodies))
-        membership.own_staleness.sent(len(bodies), shared.read_at)
+        membership.own_staleness.on_sent(len(bodies), shared.read_at)
         # Last: the thread that this wakes takes the GIL as soon as we let go of it.
         membership.post(self._worker.push, updates)
         return elements

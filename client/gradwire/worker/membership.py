@@ -256,7 +256,7 @@ class Membership:
         """Note that the master has an update of ours with a body of so many bytes."""
         self.updates_delivered += 1
         self.bytes_delivered += size
-        self.own_staleness.delivered(self.updates_received)
+        self.own_staleness.on_delivered(self.updates_received)
         self.notify()
 
     def on_roster(self, peers: Sequence[Peer]) -> None:
