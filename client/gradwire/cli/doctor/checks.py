@@ -2,9 +2,9 @@
 
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
-from typing import Any, Final
+from typing import Any, Final, Self
 
 import typer
 
@@ -44,6 +44,11 @@ class Check:
     """What to do about it; there is one wherever the state is slow or broken."""
     figures: Mapping[str, Any] = field(default_factory=dict)
     """The same as plain data, for machines."""
+
+    def slow(self, remedy: str, *, text: str | None = None) -> Self:
+        """Return the same check as slow, with what to do about it, and perhaps another text."""
+        text = self.text if text is None else text
+        return replace(self, state=State.SLOW, text=text, remedy=remedy)
 
 
 def worst(checks: Sequence[Check]) -> State:

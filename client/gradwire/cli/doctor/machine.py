@@ -53,46 +53,34 @@ def judge_processor(flags: Collection[str], cores: int, suite: Suite) -> Check:
     sealing = "AES-256-GCM" if suite is Suite.AES else "ChaCha20-Poly1305"
     figures = {"cores": cores, "vectors": vectors, "cipher": sealing}
     text = f"{cores} cores, {vectors[0] if vectors else 'no vectors known of'}, seals by {sealing}"
+    check = Check("processor", State.OK, text, figures=figures)
     if cores < 2:
-        return Check(
-            "processor",
-            State.SLOW,
-            text,
-            "training and network share one core: give this machine or container a second one",
-            figures,
+        return check.slow(
+            "training and network share one core: give this machine or container a second one"
         )
     if flags and not vectors:
-        return Check(
-            "processor",
-            State.SLOW,
-            text,
+        return check.slow(
             "looking for what to send takes several times as long: expose the processor's AVX2 to "
-            "this virtual machine (for QEMU, -cpu host)",
-            figures,
+            "this virtual machine (for QEMU, -cpu host)"
         )
-    return Check("processor", State.OK, text, figures=figures)
+    return check
 
 
 def judge_cache(folder: str | None, files: int) -> Check:
     """Say whether the kernels are compiled already."""
     figures = {"folder": folder, "files": files}
+    check = Check("kernels", State.OK, f"{files} compiled in {folder}", figures=figures)
     if folder is None:
-        return Check(
-            "kernels",
-            State.SLOW,
-            "no folder for machine code can be written to: every process compiles for itself",
+        return check.slow(
             "set NUMBA_CACHE_DIR to a folder that can be written to",
-            figures,
+            text="no folder for machine code can be written to: every process compiles for itself",
         )
     if not files:
-        return Check(
-            "kernels",
-            State.SLOW,
-            f"none are compiled yet in {folder}: the first join takes some 20 s longer",
+        return check.slow(
             "start a training once on this machine, as with `gradwire demo`; later ones find them",
-            figures,
+            text=f"none are compiled yet in {folder}: the first join takes some 20 s longer",
         )
-    return Check("kernels", State.OK, f"{files} compiled in {folder}", figures=figures)
+    return check
 
 
 def judge_kernel(features: Features, system: str) -> Check:
@@ -100,16 +88,14 @@ def judge_kernel(features: Features, system: str) -> Check:
     has = {"GSO": features.gso, "GRO": features.gro}
     missing = " and ".join(name for name, there in has.items() if not there)
     figures = {"gso": features.gso, "gro": features.gro, "ecn": features.ecn}
+    check = Check("kernel", State.OK, "UDP with GSO and GRO", figures=figures)
     if not missing:
-        return Check("kernel", State.OK, "UDP with GSO and GRO", figures=figures)
-    return Check(
-        "kernel",
-        State.SLOW,
-        f"UDP without {missing}: every datagram costs a system call",
+        return check
+    return check.slow(
         "use Linux 5.0 or newer, and no sandbox such as gVisor"
         if system == "linux"
         else "only Linux has them: nothing to be done up to some 100 Mbit/s",
-        figures,
+        text=f"UDP without {missing}: every datagram costs a system call",
     )
 
 
@@ -117,14 +103,12 @@ def judge_buffers(receive: int, send: int) -> Check:
     """Say whether the kernel's buffers for a socket are large enough."""
     figures = {"receive_bytes": receive, "send_bytes": send, "wanted_bytes": BUFFER_BYTES}
     text = f"{receive / 2**20:.3g} MiB to receive, {send / 2**20:.3g} MiB to send"
+    check = Check("buffers", State.OK, text, figures=figures)
     if min(receive, send) >= BUFFER_BYTES:
-        return Check("buffers", State.OK, text, figures=figures)
-    return Check(
-        "buffers",
-        State.SLOW,
-        f"{text}, and {BUFFER_BYTES / 2**20:.3g} are wanted: datagrams are lost at high rates",
+        return check
+    return check.slow(
         sysctl_line(BUFFER_BYTES),
-        figures,
+        text=f"{text}, and {BUFFER_BYTES / 2**20:.3g} are wanted: datagrams are lost at high rates",
     )
 
 

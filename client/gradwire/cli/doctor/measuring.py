@@ -156,15 +156,13 @@ def judge_size(size: int) -> Check:
     """Say how large datagrams can be."""
     figures = {"datagram_bytes": size}
     text = f"datagrams of {size} bytes arrive"
+    check = Check("path", State.OK, text, figures=figures)
     if size >= DATAGRAM_BYTES:
-        return Check("path", State.OK, text, figures=figures)
-    return Check(
-        "path",
-        State.SLOW,
-        f"{text}, and none of {DATAGRAM_BYTES}",
+        return check
+    return check.slow(
         f"look for a tunnel or VPN on the way and raise its MTU to {DATAGRAM_BYTES + 48} or more; "
         f"else set datagram_bytes={size}, which saves finding that out at every start",
-        figures,
+        text=f"{text}, and none of {DATAGRAM_BYTES}",
     )
 
 
@@ -177,15 +175,12 @@ def judge_clock(ahead: float) -> Check:
     """Say how much the other end's clock is ahead of ours."""
     figures = {"ahead_seconds": ahead}
     text = f"the other end's is {abs(ahead):.3g} s {'ahead' if ahead >= 0 else 'behind'}"
+    check = Check("clock", State.OK, text, figures=figures)
     if abs(ahead) <= CLOCK_SECONDS_MAX:
-        return Check("clock", State.OK, text, figures=figures)
-    return Check(
-        "clock",
-        State.SLOW,
-        text,
+        return check
+    return check.slow(
         "set both by NTP (timedatectl set-ntp true): lines of logs cannot be compared, and a "
-        "worker whose clock is set back is taken for a replay, and not let in",
-        figures,
+        "worker whose clock is set back is taken for a replay, and not let in"
     )
 
 
@@ -204,15 +199,12 @@ def judge_rate(direction: str, size: int, seconds: float) -> Check:
     rate = 8 * size / seconds
     text = f"{rate / 1e6:.3g} Mbit/s ({size / 2**20:.3g} MiB in {seconds:.2g} s)"
     figures = {"bits_per_second": rate, "bytes": size, "seconds": seconds}
+    check = Check(name, State.OK, text, figures=figures)
     if rate >= RATE_MIN:
-        return Check(name, State.OK, text, figures=figures)
-    return Check(
-        name,
-        State.SLOW,
-        text,
+        return check
+    return check.slow(
         f"`gradwire estimate --link {max(rate / 1e6, 0.01):.2g}Mbit ...` says up to how many "
-        "workers and what density it carries",
-        figures,
+        "workers and what density it carries"
     )
 
 

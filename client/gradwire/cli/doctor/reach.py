@@ -199,16 +199,14 @@ def judge_reached(reached: Sequence[Reached], *, has_key: bool) -> Check:
     silent = [show_address(r.destination[1]) for r in reached if r.transport is None]
     figures = {"address": where, "transport": best.transport, "silent": silent, "tcp": best.port}
     beside = f" (nothing at {', '.join(silent)})" if silent and best.transport else ""
+    check = Check("port", State.OK, f"UDP is answered at {where}{beside}", figures=figures)
     if best.transport == "udp":
-        return Check("port", State.OK, f"UDP is answered at {where}{beside}", figures=figures)
+        return check
     if best.transport == "tcp":
-        return Check(
-            "port",
-            State.SLOW,
-            f"only TCP is answered at {where}, UDP is not{beside}",
+        return check.slow(
             "let UDP pass to this port in both directions, in the firewall, the security group and "
             "the container's -p PORT:PORT/udp",
-            figures,
+            text=f"only TCP is answered at {where}, UDP is not{beside}",
         )
     answers = [best.udp] if best.tcp is None else [best.udp, best.tcp]
     versions = next((a.reason for a in answers if a.code == CloseCode.VERSION), None)
@@ -272,24 +270,17 @@ def judge_round_trip(answers: Sequence[Answer]) -> Check:
         f"{1e3 * median:.3g} ms, at least {1e3 * least:.3g}, nine of ten within "
         f"{1e3 * spread:.3g} more ({len(seconds)} handshakes)"
     )
+    check = Check("round trip", State.OK, text, figures=figures)
     if median > RTT_SECONDS_MAX:
-        return Check(
-            "round trip",
-            State.SLOW,
-            text,
-            "a master closer to the workers; `gradwire estimate --rtt` says what it costs",
-            figures,
+        return check.slow(
+            "run the master closer to the workers; `gradwire estimate --rtt` says what it costs"
         )
     if spread > max(SPREAD_SECONDS_MIN, 2 * least):
-        return Check(
-            "round trip",
-            State.SLOW,
-            text,
+        return check.slow(
             "something on the way queues, or a machine is busy: look for other traffic, Wi-Fi, or "
-            "processes that take all cores",
-            figures,
+            "processes that take all cores"
         )
-    return Check("round trip", State.OK, text, figures=figures)
+    return check
 
 
 def judge_loss(answers: Sequence[Answer]) -> Check:
@@ -299,15 +290,12 @@ def judge_loss(answers: Sequence[Answer]) -> Check:
     lost = sent - answered
     figures = {"sent": sent, "lost": lost}
     text = f"{lost} of {sent} datagrams, there or back"
+    check = Check("loss", State.OK, text, figures=figures)
     if not lost:
-        return Check("loss", State.OK, text, figures=figures)
-    return Check(
-        "loss",
-        State.SLOW,
-        text,
+        return check
+    return check.slow(
         "congestion='bbr', the default, keeps its rate up to some percent; look for a full link, "
-        "Wi-Fi or a bad cable",
-        figures,
+        "Wi-Fi or a bad cable"
     )
 
 
