@@ -1,4 +1,4 @@
-"""All costs, measured on this machine: the codec by its kernels, the rest by a run on loopback."""
+"""All costs on this machine: those of the codec from its kernels, others from a local run."""
 
 from collections.abc import Callable
 from dataclasses import asdict
@@ -12,17 +12,7 @@ from gradwire_codecs import warm_up
 def calibrate(
     parameters: int, density: float, *, codec_threads: int, say: Callable[[str], None]
 ) -> Costs:
-    """Measure all costs on this machine.
-
-    Parameters
-    ----------
-    parameters : int
-    density : float
-    codec_threads : int
-        That look for what to send.
-    say : callable
-        Called with what is being done.
-    """
+    """Measure all costs on this machine; `say` is called with each thing that is being done."""
     say("loading the codec, or compiling it where it never ran")
     warm_up()
     say("measuring the codec")
