@@ -1,22 +1,11 @@
-"""How much momentum an optimizer should have where its changes arrive late: the rule, and why.
+"""How much momentum an optimizer should have where its changes arrive late: the rules.
 
-A worker's change reaches the others late: it waits in the residual until it reaches the threshold,
-and then on the network. Delay acts like momentum, so momentum that was tuned without delay is then
-too much.
+docs/convergence.md has the reasons, the derivations and the measurements, under "Momentum".
 
-**Why.** Take plain gradient descent, ``w += -rate * g``. If the gradient of step t is applied k
-steps later, with k drawn anew for each change, then on average step t applies ``sum_k p(k) *
-g(t - k)``. With a geometric k of mean D, ``p(k) = (1 - m) * m**k`` where ``m = D / (1 + D)``: an
-exponential moving average of the gradients, which is what a momentum of m computes (I. Mitliagkas,
-C. Zhang, S. Hadjis and C. Re, "Asynchrony begets Momentum, with an Application to Deep Learning",
-Allerton 2016: M workers that queue, of mean delay M - 1, have an implicit momentum of ``1 - 1/M``,
-and the best explicit one falls as M grows). An optimizer's own momentum b is such an average, too:
-of mean lag ``b / (1 - b)``.
-
-**The rule.** Delay and momentum are two filters in a row, and their mean lags add, whatever their
-shapes: the mean lag is the derivative of a filter's logarithm at frequency zero, and filters in a
-row multiply. So a worker whose optimizer was tuned to a lag of ``L0 = b / (1 - b)``, and whose
-changes arrive D steps late, has that lag again with
+**Delay acts like momentum** (I. Mitliagkas, C. Zhang, S. Hadjis and C. Re, "Asynchrony begets
+Momentum, with an Application to Deep Learning", Allerton 2016). Both are filters, and the mean lags
+of filters in a row add. A momentum of b has the mean lag ``L0 = b / (1 - b)``. Where changes arrive
+D steps late, an optimizer has that lag again with
 
     L = max(0, L0 - D),        b' = L / (1 + L).
 
@@ -25,9 +14,8 @@ Where ``L0 - D`` is below 0, momentum can make up for no more; only the learning
 **What is late.** With the residual in the parameters (feedback "local"), they have a worker's own
 changes at once; of the change that all W workers make in a step, the part ``f = (W - 1)/W`` is
 late. So ``D = f * (age of the residual + excess network delay)``. With feedback "shared", a
-worker's own changes wait in the residual as well, and only the network delay concerns changes of
-others alone. With a portion a of the residual in the parameters, ``1 - a/W`` of a step's change
-waits.
+worker's own changes wait in the residual as well, and only the network delay has the f. With a
+portion a of the residual in the parameters, ``1 - a/W`` of the residual's age counts.
 
 **Nesterov.** Torch's step is ``g + m * buffer`` with ``buffer = sum_k m**k * g(t - k)``: weight
 1 + m for lag 0 and m**(k+1) for lag k, 1 / (1 - m) in all. Its mean lag is ``m**2 / (1 - m)``,
@@ -37,26 +25,16 @@ and ``m**2 + L*m - L = 0`` is solved for m.
 and RMSprop is a sum, of total weight ``(1 - dampening) / (1 - m)``: lower momentum makes smaller
 steps. So the learning rate is raised by ``(1 - m') / (1 - m)``, and only the lag changes.
 
-**Momentum that is a sum.** At the same gain, lower momentum makes steep directions unstable:
-descent on a curvature h with momentum m is stable while ``rate * h < 2 * (1 + m)``, so the largest
-stable curvature falls by ``(1 + m') * (1 - m) / ((1 + m) * (1 - m'))``: by 1/19 from 0.9 to 0.
-Steep directions have large changes, which hardly wait in the residual. So of the residual's delay
-only the part `SUM_RESIDUAL_WEIGHT` counts for such momentum. With all of it, learning rates that
-are right without delay diverged; with a tenth to a fifth they were right again (docs/convergence.md
-has the sweep). On a late network, steep directions are late as well, and momentum makes up for
-nothing: the part grows with the network's delay, as ``1 + f * D`` does. Adam divides by the size of
-its gradients, and has no such limit: there, all of the residual's delay counts.
+**Momentum that is a sum.** At the same gain, lower momentum makes steep directions unstable. These
+have large changes, which hardly wait in the residual. So of the residual's delay only the part
+`SUM_RESIDUAL_WEIGHT` counts for such momentum; it grows with the network's delay, as ``1 + f * D``
+does. Adam divides by the size of its gradients, so there all of the residual's delay counts.
 
-**What momentum cannot undo.** The residual's delay is spread over all ages, and large changes
-hardly wait. The network's delay is the same for all changes, and steep directions suffer most:
-descent on a curvature h with a delay of D steps is stable while
-``rate * h < 2 * sin(pi / (4 * D + 2))``, in proportion to 1/D. So the learning rate falls with the
-network's delay as well, by ``1 / sqrt(1 + f * D)``. Dividing by ``1 + f * D``, as W. Zhang, S.
-Gupta, X. Lian and J. Liu do by the staleness ("Staleness-aware Async-SGD for Distributed Deep
-Learning", IJCAI 2016), keeps training stable at any delay if it was at three quarters of the limit
-without. In first trials, at delays of 3 to 11 steps, that division learned more slowly than the
-root at the learning rate that is best for DDP, and better at twice that rate and the longest delay.
-Without either, training diverged at some of these delays.
+**Learning rate.** The network's delay is the same for all changes: descent on a curvature h with a
+delay of D steps is stable while ``rate * h < 2 * sin(pi / (4 * D + 2))``. So the learning rate
+falls by ``1 / sqrt(1 + f * D)``. Dividing by ``1 + f * D``, as W. Zhang, S. Gupta, X. Lian and J.
+Liu do by the staleness ("Staleness-aware Async-SGD for Distributed Deep Learning", IJCAI 2016),
+learned more slowly at the best learning rate for DDP.
 """
 
 import math

@@ -1,8 +1,9 @@
 """``gradwire estimate``: the command."""
 
 import json as json_text
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Final
 
@@ -131,20 +132,24 @@ def estimate_command(
         else parse_seconds(step_seconds, "--step-seconds"),
         parameters=None if parameters is None else round(parse_count(parameters, "--parameters")),
         density=None if density is None else parse_count(density, "--density"),
-        workers=workers,
-        link=link_rate,
-        link_up=link_rate if link_up is None else parse_rate(link_up, "--link-up"),
-        master_link=link_rate if master_link is None else parse_rate(master_link, "--master-link"),
-        rtt_seconds=parse_seconds(rtt, "--rtt"),
-        processes=processes,
-        codec_threads=codec_threads,
+        others=partial(
+            Inputs,
+            workers=workers,
+            link=link_rate,
+            link_up=link_rate if link_up is None else parse_rate(link_up, "--link-up"),
+            master_link=link_rate
+            if master_link is None
+            else parse_rate(master_link, "--master-link"),
+            rtt_seconds=parse_seconds(rtt, "--rtt"),
+            processes=processes,
+        ),
     )
     known = None if costs is None else Costs.read(costs)
     options.check(measured=measure_script is not None)
     measured = None
     if measure_script is not None:
         measured = _measured([str(measure_script), *(script_arguments or ())], measure_seconds)
-    inputs = options.inputs(measured, known)
+    inputs = options.inputs(measured, known, codec_threads)
     result = estimate(inputs)
     sweep = [estimate(replace(inputs, workers=n)) for n in _worker_counts(inputs.workers)]
     sentences = advice(result, codec_threads)
@@ -161,13 +166,8 @@ class _Options:
     step_seconds: float | None
     parameters: int | None
     density: float | None
-    workers: int
-    link: float
-    link_up: float
-    master_link: float
-    rtt_seconds: float
-    processes: int
-    codec_threads: int
+    others: Callable[..., Inputs]
+    """Makes inputs of these values and the remaining options."""
 
     def check(self, *, measured: bool) -> None:
         """Refuse values that are missing or not valid, before anything takes time."""
@@ -179,35 +179,28 @@ class _Options:
                     f"no {' and no '.join(missing)}: give what a step takes and how many "
                     "parameters there are, or --measure train.py to have both measured"
                 )
-        self._inputs(self.step_seconds or 1.0, self.parameters or 10**6, NO_COSTS)
+        self._inputs(self.step_seconds or 1.0, self.parameters or 10**6, self.density)
 
-    def inputs(self, measured: Measured | None, known: Costs | None) -> Inputs:
+    def inputs(self, measured: Measured | None, known: Costs | None, codec_threads: int) -> Inputs:
         """Return the inputs of the estimate, costs included."""
-        step_seconds = self.step_seconds or (measured.step_seconds if measured else 0.0)
-        parameters = self.parameters or (measured.parameters if measured else 0)
-        options = self
-        if measured is not None and self.density is None:
-            options = replace(self, density=measured.density)
-        inputs = options._inputs(step_seconds, parameters, NO_COSTS)
+        inputs = self._inputs(
+            self.step_seconds or (measured.step_seconds if measured else 0.0),
+            self.parameters or (measured.parameters if measured else 0),
+            measured.density if measured and self.density is None else self.density,
+        )
         if known is None:
             known = calibrate(
-                parameters, inputs.density, codec_threads=self.codec_threads, say=_say
+                inputs.parameters, inputs.density, codec_threads=codec_threads, say=_say
             )
         inputs = replace(inputs, costs=known)
         return inputs if measured is None else as_measured(inputs, measured)
 
-    def _inputs(self, step_seconds: float, parameters: int, costs: Costs) -> Inputs:
-        return Inputs(
+    def _inputs(self, step_seconds: float, parameters: int, density: float | None) -> Inputs:
+        return self.others(
             step_seconds=step_seconds,
             parameters=parameters,
-            density=TARGET_DENSITY if self.density is None else self.density,
-            workers=self.workers,
-            link=self.link,
-            link_up=self.link_up,
-            master_link=self.master_link,
-            rtt_seconds=self.rtt_seconds,
-            processes=self.processes,
-            costs=costs,
+            density=TARGET_DENSITY if density is None else density,
+            costs=NO_COSTS,
         )
 
 
