@@ -63,21 +63,21 @@ def run(
         typer.Option(
             envvar="GRADWIRE_KEY_FILE",
             metavar="PATH",
-            help="The run key of the master that is started; a new one unless given. With "
-            "--master, the key that the workers have.",
+            help="The run key of the master that is started; by default a new one. With --master, "
+            "the key of the workers.",
         ),
     ] = None,
 ) -> None:
     """Start a master and local workers, and show what they print, each line with its rank.
 
     Every worker finds the master's address in GRADWIRE_MASTER, and its place on this machine in
-    LOCAL_RANK. Without --master these workers are all there are: each finds its place in RANK and
-    WORLD_SIZE too, and a script that also calls torch.distributed.init_process_group finds
-    MASTER_ADDR and MASTER_PORT, a free one. Ends when all workers have ended, or, with its exit
-    status, when the first one fails: the others are then stopped. Ctrl-C and SIGTERM are passed on
-    to the workers; a worker that has not ended 10 seconds after SIGTERM is killed. Processes that
-    a worker has left running in its process group end with it. Master and workers get keys that
-    are new for every launch, so that nobody else on this machine can join.
+    LOCAL_RANK. Without --master the run has no other workers: each also finds its place in RANK and
+    WORLD_SIZE, and a script that calls torch.distributed.init_process_group as well finds
+    MASTER_ADDR and a free MASTER_PORT. The command ends when all workers have ended. When a worker
+    fails, it stops the others, and ends with the exit status of that worker. Ctrl-C and SIGTERM are
+    passed on to the workers; a worker that has not ended 10 seconds after SIGTERM is killed.
+    Processes that a worker has left running in its process group end with it. Master and workers
+    get new keys for every launch, so that no other user of this machine can join.
     """
     launcher = Launcher(command, workers)
     if master is not None:

@@ -1,13 +1,10 @@
 """The momentum of torch's optimizers: its kind, and the state that fits another momentum.
 
-Adam and related optimizers keep a moving average of the gradients, ``exp_avg``, whose weights add
-up to ``1 - beta**t`` after t steps, and divide by that number. With another beta they would divide
-by another number. So the average is rescaled to the weight that this beta would have given it: the
-corrected estimate stays a mean of gradients with weights that add up to 1.
-
-SGD and RMSprop keep a sum, ``momentum_buffer``, and step by the learning rate times the sum. A
-lower momentum comes with a higher learning rate (see `gradwire.optimizer.momentum`), so the sum is
-made smaller by the same factor, and the next step continues the last one.
+Adam and related optimizers divide their average of the gradients, ``exp_avg``, by the sum of its
+weights, ``1 - beta**t`` after t steps. So for another beta the average is rescaled to the weight
+that this beta would have given it. SGD and RMSprop step by the learning rate times a sum,
+``momentum_buffer``. Lower momentum comes with a higher learning rate (see
+`gradwire.optimizer.momentum`), so the sum is made smaller by the same factor.
 
 Every factor is relative to the state that the optimizer would have by itself. So nothing is
 rescaled where the optimizer's own momentum changes, as schedulers may cycle it.

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from time import perf_counter, thread_time
+from timeit import repeat
 from typing import Final
 
 import numpy as np
@@ -93,9 +94,4 @@ def _feedback(parameters: Float32Array, threads: int) -> LocalFeedback:
 
 def _quickest(work: Callable[[], object], clock: Callable[[], float] = thread_time) -> float:
     work()
-    times = []
-    for _ in range(RUNS):
-        began = clock()
-        work()
-        times.append(clock() - began)
-    return min(times)
+    return min(repeat(work, timer=clock, repeat=RUNS, number=1))
