@@ -238,7 +238,7 @@ class Delays:
         return self._age
 
     @property
-    def unsettled(self) -> float:
+    def residual_weight(self) -> float:
         """Weight of the residual at the end of a run: how far it is training and not noise, 1 to 0.
 
         It is 1 in a run as long as the residual is old, and 0 after `SETTLED_AGES` times that.

@@ -97,7 +97,7 @@ class Compensation:
         its own parameters are the run's.
         """
         workers = self._world_size
-        return self._delays.unsettled / workers if workers > 1 else 1.0
+        return self._delays.residual_weight / workers if workers > 1 else 1.0
 
     def delay_factor(self) -> float:
         """Return what a learning rate is multiplied by because updates of peers come late."""

@@ -59,10 +59,10 @@ def _tensors_of(
     torch = sys.modules.get("torch")
     if torch is not None:
         if isinstance(target, torch.nn.Module):
-            from gradwire.target.module_tree import named
+            from gradwire.target.module_tree import named_parameters
 
             check_whole(target.modules(), target.parameters())
-            return named(target), target
+            return named_parameters(target), target
         if isinstance(target, Sequence) and all(isinstance(t, torch.Tensor) for t in target):
             check_whole((), target)
             return [(str(i), tensor) for i, tensor in enumerate(target)], None

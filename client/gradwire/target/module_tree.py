@@ -35,11 +35,13 @@ class ModuleTree:
     def __init__(self, module: torch.nn.Module, held: Sequence[tuple[str, torch.Tensor]]) -> None:
         self._module = module
         first = {memory_of(tensor): name for name, tensor in held}
-        self._first = {name: first[memory_of(p)] for name, p in named(module, every_name=True)}
+        self._first = {
+            name: first[memory_of(p)] for name, p in named_parameters(module, every_name=True)
+        }
         """The session's name of a parameter, by each of its names."""
         self._note()
 
-    def is_as_it_was(self) -> bool:
+    def is_unchanged(self) -> bool:
         """Return whether the modules still have the same parameter objects."""
         if any(self._empty) or sum(map(len, self._filled)) != len(self._objects):
             return False
@@ -61,7 +63,7 @@ class ModuleTree:
         UsageError
             If a parameter was added or removed, or ties have changed. The next call checks again.
         """
-        present = dict(named(self._module, every_name=True))
+        present = dict(named_parameters(self._module, every_name=True))
         names = {id(tensor): name for name, tensor in held.items()}
         first = {
             name: self._first.get(name) or names.get(id(tensor)) for name, tensor in present.items()
@@ -119,7 +121,7 @@ def memory_of(tensor: torch.Tensor) -> object:
     return tensor.device, tensor.data_ptr(), tensor.dtype, tensor.shape, tensor.stride()
 
 
-def named(
+def named_parameters(
     module: torch.nn.Module, *, every_name: bool = False
 ) -> list[tuple[str, torch.nn.Parameter]]:
     """Return the parameters of a module, by their names without any wrapper.

@@ -25,7 +25,7 @@ class TorchBuffers:
 
     def __init__(self, module: torch.nn.Module) -> None:
         self._module = module
-        found = dict(_shared(module))
+        found = dict(_averaged(module))
         for name, tensor in found.items():
             _check(name, tensor)
         self._floats = [name for name, each in found.items() if each.dtype.is_floating_point]
@@ -33,17 +33,17 @@ class TorchBuffers:
         is_wide = any(found[name].dtype == torch.float64 for name in self._floats)
         self._float_type = torch.float64 if is_wide else torch.float32
         self.layout = BufferLayout(
-            tuple(_described(name, found[name]) for name in self._floats),
-            tuple(_described(name, found[name]) for name in self._integers),
+            tuple(_describe(name, found[name]) for name in self._floats),
+            tuple(_describe(name, found[name]) for name in self._integers),
             8 if is_wide else 4,
         )
 
     @torch.no_grad()
     def read(self) -> BufferValues:
         """Return a copy of the values, in the memory of the host."""
-        found = self._present()
-        floats = _joined([found[name] for name in self._floats], self._float_type)
-        integers = _joined([found[name] for name in self._integers], torch.int64)
+        found = self._current()
+        floats = _concatenate([found[name] for name in self._floats], self._float_type)
+        integers = _concatenate([found[name] for name in self._integers], torch.int64)
         return BufferValues(floats.numpy(), integers.numpy())
 
     @torch.no_grad()
@@ -53,7 +53,7 @@ class TorchBuffers:
         A backward pass that still needs a buffer would fail if that were written to. So a mask,
         say, which has the same values at all workers, stays usable.
         """
-        found, present = self._present(), self.read()
+        found, present = self._current(), self.read()
         for names, new, old in (
             (self._floats, values.floats, present.floats),
             (self._integers, values.integers, present.integers),
@@ -67,9 +67,9 @@ class TorchBuffers:
                     # A copy: torch warns of arrays that cannot be written to, as received ones.
                     tensor.copy_(torch.from_numpy(new[part].copy()).view(tensor.shape))
 
-    def _present(self) -> dict[str, torch.Tensor]:
+    def _current(self) -> dict[str, torch.Tensor]:
         """Return the present tensors; refuse those that differ from the layout."""
-        found = dict(_shared(self._module))
+        found = dict(_averaged(self._module))
         for described in (*self.layout.floats, *self.layout.integers):
             tensor = found.get(described.name)
             if tensor is None:
@@ -77,7 +77,7 @@ class TorchBuffers:
                     f"buffer {described.name!r} is gone: a session averages the buffers that it "
                     "began with. Register it with persistent=False, or pass share_buffers=False"
                 )
-            if _described(described.name, tensor) != described:
+            if _describe(described.name, tensor) != described:
                 raise UsageError(
                     f"buffer {described.name!r} changed from {described.type} "
                     f"{described.shape} to {tensor.dtype} {tuple(tensor.shape)}; a session "
@@ -87,12 +87,12 @@ class TorchBuffers:
         return found
 
 
-def _shared(module: torch.nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
+def _averaged(module: torch.nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
     """Iterate over the buffers that are averaged, each once, with its first name."""
     seen: set[object] = set()
     for path, part in module.named_modules():
         for key, tensor in part._buffers.items():
-            if tensor is None or key in part._non_persistent_buffers_set or not _is_known(tensor):
+            if tensor is None or key in part._non_persistent_buffers_set or not _has_mean(tensor):
                 continue
             memory = memory_of(tensor)
             if memory not in seen:
@@ -100,7 +100,7 @@ def _shared(module: torch.nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
                 yield f"{path}.{key}".lstrip(".").replace(COMPILED, ""), tensor
 
 
-def _is_known(tensor: torch.Tensor) -> bool:
+def _has_mean(tensor: torch.Tensor) -> bool:
     """Return whether a tensor is of a type that is averaged."""
     return (
         tensor.layout is torch.strided
@@ -117,12 +117,12 @@ def _check(name: str, tensor: torch.Tensor) -> None:
         raise UsageError(f"buffer {name!r} is on the meta device and has no values")
 
 
-def _described(name: str, tensor: torch.Tensor) -> BufferTensor:
+def _describe(name: str, tensor: torch.Tensor) -> BufferTensor:
     kind = "float" if tensor.dtype.is_floating_point else str(tensor.dtype)
     return BufferTensor(name, tuple(tensor.shape), kind)
 
 
-def _joined(tensors: list[torch.Tensor], dtype: torch.dtype) -> torch.Tensor:
+def _concatenate(tensors: list[torch.Tensor], dtype: torch.dtype) -> torch.Tensor:
     """Concatenate all values on the host; if all are on one device, with one transfer."""
     flat = [tensor.reshape(-1).to(dtype) for tensor in tensors]
     if len({tensor.device for tensor in flat}) == 1:

@@ -96,7 +96,7 @@ class TorchParameters:
                     self._attach(name, tensor, view, alone=alone)
         self._counters = VersionCounters(flat, [each.elements for each in self.layout.tensors])
         self._changed = True
-        self._note_places()
+        self._note_addresses()
         self._counters.note(self._tensors)
 
     @property
@@ -133,13 +133,13 @@ class TorchParameters:
             If a tensor has another shape than at first, or the memory of all of them was moved.
         """
         self._check_place()
-        if self._tree is not None and not self._tree.is_as_it_was():
+        if self._tree is not None and not self._tree.is_unchanged():
             self._take_over(self._tree)
         if list(map(_address, self._in_place)) != self._addresses:
             for viewed in [v for v in self._viewed if v.tensor.data_ptr() != v.view.data_ptr()]:
                 self._attach_again(viewed, alone=True)
                 self._changed = True
-            self._note_places()
+            self._note_addresses()
         for copied in self._copied:
             _check_shape(copied)
             value = copied.tensor.detach().to(self._flat.device, torch.float32)
@@ -147,7 +147,7 @@ class TorchParameters:
             changed = copied.view + (value - copied.known)
             copied.view.copy_(torch.where(copied.known.isfinite(), changed, value))
             copied.known = value.clone()
-        if self._counters.moved(self._tensors):
+        if self._counters.may_have_changed(self._tensors):
             self._changed = True
 
     def changed(self) -> bool:
@@ -205,9 +205,9 @@ class TorchParameters:
                 self._changed = True
             if len(objects) > 1 and isinstance(each, _Viewed):  # several objects share its memory
                 self._attach_again(each, alone=False)
-        self._note_places()
+        self._note_addresses()
 
-    def _note_places(self) -> None:
+    def _note_addresses(self) -> None:
         """Note the tensors' addresses, so that `gather` finds with one comparison what moved."""
         self._in_place = [viewed.tensor for viewed in self._viewed]
         self._addresses = [viewed.view.data_ptr() for viewed in self._viewed]

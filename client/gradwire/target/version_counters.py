@@ -36,25 +36,25 @@ class VersionCounters:
         self._flat = flat
         self._index = _sample_of(lengths).to(flat.device)
         self._known: list[int] | None = None
-        self._speaks: bool | None = None
+        self._is_raised: bool | None = None
         """Whether training raises the counters; None until it has done so once."""
         self._sample: torch.Tensor | None = None
         """Elements of the vector after a step that raised no counter."""
 
-    def moved(self, tensors: Sequence[torch.Tensor]) -> bool:
+    def may_have_changed(self, tensors: Sequence[torch.Tensor]) -> bool:
         """Return whether the tensors may have changed since this or `note` was last called."""
         known = self._known
         self.note(tensors)
-        if self._known is None or self._speaks is False:
+        if self._known is None or self._is_raised is False:
             return True
         if self._known != known:
-            self._speaks, self._sample = True, None
+            self._is_raised, self._sample = True, None
             return True
         if self._sample is not None and not torch.equal(self._sample, self._flat[self._index]):
-            self._speaks = False
-        elif self._speaks:
+            self._is_raised = False
+        elif self._is_raised:
             self._sample = self._flat[self._index]
-        return not self._speaks
+        return not self._is_raised
 
     def note(self, tensors: Sequence[torch.Tensor]) -> None:
         """Take the present counters as the last known: something else than training raised them."""
@@ -72,9 +72,7 @@ class VersionCounters:
 
 def _sample_of(lengths: Sequence[int]) -> torch.Tensor:
     """Return indices all over the vector, at least one in each tensor that is not empty."""
-    elements = sum(lengths)
-    ends = torch.tensor(lengths, dtype=torch.int64).cumsum(0)
-    middles = (ends - torch.tensor(lengths, dtype=torch.int64).div(2, rounding_mode="floor")) - 1
-    middles = middles[torch.tensor(lengths) > 0]
+    elements, sizes = sum(lengths), torch.tensor(lengths, dtype=torch.int64)
+    middles = (sizes.cumsum(0) - sizes // 2 - 1)[sizes > 0]
     spread = torch.linspace(0, elements - 1, min(SAMPLE_ELEMENTS, elements), dtype=torch.float64)
     return torch.cat([middles, spread.long()])
