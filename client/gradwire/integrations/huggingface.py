@@ -155,7 +155,7 @@ class GradwireCallback(TrainerCallback):
     ) -> None:
         """Finish, where the data ended before the last step."""
         if args.load_best_model_at_end and self._hosted.is_open:
-            # These are the parameters of an earlier step. What they differ by is no training.
+            # The best model is that of an earlier step: going back to it is no change to share.
             logger.warning("left without finishing: the Trainer has loaded its best model already")
             self._hosted.close("another model was loaded")
         self._hosted.finish()

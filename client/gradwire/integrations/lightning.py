@@ -60,7 +60,7 @@ class GradwireCallback(Callback):
         self._log_stats = log_stats
         self._has_stepped = False
         self._steps = 0
-        self._hooks: list[Any] = []
+        self._step_hooks: list[Any] = []
 
     @property
     def session(self) -> Session | None:
@@ -90,7 +90,7 @@ class GradwireCallback(Callback):
         self._steps = 0
         self._hosted.begin(pl_module, optimizers[0] if len(optimizers) == 1 else None)
         # Only optimizers know: a scaler may skip a step, and a module may step by hand.
-        self._hooks = [each.register_step_post_hook(self._note_step) for each in optimizers]
+        self._step_hooks = [each.register_step_post_hook(self._note_step) for each in optimizers]
 
     def on_train_batch_end(
         self, trainer: "Trainer", pl_module: "LightningModule", *batch: object, **more: object
@@ -142,6 +142,6 @@ class GradwireCallback(Callback):
         self._has_stepped = True
 
     def _remove_hooks(self) -> None:
-        for hook in self._hooks:
+        for hook in self._step_hooks:
             hook.remove()
-        self._hooks = []
+        self._step_hooks = []

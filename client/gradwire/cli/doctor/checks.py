@@ -22,7 +22,7 @@ class State(StrEnum):
 
 
 EXIT_STATUS: Final = {State.BROKEN: 5, State.SLOW: 1, State.OK: 0}
-"""Exit status of the command by the worst verdict; every command ends with 5 without a master."""
+"""Exit status by the worst verdict; 5 means an unreachable master in every command."""
 
 COLORS: Final = {
     State.OK: typer.colors.GREEN,

@@ -47,7 +47,7 @@ from gradwire_codecs.format.update import ELEMENTS_MAX
 from gradwire_protocol.limits import STREAMS_MAX, WINDOW_BYTES_MIN, charge_of
 
 BEHIND_BYTES_MAX: Final = WINDOW_BYTES_MIN // 2
-"""Updates that a master sends behind a sum in flight (`gradwire_server.state.conflation`)."""
+"""Of updates that a master lets follow a sum in flight (`gradwire_server.state.conflation`)."""
 
 STEP_SECONDS_MAX: Final = 3600.0
 RTT_SECONDS_MAX: Final = 60.0

@@ -207,7 +207,7 @@ class Child:
     async def stop(self) -> int:
         """Send SIGTERM, after `STOP_SECONDS_MAX` SIGKILL, and return the exit status.
 
-        SIGTERM is sent only once: many programs give up their clean end at the second one.
+        SIGTERM is sent only once: a program may take a second one as an order to end at once.
         """
         if self._terminated_at is None:
             self.send_signal(signal.SIGTERM)
