@@ -92,11 +92,7 @@ class PackedState:
     """The state of an optimizer in one piece of memory, in the format of messages.
 
     Values are undefined until `set_number`, `set_part` or the views of `slot` write them.
-
-    Raises
-    ------
-    UnfitStateError
-        If the header does not fit the run's layout.
+    `UnfitStateError` if the header does not fit the run's layout.
     """
 
     def __init__(self, header: StateHeader, layout: Layout) -> None:
@@ -144,10 +140,7 @@ class PackedState:
     def check_values(self) -> None:
         """Refuse values that no optimizer has: a NaN, an infinity, a sum of squares below zero.
 
-        Raises
-        ------
-        UnfitStateError
-            Names the first such value.
+        `UnfitStateError` names the first such value.
         """
         for i, tensor in enumerate(self._layout.tensors):
             state = self.tensor(i)
@@ -170,13 +163,7 @@ class PackedState:
         return self._bytes[self._span_of(number)].tobytes()
 
     def set_part(self, number: int, body: bytes) -> None:
-        """Write a received part to its place: any part but the header.
-
-        Raises
-        ------
-        UnfitStateError
-            If the part has a wrong length.
-        """
+        """Write a received part, not the header; `UnfitStateError` if its length is wrong."""
         span = self._span_of(number)
         size = len(self._bytes[span])
         if len(body) != size:
@@ -236,13 +223,7 @@ def _mask(names: Sequence[str], present: frozenset[str]) -> int:
 
 
 def check_header(header: StateHeader, layout: Layout) -> None:
-    """Refuse a header that does not fit the layout.
-
-    Raises
-    ------
-    UnfitStateError
-        Names the difference.
-    """
+    """Refuse a header that does not fit the layout; `UnfitStateError` names the difference."""
     names = [*header.slots, *header.numbers]
     if len(set(names)) != len(names):
         raise UnfitStateError(f"a name occurs twice among {', '.join(names)}")

@@ -68,12 +68,8 @@ class TorchOptimizer:
         """Return a copy of the state, as the optimizer would save it.
 
         Delays may have lowered the momentum, and rescaled the state with it. The hooks of
-        `OptimizerControl` on ``state_dict`` undo that, as for any checkpoint.
-
-        Raises
-        ------
-        UnfitStateError
-            If there is no state, or it has more than numbers.
+        `OptimizerControl` on ``state_dict`` undo that, as for any checkpoint. `UnfitStateError` if
+        there is no state, or it has more than numbers.
         """
         saved = self._optimizer.state_dict()
         places = self._places(saved)
@@ -105,13 +101,7 @@ class TorchOptimizer:
     # Into the optimizer.
 
     def prepare(self) -> None:
-        """Find out which states would fit.
-
-        Raises
-        ------
-        UnfitStateError
-            If the twin's step fails.
-        """
+        """Find out which states would fit; `UnfitStateError` if the twin's step fails."""
         probed: dict[GroupKey, dict[str, Expected]] = {}
         group_of = {
             id(parameter): (at, group)
@@ -132,13 +122,7 @@ class TorchOptimizer:
             self._expected[i] = probed[key]
 
     def check(self, header: StateHeader) -> None:
-        """Refuse a state whose parts do not fit.
-
-        Raises
-        ------
-        UnfitStateError
-            Names the difference.
-        """
+        """Refuse a state whose parts do not fit; `UnfitStateError` names the difference."""
         if header.optimizer != self.name:
             raise UnfitStateError(f"it is of {header.optimizer}; ours is {self.name}")
         for i, (name, tensor) in enumerate(zip(self._names, self._tensors, strict=True)):
@@ -160,10 +144,8 @@ class TorchOptimizer:
     def restore(self, packed: PackedState) -> None:
         """Take over a state that `check` has passed; torch converts dtypes and devices.
 
-        Raises
-        ------
-        UnfitStateError
-            If a value is not valid, or the optimizer refuses the state. Nothing is changed then.
+        `UnfitStateError` if a value is not valid, or the optimizer refuses the state. Nothing is
+        changed then.
         """
         packed.check_values()
         plain = self._optimizer.state_dict()

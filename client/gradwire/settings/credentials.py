@@ -82,13 +82,7 @@ def own_name() -> str:
 
 
 def check_key(key: object) -> None:
-    """Refuse what is no key; the message does not contain it.
-
-    Raises
-    ------
-    UsageError
-        If it is neither a key nor the text of one.
-    """
+    """Refuse what is neither a key nor the text of one; the `UsageError` does not contain it."""
     if isinstance(key, str):
         parse_keys(key)
     elif key is not None and not isinstance(key, RunKey | WorkerKey):

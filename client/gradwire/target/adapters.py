@@ -18,13 +18,7 @@ if TYPE_CHECKING:
 
 
 def parameters_of(target: object) -> Parameters:
-    """Return the adapter for a target.
-
-    Raises
-    ------
-    UsageError
-        If the target cannot be trained.
-    """
+    """Return the adapter for a target; `UsageError` if that cannot be trained."""
     if isinstance(target, np.ndarray):
         return NumpyParameters(target)
     tensors, module = _tensors_of(target)
@@ -34,13 +28,7 @@ def parameters_of(target: object) -> Parameters:
 
 
 def places_of(target: object) -> Places:
-    """Return how to write the parameters of a target, without moving any of them.
-
-    Raises
-    ------
-    UsageError
-        If the target cannot be trained.
-    """
+    """Return how to write a target's parameters in place; `UsageError` if it cannot be trained."""
     if isinstance(target, np.ndarray):
         parameters = NumpyParameters(target)
         return Places(parameters.layout, [partial(np.copyto, parameters.vector)])
@@ -86,10 +74,7 @@ def _remedy_for(target: object) -> str:
 def buffers_of(target: object) -> ModuleBuffers | None:
     """Return the buffers of a target that workers average; None without any.
 
-    Raises
-    ------
-    UsageError
-        If they have no values yet, or are too large.
+    `UsageError` if they have no values yet, or are too large.
     """
     torch = sys.modules.get("torch")
     if torch is None or not isinstance(target, torch.nn.Module):

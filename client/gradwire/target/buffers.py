@@ -90,13 +90,7 @@ class BufferLayout:
         return self.float_bytes * floats, INTEGER_BYTES * integers
 
     def check_size(self) -> None:
-        """Refuse buffers too large for a message.
-
-        Raises
-        ------
-        UsageError
-            Names the largest buffers, and what to do.
-        """
+        """Refuse buffers too large for a message; `UsageError` names the largest ones."""
         size = sum(self.sizes)
         if size <= BUFFERS_BYTES_MAX:
             return
@@ -110,13 +104,7 @@ class BufferLayout:
         )
 
     def check_finite(self, values: BufferValues) -> None:
-        """Refuse values without a mean.
-
-        Raises
-        ------
-        NonFiniteError
-            Names the buffer with a NaN or an infinity.
-        """
+        """Refuse values without a mean; `NonFiniteError` names the buffer and its value."""
         finite = np.isfinite(values.floats)
         if finite.all():
             return
@@ -159,10 +147,7 @@ class ModuleBuffers(Protocol):
     def read(self) -> BufferValues:
         """Return a copy of the values.
 
-        Raises
-        ------
-        UsageError
-            If a buffer is gone, or has another shape or type than at first.
+        `UsageError` if a buffer is gone, or has another shape or type than at first.
         """
 
     def write(self, values: BufferValues) -> None:

@@ -222,13 +222,7 @@ class TorchParameters:
 
 
 def trained_of(tensors: Sequence[tuple[str, torch.Tensor]]) -> list[tuple[str, torch.Tensor]]:
-    """Return the tensors that a session would train, each once.
-
-    Raises
-    ------
-    UsageError
-        If a tensor cannot be trained.
-    """
+    """Return the tensors to train, each once; `UsageError` if one cannot be trained."""
     return _with_memory_of_their_own(_distinct(tensors))
 
 

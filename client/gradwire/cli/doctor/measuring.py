@@ -99,13 +99,7 @@ class DoctorClient(TimerlessApplication):
 async def open_connection(
     destination: Destination, transport: str, credentials: Credentials | None
 ) -> AsyncIterator[tuple[DoctorClient, Connection, UdpDriver | TcpDriver]]:
-    """Keep a connection open until the block ends.
-
-    Raises
-    ------
-    ConnectionLostError
-        If the connection cannot be opened.
-    """
+    """Keep a connection open until the block ends; `ConnectionLostError` if it cannot be opened."""
     # The smallest size of datagrams first, so that each larger one is known to arrive. Keepalives
     # soon after the last packet, so that a lost probe is soon known to be lost.
     config = ConnectionConfig(

@@ -159,10 +159,7 @@ def dial(
 ) -> tuple[Connection, UdpDriver | TcpDriver]:
     """Dial an address; the first `turn` of the returned driver sends a packet.
 
-    Raises
-    ------
-    OSError
-        If this machine cannot open a socket for the address.
+    `OSError` if this machine cannot open a socket for the address.
     """
     family, address = destination
     loop = asyncio.get_running_loop()

@@ -110,10 +110,7 @@ class Server(TimerlessApplication):
 async def serve(listen: str, key_file: Path | None, *, insecure: bool) -> None:
     """Serve until SIGINT or SIGTERM.
 
-    Raises
-    ------
-    UsageError, UnreachableError
-        If it cannot listen at the address, or needs a key for it.
+    `UnreachableError` if it cannot listen at the address, `UsageError` if it needs a key for that.
     """
     family, address = resolve(listen)
     credentials = None

@@ -58,10 +58,7 @@ class Costs:
     def read(cls, path: Path) -> Self:
         """Read costs from a file: the JSON of an estimate, or its object ``costs`` alone.
 
-        Raises
-        ------
-        UsageError
-            If the file does not exist, or has no such costs.
+        `UsageError` if the file does not exist, or has no such costs.
         """
         try:
             found = json.loads(path.read_text(encoding="utf-8"))

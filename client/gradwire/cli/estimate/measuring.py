@@ -177,12 +177,8 @@ class _Run:
 def worker_figures(found: Sequence[Mapping[str, Any]]) -> Measured:
     """Return one worker's figures, from the contents of its file.
 
-    The first `SETTLED_SHARE` of the time is left out, if there are contents from then.
-
-    Raises
-    ------
-    UsageError
-        If the worker has not made two steps, or has sent nothing.
+    The first `SETTLED_SHARE` of the time is left out, if there are contents from then. `UsageError`
+    if the worker has not made two steps, or has sent nothing.
     """
     if not found or found[-1]["step_seconds"] is None:
         raise UsageError(

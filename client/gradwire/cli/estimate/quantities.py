@@ -25,10 +25,7 @@ BITS_PER_SECOND: Final = {"bit": 1.0, "kbit": 1e3, "mbit": 1e6, "gbit": 1e9}
 def parse_count(text: str, name: str) -> float:
     """Return a count such as ``14.6M``.
 
-    Raises
-    ------
-    UsageError
-        With the option and the accepted form, as in the functions below.
+    A `UsageError` of the functions here names the option and the accepted form.
     """
     return _parse(text, name, COUNTS, "a number, with k, M or G behind it where it is large")
 

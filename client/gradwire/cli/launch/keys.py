@@ -43,12 +43,7 @@ def local_keys(workers: int, run_key_file: Path | None = None) -> Iterator[Local
     workers : int
         Number of workers; each gets a key of its own.
     run_key_file : Path, optional
-        File with the run key; without it, a new key is made.
-
-    Raises
-    ------
-    KeyFileError
-        If the given file is no run key file.
+        File with the run key; without it, a new key is made. `KeyFileError` if it has no run key.
     """
     with TemporaryDirectory(prefix=FOLDER_PREFIX) as name:  # has mode 0700
         folder = Path(name)

@@ -139,13 +139,7 @@ class Child:
         on_stdout: Callable[[str], None],
         on_stderr: Callable[[str], None],
     ) -> "Child":
-        """Start a program.
-
-        Raises
-        ------
-        OSError
-            If the program does not exist, or cannot be run.
-        """
+        """Start a program; `OSError` if it does not exist, or cannot be run."""
         failed: asyncio.Future[Exception] = asyncio.get_running_loop().create_future()
         outputs = [Output(on_stdout, failed), Output(on_stderr, failed)]
         # Not asyncio's own pipes: with these, a process only counts as ended when they have.
