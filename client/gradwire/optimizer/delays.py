@@ -160,14 +160,9 @@ class Delays:
         self._staleness_counts.add(staleness)
 
     def note_sum(self, ranks: Collection[int], updates: int) -> None:
-        """Note that a sum of peers' updates was applied: some of them waited for the others.
+        """Note that the sum of a number of updates of these ranks was applied.
 
-        Parameters
-        ----------
-        ranks : collection of int
-            Origins of the updates.
-        updates : int
-            Number of updates in the sum.
+        It counts for lateness: some of the updates waited for the others.
         """
         for rank in ranks:
             self._last_of_rank[rank].append(updates)
@@ -175,11 +170,8 @@ class Delays:
     def note_own(self, staleness: int) -> None:
         """Note that the master has an update of this worker.
 
-        Parameters
-        ----------
-        staleness : int
-            Updates of others that have arrived since this worker read the parameters from which it
-            computed its update.
+        Its staleness are the updates of others that have arrived since this worker read the
+        parameters from which it computed the update.
         """
         self.own_updates += 1
         self._own.add(staleness)
@@ -290,12 +282,7 @@ class Delays:
 def excess_steps(staleness: float, world_size: int) -> float:
     """Return how many steps later than in lockstep updates of this mean staleness arrive.
 
-    Parameters
-    ----------
-    staleness : float
-        In updates.
-    world_size : int
-        Number of workers; with one, nothing is late.
+    Staleness is in updates. With one worker, nothing is late.
     """
     if world_size <= 1:
         return 0.0

@@ -67,10 +67,7 @@ class Lag(NamedTuple):
     def of_momentum(self, *, sums: bool) -> float:
         """Return how much lag to take out of momentum.
 
-        Parameters
-        ----------
-        sums : bool
-            Whether momentum is a sum of gradients, as SGD's, and not a mean, as Adam's.
+        `sums` tells momentum that is a sum of gradients, as SGD's, from a mean, as Adam's.
         """
         weight = min(SUM_RESIDUAL_WEIGHT * (1.0 + self.network), 1.0) if sums else 1.0
         return weight * self.residual + self.network
@@ -138,12 +135,7 @@ def gain(momentum: float) -> float:
 def rate_factor(momentum: float, present: float) -> float:
     """Return the factor of the learning rate that keeps the gain of momentum that is a sum.
 
-    Parameters
-    ----------
-    momentum : float
-        Momentum that the optimizer was tuned with.
-    present : float
-        Momentum that it has instead.
+    The optimizer was tuned with `momentum`, and has `present` instead.
     """
     if present == momentum or momentum >= 1.0:
         return 1.0

@@ -52,10 +52,7 @@ def stop_averaging(target: object) -> None:
 def check_whole(modules: Iterable[object], tensors: Iterable[object]) -> None:
     """Refuse a target that torch.distributed divides, or whose averaging cannot be switched off.
 
-    Raises
-    ------
-    UsageError
-        If a process has only a part of a parameter, or DDP averages by hooks of the parameters.
+    `UsageError` if a process has only a part of a parameter, or DDP averages by parameter hooks.
     """
     # Where a module is not imported, no object is of its classes.
     fsdp, tensor = (sys.modules.get(f"torch.distributed.{name}") for name in ("fsdp", "tensor"))

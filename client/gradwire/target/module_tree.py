@@ -25,11 +25,7 @@ ADVICE: Final = (
 class ModuleTree:
     """A module as it is when a session begins.
 
-    Parameters
-    ----------
-    module : Module
-    held : sequence of (str, Tensor)
-        The parameters of the session, each once, with its first name.
+    `held` has the parameters of the session, each once, with its first name.
     """
 
     def __init__(self, module: torch.nn.Module, held: Sequence[tuple[str, torch.Tensor]]) -> None:
@@ -51,17 +47,8 @@ class ModuleTree:
         """Return the parameters that the module has now, by the session's names.
 
         A list has several tensors where a parameter of several names was replaced by several
-        tensors of the same memory.
-
-        Parameters
-        ----------
-        held : mapping of str to Tensor
-            The session's parameters by name.
-
-        Raises
-        ------
-        UsageError
-            If a parameter was added or removed, or ties have changed. The next call checks again.
+        tensors of the same memory. `held` has the session's parameters by name. `UsageError` if a
+        parameter was added or removed, or ties have changed; the next call then checks again.
         """
         present = dict(named_parameters(self._module, every_name=True))
         names = {id(tensor): name for name, tensor in held.items()}
@@ -126,13 +113,8 @@ def named_parameters(
 ) -> list[tuple[str, torch.nn.Parameter]]:
     """Return the parameters of a module, by their names without any wrapper.
 
-    So some workers of a run may compile their modules, and others not.
-
-    Parameters
-    ----------
-    module : Module
-    every_name : bool
-        Whether to return a parameter once for each of its names, and not once in all.
+    So some workers of a run may compile their modules, and others not. With `every_name`, a
+    parameter is returned once for each of its names, and otherwise once.
     """
     while isinstance(module, torch.nn.DataParallel | torch.nn.parallel.DistributedDataParallel):
         module = module.module

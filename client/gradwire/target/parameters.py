@@ -55,33 +55,19 @@ class Parameters(Protocol):
     def to_array(self, change: Any) -> npt.NDArray[Any]:
         """Return an array or tensor as an array.
 
-        Raises
-        ------
-        TypeError, ValueError, RuntimeError
-            If numpy cannot read it.
+        `TypeError`, `ValueError` or `RuntimeError` if numpy cannot read it.
         """
 
     def feedback(self, replica: Replica, *, portion: float, threads: int) -> Feedback:
         """Return a feedback over the vector, wherever its memory is.
 
-        Parameters
-        ----------
-        replica : Replica
-        portion : float
-            Portion of the residual that is in the parameters, 0 to 1.
-        threads : int
-            Threads that encode, where the vector is in the memory of the host.
+        `portion` of the residual, 0 to 1, is in the parameters. `threads` threads encode, where the
+        vector is in the memory of the host.
         """
 
 
 class NumpyParameters:
-    """A float32 array, trained in place.
-
-    Parameters
-    ----------
-    array : ndarray of any shape, dtype float32
-        C-contiguous and writeable.
-    """
+    """A float32 array of any shape, C-contiguous and writeable, trained in place."""
 
     def __init__(self, array: Float32Array) -> None:
         if (

@@ -127,10 +127,7 @@ class TorchParameters:
     def gather(self) -> None:
         """Copy changes of the tensors into the vector.
 
-        Raises
-        ------
-        UsageError
-            If a tensor has another shape than at first, or the memory of all of them was moved.
+        `UsageError` if a tensor has another shape than at first, or their common memory was moved.
         """
         self._check_place()
         if self._tree is not None and not self._tree.is_unchanged():

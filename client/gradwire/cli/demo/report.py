@@ -57,13 +57,7 @@ class Result:
 
 
 def judge(race: Race) -> Result:
-    """Evaluate the parameters that the workers have saved.
-
-    Raises
-    ------
-    GradwireError
-        If the workers do not have the same bits.
-    """
+    """Evaluate the parameters of all workers; `GradwireError` if their bits are not the same."""
     _, held_out = load_text()
     model = new_model()
     parameters = sum(p.numel() for p in model.parameters())

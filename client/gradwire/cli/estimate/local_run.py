@@ -117,13 +117,8 @@ def costs_from(
 ) -> RunCosts:
     """Return the costs of an update, a delivery and a byte, from rounds of three kinds.
 
-    Parameters
-    ----------
-    few, small, large : Round
-        Few sessions with small updates, many with small ones, and many with large ones.
-    kernels : KernelCosts
-    scan_seconds : float
-        Part of `Round.step` in which the session searches for what to send.
+    These are few sessions with small updates, many with small ones, and many with large ones.
+    `scan_seconds` is the part of `Round.step` in which a session searches for what to send.
     """
     # Solves master = sessions x update + deliveries x delivery, for `few` and `small`.
     delivery = (small.master - few.master * small.sessions / few.sessions) / (

@@ -57,25 +57,12 @@ class Measured:
 
 
 def measure(script: Sequence[str], seconds: float, say: Callable[[str], None]) -> Measured:
-    """Run a script for some time, and return the figures of its training.
+    """Run a script, given by its path and arguments, and return the figures of its training.
 
-    Parameters
-    ----------
-    script : sequence of str
-        Its path and its arguments.
-    seconds : float
-        How long it trains at most, from its first step on.
-    say : callable
-        Called with each line that the script writes, and with what is being done.
-
-    Raises
-    ------
-    UsageError
-        If the script does not exist, or makes no step with a session.
-    ScriptFailedError
-        If the script fails.
-    DeadlineError
-        If the script makes no step in `FIRST_STEP_SECONDS_MAX`.
+    It trains for at most `seconds` from its first step on. `say` is called with each line that the
+    script writes, and with what is being done. `UsageError` if the script does not exist, or makes
+    no step with a session; `ScriptFailedError` if it fails; `DeadlineError` if it makes no step in
+    `FIRST_STEP_SECONDS_MAX`.
     """
     if not Path(script[0]).is_file():
         raise UsageError(f"--measure={script[0]!r}; there is no such script")

@@ -38,12 +38,8 @@ class LocalKeys:
 def local_keys(workers: int, run_key_file: Path | None = None) -> Iterator[LocalKeys]:
     """Yield keys for a master and its workers; new files are deleted when the block ends.
 
-    Parameters
-    ----------
-    workers : int
-        Number of workers; each gets a key of its own.
-    run_key_file : Path, optional
-        File with the run key; without it, a new key is made. `KeyFileError` if it has no run key.
+    Each worker gets a key of its own. Without `run_key_file`, the run key is new. `KeyFileError` if
+    that file has no run key.
     """
     with TemporaryDirectory(prefix=FOLDER_PREFIX) as name:  # has mode 0700
         folder = Path(name)

@@ -50,14 +50,8 @@ class MasterEndedError(GradwireError):
 class Output(asyncio.Protocol):
     """Reads a pipe line by line.
 
-    Where `on_line` fails it reads on, and drops the lines: otherwise the writer would block.
-
-    Parameters
-    ----------
-    on_line : callable
-        Called with each line, without its end.
-    failed : asyncio.Future
-        Gets the exception of `on_line` as its result.
+    `on_line` is called with each line, without its end. If it fails, `failed` gets the exception as
+    its result, and lines are read and dropped from then on: otherwise the writer would block.
     """
 
     def __init__(self, on_line: Callable[[str], None], failed: asyncio.Future[Exception]) -> None:
@@ -104,16 +98,8 @@ class Child:
     """A process whose output is read line by line.
 
     It is over when the process and its output have ended, or `LAST_WORDS_SECONDS_MAX` after the
-    process. Then all processes left in its process group are killed.
-
-    Parameters
-    ----------
-    process : asyncio.subprocess.Process
-        Leader of a process group.
-    outputs : sequence of Output
-        Readers of its output.
-    failed : asyncio.Future
-        Done when an `on_line` of its output has failed.
+    process. Then all processes left in its process group, which it has to lead, are killed.
+    `failed` is done when an `on_line` of its outputs has failed.
     """
 
     def __init__(
@@ -179,10 +165,7 @@ class Child:
     async def wait(self) -> int:
         """Wait for the end and the last line; return the exit status as a shell shows it.
 
-        Raises
-        ------
-        Exception
-            The exception of `on_stdout` or `on_stderr`, at once. The child then runs on.
+        Raises an exception of `on_stdout` or `on_stderr` at once; the child then runs on.
         """
         await asyncio.wait((self._over, self._failed), return_when=asyncio.FIRST_COMPLETED)
         if self._failed.done():
@@ -259,21 +242,9 @@ async def local_master(
 ) -> AsyncIterator[LocalMaster]:
     """Run ``gradwire master`` until the block ends.
 
-    Parameters
-    ----------
-    options : sequence of str
-        Options of the command.
-    environ : mapping
-        Variables in addition to those of this process.
-    on_stderr : callable
-        Called with each line that the master logs.
-
-    Raises
-    ------
-    MasterEndedError
-        If the master ends instead of starting; its log has gone to `on_stderr`.
-    DeadlineError
-        If the master does not start in `MASTER_START_SECONDS_MAX`.
+    `environ` adds to the variables of this process; `on_stderr` gets each line that the master
+    logs. `MasterEndedError` if the master ends instead of starting, `DeadlineError` if it does not
+    start in `MASTER_START_SECONDS_MAX`.
     """
     announced: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
 
@@ -310,16 +281,8 @@ def worker_environment(
 ) -> dict[str, str]:
     """Return the variables of a worker process: gradwire's, and those of torchrun.
 
-    Parameters
-    ----------
-    rank, workers : int
-        Rank on this machine, and number of workers on it.
-    master : str
-        Address of the master.
-    key_file : Path or None
-        File with the worker's key; None where the variables of this process name it.
-    is_whole_run : bool
-        Whether the run has no other workers.
+    `rank` and `workers` are those of this machine; `is_whole_run` says that the run has no other
+    workers. `key_file` is None where the variables of this process name the worker's key.
     """
     environ = {
         "GRADWIRE_MASTER": master,

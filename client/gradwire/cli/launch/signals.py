@@ -18,10 +18,7 @@ def handle_ending_signals(handler: Callable[[signal.Signals], object]) -> None:
 def run_until_signal(work: Coroutine[Any, Any, Outcome]) -> Outcome:
     """Run a coroutine in an event loop of its own. A signal cancels it.
 
-    Raises
-    ------
-    SystemExit
-        After a signal, with 128 and its number, as shells have it.
+    `SystemExit` after a signal, with 128 plus its number, as shells have it.
     """
     received: list[signal.Signals] = []
 
