@@ -63,7 +63,8 @@ def check_whole(modules: Iterable[object], tensors: Iterable[object]) -> None:
     ):
         raise UsageError(
             "the model is divided among processes, by FullyShardedDataParallel, fully_shard or "
-            "DTensor, and every worker of a run needs all of it: join with the undivided model"
+            "DTensor, and every worker of a run needs all of it: join with the whole model, and do "
+            "not divide it"
         )
     # This name is private to torch; there is no public one.
     if any(getattr(each, "_delay_all_reduce_params", ()) for each in _wrappers(modules)):
