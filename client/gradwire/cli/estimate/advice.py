@@ -1,6 +1,5 @@
 """Advice on a training that does not scale, each line with its figure."""
 
-from bisect import bisect_left
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from math import log10
@@ -29,14 +28,20 @@ STEPS_MAX: Final = 64
 def workers_max(inputs: Inputs) -> int:
     """Return up to how many workers every update arrives as it was sent; 0 if not even for one.
 
-    With more workers a round takes more of every resource, and a step grows by less. So if a
-    number is too large, all larger ones are, and a bisection finds the largest that fits.
+    With more workers a round takes more of every resource, and a step grows by less. So the search
+    takes it that where a number of workers is too large, all larger ones are.
     """
-    return bisect_left(
-        range(1, STREAMS_MAX + 1),
-        True,
-        key=lambda workers: not keeps_up(replace(inputs, workers=workers)),
-    )
+    low, high = 0, 1
+    while high <= STREAMS_MAX and keeps_up(replace(inputs, workers=high)):
+        low, high = high, 2 * high
+    high = min(high, STREAMS_MAX + 1)
+    while high - low > 1:
+        middle = (low + high) // 2
+        if keeps_up(replace(inputs, workers=middle)):
+            low = middle
+        else:
+            high = middle
+    return low
 
 
 def density_max(inputs: Inputs) -> float | None:
