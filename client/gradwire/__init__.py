@@ -11,12 +11,12 @@ Two lines in a training loop:
             optimizer.step()
             session.step()
 
-`join` makes a `Session`; `load_checkpoint` gives a model what a master has written to its disk; the
-errors are in `gradwire.errors`. The codec alone, on arrays and with no network, is
+`join` returns a `Session`; `load_checkpoint` loads parameters that a master has saved to its disk;
+the errors are in `gradwire.errors`. The codec alone, for arrays and without a network, is
 `gradwire_codecs`.
 
-Each name is imported when it is first used: the codec brings a compiler along, and most commands of
-the command line need none.
+Each name is imported when it is first used: the codec loads a compiler, and most commands of the
+command line need none.
 """
 
 import logging
@@ -78,12 +78,12 @@ MODULES: Final = {
     "join": "session.join",
     "load_checkpoint": "checkpoints",
 }
-"""Where the names are; the others are errors."""
+"""Modules of the names; all others are errors."""
 
-# A library says nothing unless its user has set logging up.
+# A library logs nothing unless its user has set up logging.
 logging.getLogger("gradwire").addHandler(logging.NullHandler())
 
-if not TYPE_CHECKING:  # which would take any name for one of ours
+if not TYPE_CHECKING:  # a type checker would accept any name
 
     def __getattr__(name: str) -> Any:
         """Import a name when it is first used."""

@@ -1,7 +1,4 @@
-"""`load_checkpoint`: the parameters of a run from a file that its master has written.
-
-No master and no network is needed.
-"""
+"""`load_checkpoint`: the parameters of a run from a checkpoint, without a master or a network."""
 
 import logging
 from collections.abc import Mapping
@@ -23,20 +20,20 @@ logger = logging.getLogger("gradwire.checkpoints")
 
 @dataclass(frozen=True, slots=True)
 class LoadedCheckpoint:
-    """What a checkpoint that was loaded says of itself."""
+    """What `load_checkpoint` found in a file."""
 
     path: Path
-    """The file."""
+    """File of the checkpoint."""
     run: str
     """Name of the run."""
     elements: int
-    """Parameters of the model."""
+    """Number of parameters of the model."""
     quantum: float
     """Resolution of the parameters."""
     versions: Mapping[int, int]
-    """Which updates the parameters contain: by rank, how many."""
+    """Number of updates that the parameters contain, by rank."""
     updates: int
-    """How many that are in all."""
+    """Number of updates that the parameters contain, of all ranks."""
     finished: bool
     """Whether the run was finished."""
     digest: str
@@ -44,17 +41,17 @@ class LoadedCheckpoint:
 
 
 def load_checkpoint(path: str | PathLike[str], target: object) -> LoadedCheckpoint:
-    """Give a model the parameters that a master has written down.
+    """Load the parameters that a master has saved into a model.
 
-    They are what a session has after its last step, to the last bit. Buffers, such as those of
-    BatchNorm, are not among them.
+    They are those of a session after its last step, to the last bit. A checkpoint has no buffers,
+    such as those of BatchNorm.
 
     Parameters
     ----------
     path : path
-        A checkpoint, or a folder of them: then the newest one that is not damaged.
+        A checkpoint, or a folder, of which the newest undamaged checkpoint is loaded.
     target : torch.nn.Module, list of torch.Tensor, or ndarray of dtype float32
-        As for `join`. It is written to in place, and stays on its device and of its dtype.
+        As for `join`. It is changed in place, and keeps its device and dtype.
 
     Returns
     -------
@@ -63,8 +60,8 @@ def load_checkpoint(path: str | PathLike[str], target: object) -> LoadedCheckpoi
     Raises
     ------
     UsageError
-        If there is no such file, it is none or damaged, or it is of another model: the first
-        difference is named. Nothing was changed then.
+        If the file does not exist, is damaged or no checkpoint, or is of another model, of which
+        the message names the first difference. The target is then unchanged.
 
     Examples
     --------
@@ -105,12 +102,12 @@ def _read(path: Path) -> CheckpointFile:
 
 
 def _verify(file: CheckpointFile) -> None:
-    """Refuse a file whose replica was not what it should have been when it was written."""
+    """Refuse a file whose replica was damaged before the file was written."""
     digest = _replica_of(file).digest()
     if digest != file.checkpoint.digest:
         raise CheckpointError(
-            f"{file.path}: its replica has digest {digest:016x}, and not "
-            f"{file.checkpoint.digest:016x} as it says"
+            f"{file.path} is damaged: its replica has digest {digest:016x}, and the file says "
+            f"{file.checkpoint.digest:016x}"
         )
 
 
@@ -120,7 +117,7 @@ def _replica_of(file: CheckpointFile) -> Replica:
 
 
 def _write(replica: Replica, places: Places) -> None:
-    """Write a replica to its tensors, one after the other: no second copy of all of it."""
+    """Write a replica to its tensors one by one, which takes no second copy of it."""
     at = 0
     for tensor, write in zip(places.layout.tensors, places.writers, strict=True):
         if tensor.elements:

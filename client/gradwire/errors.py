@@ -2,14 +2,14 @@
 
 - `TransportError`: the network or the master did not answer. `UnreachableError` while joining,
   `ConnectionLostError` afterwards, `DeadlineError` when something took longer than it may.
-- `RefusedError`: the master said no, and why.
+- `RefusedError`: the master refused something; the message has its reason.
 - `ProtocolError`: the other side broke the protocol; `VersionMismatchError` when it speaks another
   version of it.
 - `UsageError`: the call cannot work; `NonFiniteError` for a NaN or an infinity in what a call is
   given or in the buffers, `OutOfRangeError` for parameters that have outgrown the run's quantum,
   `DivergedError` for a training that diverges. Nothing was changed or sent.
 
-`GradwireWarning` is the category of what a script should do in another way, though it runs.
+`GradwireWarning` is the category of warnings about a script that runs, but should be changed.
 """
 
 from gradwire_protocol import (
@@ -33,7 +33,7 @@ class DivergedError(UsageError):
 
 
 class NonFiniteError(UsageError):
-    """A NaN or an infinity stands in what was given, or in the buffers. Nothing was changed."""
+    """What was given, or a buffer, has a NaN or an infinity. Nothing was changed or sent."""
 
 
 class OutOfRangeError(UsageError):
@@ -41,7 +41,7 @@ class OutOfRangeError(UsageError):
 
 
 class GradwireWarning(UserWarning):
-    """A script runs, and does not do what was probably meant."""
+    """A script runs, but probably does not do what its author meant."""
 
 
 __all__ = [

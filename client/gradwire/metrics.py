@@ -11,8 +11,8 @@ its residual, is scraped from the worker itself, over whatever HTTP server the s
     REGISTRY.register(SessionCollector(session))
     start_http_server(9100, addr="127.0.0.1")
 
-Names follow ``gradwire_session_<what>_<unit>[_total]`` in base units. Every metric is described in
-docs/metrics.md, by a table that is generated; a test compares.
+Names follow ``gradwire_session_<what>_<unit>[_total]`` in base units. docs/metrics.md describes
+every metric in a generated table; a test compares.
 """
 
 from collections.abc import Iterator, Mapping
@@ -43,16 +43,16 @@ PERCENTILES: Final = {
     "0.9999": "p99_99",
     "1": "max",
 }
-"""Quantiles of the residual, and what `ResidualStatistics` calls them."""
+"""Quantiles of the residual, with their names in `ResidualStatistics`."""
 
 
 class SessionCollector(Collector):
-    """Turns what a session has done into metrics, when it is scraped.
+    """The statistics of a session as metrics, read when Prometheus scrapes them.
 
     Parameters
     ----------
     session : Session
-        May be finished or closed; its last numbers then stay.
+        May be finished or closed; its last values then stay.
     """
 
     def __init__(self, session: Session) -> None:
@@ -63,7 +63,7 @@ class SessionCollector(Collector):
         return iter(())
 
     def collect(self) -> Iterator[Metric]:
-        """Return the metrics of this moment."""
+        """Return the metrics with their present values."""
         stats = self._session.stats
         for name, statistic in STATISTICS.items():
             yield from _families(statistic, name, getattr(stats, name))
@@ -77,12 +77,12 @@ class SessionCollector(Collector):
         yield by_rank
         yield GaugeMetricFamily(
             "gradwire_session_residual_mean_thresholds",
-            "Mean absolute value of what is not sent, in thresholds, of a sample.",
+            "Mean absolute value of the residual, in thresholds, of a sample.",
             value=stats.residual.mean,
         )
         quantiles = GaugeMetricFamily(
             "gradwire_session_residual_thresholds",
-            "Quantiles of the absolute value of what is not sent, in thresholds, of a sample.",
+            "Quantiles of the absolute value of the residual, in thresholds, of a sample.",
             labels=["quantile"],
         )
         for quantile, name in PERCENTILES.items():
@@ -91,7 +91,7 @@ class SessionCollector(Collector):
 
 
 def _families(statistic: Statistic, name: str, value: Any) -> Iterator[Metric]:
-    """Return the metric of a statistic, where it has one and there is a value."""
+    """Return the metric of a statistic; nothing without a metric or a value."""
     name, text = f"gradwire_session_{statistic.metric or name}", _help(statistic)
     match statistic.kind:
         case "counter":

@@ -460,7 +460,7 @@ async def test_a_worker_that_does_not_end_after_sigterm_is_killed(
     code = "import signal; signal.signal(15, signal.SIG_IGN); print('up', flush=True)\n"
     launcher = Launcher(python(code + "while True: signal.pause()"), 2)
     running = asyncio.create_task(
-        launcher.supervise(launcher.run("127.0.0.1:1", [None, None], of_a_world=False))
+        launcher.supervise(launcher.run("127.0.0.1:1", [None, None], is_whole_run=False))
     )
     out = ""
 

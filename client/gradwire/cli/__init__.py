@@ -1,1 +1,1 @@
-"""The command line: ``gradwire run``, ``demo``, ``estimate``, ``keygen``, ``operate``."""
+"""The command line: ``gradwire`` and its commands; `commands` lists them."""

@@ -3,8 +3,8 @@
 Data goes to stdout, logs and messages to stderr. Exit status: 0 done, 2 wrong usage, 3 address in
 use, 4 refused by the other side, 5 unreachable.
 
-A command is imported when it is asked for: some need a compiler or a web server, and every process
-of a run starts here. `commands` finds them.
+`commands` imports a command only when it runs: some load a compiler or a web server, and every
+process of a run starts here.
 """
 
 import atexit
@@ -73,27 +73,29 @@ def configure(
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; return the exit status."""
-    # Python ends with a search for garbage in all modules, which takes longer than most commands;
-    # what is frozen is left out of it.
+    # At its end Python collects garbage in all modules, which takes longer than most commands.
+    # Frozen objects are left out.
     atexit.register(gc.freeze)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            # Workers print what they like, and the terminal's encoding may not have it.
+            # Workers may print characters that the terminal's encoding does not have.
             stream.reconfigure(errors="backslashreplace")
     try:
         app(args=arguments, standalone_mode=True)
     except SystemExit as end:
         return end.code if isinstance(end.code, int) else 1
-    except RefusedError as error:
-        typer.echo(f"gradwire: {error}", err=True)
-        return EXIT_REFUSED
-    except TransportError as error:
-        typer.echo(f"gradwire: {error}", err=True)
-        return EXIT_UNREACHABLE
-    except MasterEndedError as error:
-        typer.echo(f"gradwire: {error}", err=True)
-        return error.status or EXIT_USAGE
     except GradwireError as error:
         typer.echo(f"gradwire: {error}", err=True)
-        return EXIT_USAGE
+        return _exit_status(error)
     return 0
+
+
+def _exit_status(error: GradwireError) -> int:
+    match error:
+        case RefusedError():
+            return EXIT_REFUSED
+        case TransportError():
+            return EXIT_UNREACHABLE
+        case MasterEndedError():
+            return error.status or EXIT_USAGE
+    return EXIT_USAGE

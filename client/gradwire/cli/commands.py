@@ -1,7 +1,7 @@
-"""The commands of ``gradwire``, each imported when it is asked for.
+"""The commands of ``gradwire``, each imported only when it runs.
 
-Those of other parts, such as ``master``, are found by the entry points of the group
-``gradwire.commands``: the client does not import the server.
+Commands of other packages, such as ``master``, are entry points of the group ``gradwire.commands``:
+the client does not import the server.
 """
 
 import gc
@@ -20,7 +20,7 @@ OWN: Final = {
     "estimate": "gradwire.cli.estimate.command:estimate_command",
     "doctor": "gradwire.cli.doctor.command:doctor",
 }
-"""Where the functions of the client's own commands are."""
+"""Functions of the client's own commands."""
 
 SUMMARIES: Final = {
     "run": "Start a master and local workers, and show what they print, each line with its rank.",
@@ -33,11 +33,11 @@ SUMMARIES: Final = {
     "master": "Run the master daemon: it lets workers join, keeps the parameters, and relays "
     "updates.",
 }
-"""What ``gradwire --help`` shows without importing the command: how its docstring begins."""
+"""First sentence of each command's docstring: ``gradwire --help`` shows it without an import."""
 
 
 class Commands(TyperGroup):
-    """Every command there is; those of other parts are looked for when they are needed."""
+    """All commands; it looks for those of other packages only when it needs them."""
 
     def __init__(self, **attributes: Any) -> None:
         super().__init__(**attributes)
@@ -45,7 +45,7 @@ class Commands(TyperGroup):
             self.add_command(DeferredCommand(name, place))
 
     def get_command(self, ctx: Any, cmd_name: str) -> TyperCommand | None:
-        """Return a command, or None where there is none of this name."""
+        """Return a command, or None without one of this name."""
         if cmd_name not in self.commands:
             self._find_others()
         command = self.commands.get(cmd_name)
@@ -53,33 +53,26 @@ class Commands(TyperGroup):
         return command.load() if command and command.short_help is None else command
 
     def list_commands(self, ctx: Any) -> list[str]:
-        """Return the names of all commands, in the order in which they are shown."""
+        """Return the names of all commands, in the order of ``--help``."""
         self._find_others()
         return super().list_commands(ctx)
 
     def _find_others(self) -> None:
-        from importlib.metadata import entry_points  # takes longer than all that is above
+        from importlib.metadata import entry_points  # takes longer than all imports above
 
         for found in sorted(entry_points(group="gradwire.commands"), key=lambda e: e.name):
             self.add_command(DeferredCommand(found.name, f"{found.module}:{found.attr}"))
 
 
 class DeferredCommand(TyperCommand):
-    """A command that is imported when it is to run, or to show its help.
-
-    Parameters
-    ----------
-    name : str
-    place : str
-        Where its function is: ``module:function``.
-    """
+    """A command whose function, ``module:function``, is imported when it runs or shows its help."""
 
     def __init__(self, name: str, place: str) -> None:
         super().__init__(name, short_help=SUMMARIES.get(name))
         self._place = place
 
     def make_context(self, info_name: str | None, args: list[str], *rest: Any, **extra: Any) -> Any:
-        """Have the command itself take its arguments, and whatever comes after."""
+        """Import the command, which parses its arguments and goes on from there."""
         return self.load().make_context(info_name, args, *rest, **extra)
 
     def load(self) -> TyperCommand:
@@ -90,9 +83,9 @@ class DeferredCommand(TyperCommand):
 
 
 def _imported(place: str) -> Any:
-    """Import a function, and keep all that the import makes out of the search for garbage.
+    """Import a function, without collecting garbage among the imported objects.
 
-    Python would search it several times over, which is a fifth of what starting a master takes.
+    Python would search these several times, which is a fifth of the time a master takes to start.
     """
     if place.partition(":")[0] in sys.modules:
         return resolve_name(place)

@@ -1,7 +1,6 @@
 """``gradwire keygen``: makes the keys of a run and of its workers, and changes a run's key.
 
-The path of every file that was written goes to stdout, what to do next to stderr, and no key ever
-anywhere but into its file.
+Paths of written files go to stdout, the next steps to stderr, and keys into their files alone.
 """
 
 import os
@@ -43,9 +42,7 @@ def keygen(
     ] = None,
     source: Annotated[
         Path | None,
-        typer.Option(
-            "--from", metavar="PATH", help="The run key file that worker keys follow from."
-        ),
+        typer.Option("--from", metavar="PATH", help="The run key file to derive worker keys from."),
     ] = None,
     out: Annotated[
         Path | None,
@@ -66,7 +63,7 @@ def keygen(
         Path | None,
         typer.Option(
             metavar="PATH",
-            help="Put a new run key first into this file; those before it stay valid.",
+            help="Put a new run key first into this file; the old ones stay valid.",
         ),
     ] = None,
     retire: Annotated[
@@ -76,8 +73,8 @@ def keygen(
 ) -> None:
     """Make a run key, or keys of workers from it.
 
-    A run key stays with the master. From it follow the keys of workers, each for one name: who has
-    one can neither make others nor pass for somebody else. Files get mode 0600, and none is
+    A run key stays with the master. Workers' keys are derived from it, one for each name: a worker
+    can neither make other keys nor pass for another worker. Files get mode 0600, and none is
     overwritten.
     """
     _check_one_thing(path, worker, rotate, retire)
@@ -108,7 +105,7 @@ def _make_run_key(path: Path) -> None:
     _show(path)
     _say(f"{path} is the key of a run. It stays with the master, which takes it by")
     _say(f"  gradwire master --key-file {path} --listen 0.0.0.0:40123")
-    _say("and from it follow the keys of workers, which take theirs by GRADWIRE_KEY_FILE:")
+    _say("Workers need keys that are derived from it, and find theirs by GRADWIRE_KEY_FILE:")
     _say(f"  gradwire keygen --worker NAME --from {path}")
 
 
@@ -116,7 +113,7 @@ def _make_worker_keys(
     source: Path | None, names: Sequence[str], role: Role, out: Path | None
 ) -> None:
     if source is None:
-        raise UsageError(f"--worker {names[0]}: say which run key it follows from, by --from PATH")
+        raise UsageError(f"--worker {names[0]}: name the run key to derive it from by --from PATH")
     run_key = read_run_keys(source)[0]
     keys = [run_key.worker_key(name, role) for name in names]
     places = _places(names, out)
@@ -128,19 +125,20 @@ def _make_worker_keys(
 
 
 def _places(names: Sequence[str], out: Path | None) -> list[Path]:
-    """Return where keys go; refuse what would be written twice or somewhere unexpected."""
+    """Return the files for keys; refuse files that exist, or names that make no file name."""
     if out is not None and not out.is_dir():
         if len(names) > 1:
             raise UsageError(f"--out {out}: for {len(names)} keys it has to be a folder")
         return [out]
     for name in names:
         if "/" in name or name.startswith("."):
-            raise UsageError(f"name {name!r} makes no file name: say where by --out PATH")
+            raise UsageError(f"name {name!r} makes no file name: name the file by --out PATH")
     if len(set(names)) != len(names):
-        raise UsageError("a name was given twice")
+        twice = next(name for name in names if names.count(name) > 1)
+        raise UsageError(f"--worker {twice}: the name was given twice")
     places = [(out or Path()) / f"{name}{KEY_SUFFIX}" for name in names]
     there = [str(place) for place in places if place.exists()]
-    if there:  # before the first is written, so that it is all of them or none
+    if there:  # checked before the first is written, so that all are written or none
         raise UsageError(f"{', '.join(there)}: exists already, and is not overwritten")
     return places
 
@@ -149,15 +147,15 @@ def _rotate(path: Path) -> None:
     keys = read_run_keys(path)
     if len(keys) >= RUN_KEYS_MAX:
         raise UsageError(
-            f"{path} has {len(keys)} run keys, which is the limit: retire those before the newest "
-            f"first, by gradwire keygen --retire {path}"
+            f"{path} has {len(keys)} run keys, which is the limit: first retire all but the newest "
+            f"by gradwire keygen --retire {path}"
         )
     replace_key(path, _text([_new_run_key(keys), *keys]))
     _show(path)
-    _say(f"{path} has {len(keys) + 1} run keys now, and a master takes all of them. What is next:")
+    _say(f"{path} has {len(keys) + 1} run keys now, and a master accepts all of them. Next steps:")
     _say(f"1. {READ_AGAIN}")
     _say(f"2. make new keys for the workers: gradwire keygen --worker NAME --from {path}")
-    _say(f"3. when all workers have theirs: gradwire keygen --retire {path}")
+    _say(f"3. when all workers have new keys: gradwire keygen --retire {path}")
 
 
 def _retire(path: Path) -> None:
@@ -168,12 +166,12 @@ def _retire(path: Path) -> None:
         return
     replace_key(path, _text(keys[:1]))
     _show(path)
-    _say(f"{path} has its newest run key only; {len(keys) - 1} retired. What is next:")
-    _say(f"{READ_AGAIN}. It then closes the connections of workers that have a key of those.")
+    _say(f"{path} has its newest run key only; {len(keys) - 1} retired. Next step:")
+    _say(f"{READ_AGAIN}. It then closes the connections of workers with older keys.")
 
 
 def _new_run_key(others: Sequence[RunKey]) -> RunKey:
-    """Return a run key whose fingerprint none of the others has: one in 16 million would."""
+    """Return a run key with a new fingerprint; one in 16 million has that of another key."""
     while True:
         key = RunKey(os.urandom(SECRET_BYTES))
         if key.fingerprint not in {other.fingerprint for other in others}:

@@ -1,4 +1,4 @@
-"""What logs look like, and how often the same thing is said."""
+"""Formats of log lines, and a filter for repeated ones."""
 
 import json
 import logging
@@ -8,8 +8,8 @@ from datetime import UTC, datetime
 from typing import Final
 
 REPEAT_SECONDS: Final = 1.0
-"""Warnings and errors of one class are logged this often at most: who can provoke them could else
-fill a disk."""
+"""Least time between two warnings or errors of one class: a peer that can provoke them could
+otherwise fill a disk."""
 
 
 class TextFormatter(logging.Formatter):
@@ -38,14 +38,8 @@ class JsonFormatter(logging.Formatter):
 class RepeatFilter(logging.Filter):
     """Lets one warning or error of each class through every second, and counts the others.
 
-    A class is what a line of code says: its logger, its level, and its text without the values in
-    it. So there are as many as lines of code that log. The next line of the class tells how many
-    were left out.
-
-    Parameters
-    ----------
-    clock : callable
-        Returns the time in seconds.
+    A class is a logger, a level, and a text without its values; so there are at most as many as
+    lines of code that log. The next line of a class says how many were left out.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:

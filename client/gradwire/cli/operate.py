@@ -1,4 +1,4 @@
-"""``gradwire operate``: an order to a running master. What it answers goes to stdout."""
+"""``gradwire operate``: an order to a running master, whose answer goes to stdout."""
 
 import os
 from pathlib import Path
@@ -17,16 +17,16 @@ from gradwire_protocol.messages.orders import Action, Order
 from gradwire_udp import resolve_all, show_addresses
 
 ANSWER_SECONDS: Final = 10.0
-"""How long an answer may take once the master is reached: what an order does, it does at once."""
+"""Time for the answer of a master that is reached: orders are carried out at once."""
 
 
 def operate(
     action: Annotated[
         Action,
         typer.Argument(
-            help="What to do. status: show who takes part. drain: let nobody in any more, and stop "
-            "when the last worker has left. resume: let workers in again. deny NAME: accept no key "
-            "of this name. admit NAME: accept them again. release NAME: end a quarantine. expel "
+            help="What to do. status: show the workers. drain: let no more workers in, and stop "
+            "when the last one has left. resume: let workers in again. deny NAME: accept no key of "
+            "this name. admit NAME: accept such keys again. release NAME: end a quarantine. expel "
             "NAME: close a connection. checkpoint: write one.",
         ),
     ],
@@ -34,7 +34,7 @@ def operate(
         str | None,
         typer.Argument(
             metavar="[NAME]",
-            help="Whom it is about, by the name in the key; or, to release and expel, by rank.",
+            help="Which worker, by the name in its key; for release and expel, also by rank.",
             show_default=False,
         ),
     ] = None,
@@ -60,13 +60,13 @@ def operate(
 ) -> None:
     """Give a running master an order.
 
-    What comes of it is shown; the status is JSON. What orders change lasts until the master ends.
+    Shows the master's answer; the status is JSON. Changes last until the master ends.
     Exit status: 0 done, 4 refused, 5 no answer.
     """
     shown = name or ""
     if len(shown) > WORKER_NAME_CHARACTERS_MAX or not shown.isprintable():
         raise UsageError(
-            f"name {shown[:WORKER_NAME_CHARACTERS_MAX]!r}; it is printable, with at most "
+            f"name {shown[:WORKER_NAME_CHARACTERS_MAX]!r}; it has to be printable, with at most "
             f"{WORKER_NAME_CHARACTERS_MAX} characters"
         )
     settings = resolve_settings({"master": master, "key_file": key_file}, os.environ)
@@ -74,7 +74,7 @@ def operate(
 
 
 def _answer(settings: Settings, order: Order) -> str:
-    """Return what the master says to an order."""
+    """Return the master's answer to an order."""
     credentials = credentials_of(
         settings.key, settings.key_file, settings.cipher, role=Role.OPERATOR
     )

@@ -13,6 +13,7 @@ import typer
 
 from gradwire.cli.launch.keys import local_keys
 from gradwire.cli.launch.processes import Child, local_master, worker_environment
+from gradwire.cli.launch.signals import handle_ending_signals
 from gradwire.errors import UsageError
 from gradwire_protocol.crypto.keys import WorkerKey
 from gradwire_udp.files.keys import read_keys
@@ -23,10 +24,10 @@ COLOURS: Final = (36, 33, 32, 35, 34, 31)
 LOOPBACK: Final = "127.0.0.1"
 
 DRAIN_SECONDS: Final = 0.25
-"""How long a master that only this machine can reach waits in the end for what is under way.
+"""How long a master that only this machine can reach waits at its end for workers.
 
-Its workers have ended by then. One that was killed did not say so, and the master would wait for it
-as long as for one on a slow network.
+They have ended by then. A killed worker did not say so, and the master would wait for it as long as
+for one on a slow network.
 """
 
 
@@ -62,33 +63,33 @@ def run(
         typer.Option(
             envvar="GRADWIRE_KEY_FILE",
             metavar="PATH",
-            help="The run key of the master that is started; a new one unless given. With "
-            "--master, the key that the workers have.",
+            help="The run key of the master that is started; by default a new one. With --master, "
+            "the key of the workers.",
         ),
     ] = None,
 ) -> None:
     """Start a master and local workers, and show what they print, each line with its rank.
 
     Every worker finds the master's address in GRADWIRE_MASTER, and its place on this machine in
-    LOCAL_RANK. Without --master these workers are all there are: each finds its place in RANK and
-    WORLD_SIZE too, and a script that also calls torch.distributed.init_process_group finds
-    MASTER_ADDR and MASTER_PORT, a free one. Ends when all workers have ended, or, with its exit
-    status, when the first one fails: the others are then stopped. Ctrl-C and SIGTERM are passed on
-    to the workers; a worker that has not ended 10 seconds after SIGTERM is killed. Processes that
-    a worker has left running in its process group end with it. Master and workers get keys that
-    are new for every launch, so that nobody else on this machine can join.
+    LOCAL_RANK. Without --master the run has no other workers: each also finds its place in RANK and
+    WORLD_SIZE, and a script that calls torch.distributed.init_process_group as well finds
+    MASTER_ADDR and a free MASTER_PORT. The command ends when all workers have ended. When a worker
+    fails, it stops the others, and ends with the exit status of that worker. Ctrl-C and SIGTERM are
+    passed on to the workers; a worker that has not ended 10 seconds after SIGTERM is killed.
+    Processes that a worker has left running in its process group end with it. Master and workers
+    get new keys for every launch, so that no other user of this machine can join.
     """
     launcher = Launcher(command, workers)
     if master is not None:
         _check_key(key_file, workers)
-        work = launcher.run(master, [key_file] * workers, of_a_world=False)
+        work = launcher.run(master, [key_file] * workers, is_whole_run=False)
     else:
         work = launcher.run_with_master(master_options(listen, http, os.environ), key_file)
     raise typer.Exit(asyncio.run(launcher.supervise(work)))
 
 
 def _check_key(key_file: Path | None, workers: int) -> None:
-    """Refuse to give one worker's key to several: the master keeps the newest of these only."""
+    """Refuse one key for several workers: the master keeps only the newest worker of a key."""
     if workers > 1 and key_file is not None and isinstance(read_keys(key_file), WorkerKey):
         raise UsageError(
             f"{key_file} is the key of one worker, and these are {workers}: each would take the "
@@ -98,13 +99,7 @@ def _check_key(key_file: Path | None, workers: int) -> None:
 
 
 class Launcher:
-    """Runs workers and passes on what they print.
-
-    Parameters
-    ----------
-    command : sequence of str
-    workers : int
-    """
+    """Runs workers and passes on their output."""
 
     def __init__(self, command: Sequence[str], workers: int) -> None:
         self._command = command
@@ -113,19 +108,16 @@ class Launcher:
         self._all_started = False
         self._signals: list[int] = []
         self._stopping: asyncio.Task[None] | None = None
-        """What kills the workers that do not end after a SIGTERM."""
+        """Kills the workers that do not end after SIGTERM."""
 
     async def supervise(self, work: Coroutine[Any, Any, int]) -> int:
-        """Do the work of one of the methods below, under signals; return the exit status."""
-        loop = asyncio.get_running_loop()
+        """Run one of the coroutines below, handle signals meanwhile; return the exit status."""
         task = asyncio.create_task(work)
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            if signal.getsignal(number) is not signal.SIG_IGN:  # as under nohup
-                loop.add_signal_handler(number, self._take_signal, number, task)
+        handle_ending_signals(lambda number: self._on_signal(number, task))
         try:
             return await task
         except BrokenPipeError:
-            # Nobody reads on, as after ``| head``: end as other programs in a pipeline do.
+            # The reader of stdout is gone, as after ``| head``: end as other programs do then.
             return 128 + signal.SIGPIPE
         except asyncio.CancelledError:
             if not self._signals:
@@ -136,18 +128,20 @@ class Launcher:
         """Run the workers with a master of their own; return the exit status."""
         printer = _printer(sys.stderr, "master")
         with local_keys(self._workers, key_file) as keys:
-            async with local_master(options, keys.of_master, printer) as master:
+            async with local_master(options, keys.master_environment, printer) as master:
                 served = f", metrics at http://{master.http}/metrics" if master.http else ""
                 _write(sys.stderr, f"gradwire run: master at {master.address}{served}\n")
-                return await self.run(master.address, keys.worker_key_files, of_a_world=True)
+                return await self.run(master.address, keys.worker_key_files, is_whole_run=True)
 
-    async def run(self, master: str, key_files: Sequence[Path | None], *, of_a_world: bool) -> int:
-        """Run the workers; return the exit status of the first that failed, or 0."""
-        meeting_place = process_group_address(os.environ) if of_a_world else {}
+    async def run(
+        self, master: str, key_files: Sequence[Path | None], *, is_whole_run: bool
+    ) -> int:
+        """Run the workers; return the exit status of the first one that failed, or 0."""
+        meeting_place = process_group_address(os.environ) if is_whole_run else {}
         try:
             for rank in range(self._workers):
                 environ = worker_environment(
-                    rank, self._workers, master, key_files[rank], of_a_world=of_a_world
+                    rank, self._workers, master, key_files[rank], is_whole_run=is_whole_run
                 )
                 await self._start(environ | meeting_place)
             self._all_started = True
@@ -192,8 +186,8 @@ class Launcher:
     async def _stop_all(self) -> None:
         await asyncio.gather(*(child.stop() for child in self._children))
 
-    def _take_signal(self, number: int, task: asyncio.Task[int]) -> None:
-        """Pass a signal on; insist when it comes again."""
+    def _on_signal(self, number: int, task: asyncio.Task[int]) -> None:
+        """Pass a signal on to the workers; send them SIGKILL at the second one."""
         self._signals.append(number)
         is_first = len(self._signals) == 1
         if is_first and not self._all_started:
@@ -206,17 +200,9 @@ class Launcher:
 
 
 def master_options(listen: str, http: str, environ: Mapping[str, str]) -> list[str]:
-    """Return the options of the master that is started.
-
-    Parameters
-    ----------
-    listen, http : str
-        The options of the same names.
-    environ : mapping
-        A time to drain that is set here stays as it is.
-    """
+    """Return the options of the master; a GRADWIRE_DRAIN_SECONDS in the environment stays valid."""
     options = ["--listen", listen, "--http", http]
-    # Workers of other machines may go on when ours have ended.
+    # Workers of other machines may train on when those of this machine have ended.
     is_local = listen.startswith(("127.", "localhost:", "[::1]:"))
     if is_local and "GRADWIRE_DRAIN_SECONDS" not in environ:
         options += ["--drain-seconds", f"{DRAIN_SECONDS:g}"]
@@ -224,15 +210,11 @@ def master_options(listen: str, http: str, environ: Mapping[str, str]) -> list[s
 
 
 def process_group_address(environ: Mapping[str, str]) -> dict[str, str]:
-    """Return where a process group of torch.distributed can meet on this machine.
+    """Return MASTER_ADDR and MASTER_PORT for a process group of torch.distributed on this machine.
 
-    gradwire needs none. A script that calls ``init_process_group`` besides would end with an error
-    for want of these two. The port is free now; nobody holds it until rank 0 of the group listens.
-
-    Parameters
-    ----------
-    environ : mapping
-        What is set here already stays as it is.
+    gradwire needs neither. A script that also calls ``init_process_group`` would fail without them.
+    The port is free now, but not reserved until rank 0 of the group listens. Variables that are in
+    the environment already are left out.
     """
     with socket.create_server((LOOPBACK, 0)) as server:
         port = server.getsockname()[1]
@@ -254,7 +236,7 @@ def _write(stream: TextIO, text: str) -> None:
         stream.write(text)
         stream.flush()
     except BrokenPipeError:
-        # What is left in the stream's buffer would fail once more, and be shown, as Python ends.
+        # Python would try to write the rest of the buffer at its end, and show a second error.
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, stream.fileno())
         os.close(nowhere)

@@ -1,8 +1,8 @@
-"""Ways in besides `gradwire.join`: for frameworks that own the training loop.
+"""Adapters for frameworks that own the training loop, in place of `gradwire.join`.
 
 `gradwire.integrations.lightning` and `gradwire.integrations.huggingface` each have a
-`GradwireCallback`; importing one imports its framework, and importing this package imports none.
-docs/integrations.md shows them, and loops in numpy and JAX, which need nothing from here.
+`GradwireCallback`. Each imports its framework; this package imports none. docs/integrations.md
+shows them, and loops in numpy and JAX, which need no adapter.
 """
 
 from gradwire.integrations.launchers import stand_alone

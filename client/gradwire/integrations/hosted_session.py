@@ -1,7 +1,8 @@
 """`HostedSession`: a session in a training loop that belongs to a framework.
 
-A framework calls back at the events of its loop. Its adapter hands them on to one of these, so that
-every adapter joins, pauses, ends and resumes in the same way. Nothing here knows a framework.
+A framework calls its adapter at the events of its loop, and every adapter passes them to a
+`HostedSession`: so all adapters join, pause, resume and end in the same way. This module knows no
+framework.
 """
 
 import os
@@ -19,7 +20,7 @@ from gradwire.session.session import Session
 from gradwire.settings.settings import resolve_settings
 
 KEYWORDS: Final = signature(join).parameters.keys() - {"target", "optimizer"}
-"""What `join` takes and a framework does not know."""
+"""Keywords of `join` that do not come from the framework."""
 
 
 class HostedSession:
@@ -28,19 +29,19 @@ class HostedSession:
     Parameters
     ----------
     settings : mapping
-        Keywords of `gradwire.join`, but for target and optimizer.
+        Keywords of `gradwire.join`, except target and optimizer.
     wait_seconds : float
-        How long to wait, after joining, for as many workers as the setting `workers` says, where
-        it says anything; 0 for not at all.
+        How long to wait, after joining, for the number of workers in the setting `workers`, where
+        it is given; 0 not to wait.
 
     Raises
     ------
     UsageError
-        If there is no such keyword.
+        If a keyword is unknown, or `wait_seconds` is negative or not finite.
     """
 
     session: Session | None = None
-    """The last one, open or over; None before the first."""
+    """The last session, open or over; None before the first."""
 
     def __init__(self, settings: Mapping[str, Any], wait_seconds: float) -> None:
         unknown = sorted(settings.keys() - KEYWORDS)
@@ -50,29 +51,30 @@ class HostedSession:
             raise UsageError(f"wait_seconds={wait_seconds}; it has to be 0 or more, and finite")
         self._keywords = dict(settings)
         self._wait_seconds = wait_seconds
-        self._is_open = False
+        self._open: Session | None = None
         self._pauses = ExitStack()
         self._state: Mapping[str, Any] | None = None
-        """What the next session goes on from."""
+        """State for the next session."""
 
     @property
     def is_open(self) -> bool:
-        """Whether a training is going on."""
-        return self._is_open
+        """Whether the session of a training is open."""
+        return self._open is not None
 
     def begin(self, model: torch.nn.Module, optimizer: object) -> Session:
-        """Join, go on from a state that was loaded, and wait for the others.
+        """Join, restore the state that was loaded, and wait for the other workers.
 
-        A session that is still open is one of a training that failed without a word.
+        A session that is still open is closed: its training failed, and the framework did not say
+        so.
         """
-        self.close("the training began anew")
+        self.close("the next training began")
         settings = resolve_settings(
             {name: value for name, value in self._keywords.items() if name != "config"},
             os.environ,
             self._keywords.get("config"),
         )
-        self.session = session = join(model, optimizer=optimizer, **self._keywords)
-        self._is_open = True
+        session = join(model, optimizer=optimizer, **self._keywords)
+        self.session = self._open = session
         try:
             if self._state is not None:
                 session.load_state_dict(self._state)
@@ -85,55 +87,55 @@ class HostedSession:
         return session
 
     def step(self) -> None:
-        """Share what an optimizer has changed."""
-        if self._is_open and self.session is not None:
+        """Share what the optimizers have changed."""
+        if self._open is not None:
             self.resume()
-            self.session.step()
+            self._open.step()
 
     def pause(self) -> None:
-        """Apply nothing until `resume`, or the next step. Can be repeated."""
-        if self._is_open and self.session is not None:
+        """Apply no updates until `resume`, or the next step. Can be repeated."""
+        if self._open is not None:
             self.resume()
-            self._pauses.enter_context(self.session.paused())
+            self._pauses.enter_context(self._open.paused())
 
     def resume(self) -> None:
         """End a pause, if there is one."""
         self._pauses.close()
 
     def finish(self) -> None:
-        """Wait for the others to finish too, and hold the same bits as they.
+        """Finish together with the other workers; then all of them have the same bits.
 
-        The session is over then, also where that fails.
+        The session is over afterwards, also where this fails.
         """
-        if self._is_open and self.session is not None:
+        if self._open is not None:
             self.resume()
             try:
-                self.session.finish()
+                self._open.finish()
             except BaseException as error:
                 self.close(f"{type(error).__name__}: {error}")
                 raise
-            self._is_open = False
+            self._open = None
 
     def close(self, reason: str) -> None:
-        """Leave at once, so that the others go on without us. Can be repeated."""
-        if self._is_open and self.session is not None:
-            self._is_open = False
+        """Leave the run at once; the other workers go on. Can be repeated."""
+        session, self._open = self._open, None
+        if session is not None:
             self.resume()
-            self.session.close(reason)
+            session.close(reason)
 
-    # What there is to keep and to know.
+    # State and statistics.
 
     def state_dict(self) -> dict[str, Any]:
-        """Return what belongs into a checkpoint; nothing, where no session is open."""
-        return self.session.state_dict() if self._is_open and self.session is not None else {}
+        """Return the session's state for a checkpoint; empty where no session is open."""
+        return {} if self._open is None else self._open.state_dict()
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Have the next session go on from what `state_dict` returned."""
+        """Keep what `state_dict` returned for the next session."""
         self._state = dict(state) or None
 
     def figures(self) -> dict[str, float]:
         """Return every number of `Session.stats`, as ``gradwire/NAME``."""
-        return dict(_numbers(self.session.stats, "gradwire/")) if self.session is not None else {}
+        return {} if self.session is None else dict(_numbers(self.session.stats, "gradwire/"))
 
 
 def _numbers(record: Any, prefix: str) -> Iterator[tuple[str, float]]:

@@ -1,7 +1,7 @@
 """`GradwireCallback` for the Trainer of Hugging Face's transformers.
 
-One process for each worker, and none of them distributed in the sense of accelerate: gradwire is in
-place of DDP, not on top of it. `gradwire.integrations.stand_alone` sees to that under a launcher.
+Each worker is a process of its own, and accelerate must not know of the others: gradwire takes the
+place of DDP. Under a launcher, call `gradwire.integrations.stand_alone` first.
 """
 
 import logging
@@ -19,39 +19,41 @@ from gradwire.session.session import Session
 logger = logging.getLogger("gradwire.huggingface")
 
 STATE_NAME: Final = "gradwire_session.pt"
-"""File in the folder of a checkpoint."""
+"""File with a session's state, in the folder of a checkpoint."""
 
 ALONE: Final = ("not_parallel", "not_distributed")
-"""Modes of parallelism with one process."""
+"""Values of `TrainingArguments.parallel_mode` with one process."""
 
 
 class GradwireCallback(TrainerCallback):
-    """Shares what a Trainer of transformers trains.
+    """Shares the model that a Trainer of transformers trains.
 
-    Joins when the training begins; steps after every step of the optimizer, so not where gradients
-    accumulate; applies nothing during an evaluation; finishes with the last step, before the last
-    evaluation and checkpoint, when the model has the bits that all workers have. Checkpoints get a
-    file with what the session has to keep.
+    - It joins when training begins.
+    - It steps after every step of the optimizer, so not where gradients accumulate.
+    - It applies no updates during an evaluation.
+    - It finishes with the last step, before the last evaluation and checkpoint. The model then has
+      the same bits at all workers.
+    - Checkpoints get a file with the session's state.
 
-    A Trainer tells nobody when it fails. Use the callback as a context manager around ``train()``:
-    then an exception leaves the run at once. Without that, the session leaves when the process
-    ends, or when training begins anew.
+    A Trainer does not tell its callbacks when it fails. Use the callback as a context manager
+    around ``train()``: then the session leaves the run at once on an exception. Otherwise it leaves
+    when the process ends, or when the next training begins.
 
     Parameters
     ----------
     wait_seconds : float
-        How long to wait for as many workers as the setting `workers`, or WORLD_SIZE, says; 0 for
-        not at all.
+        How long to wait, after joining, for the number of workers in the setting `workers` or in
+        WORLD_SIZE; 0 not to wait.
     log_stats : bool
-        Whether the numbers of `Session.stats` are added to what the Trainer logs of the training.
-        Those who were told before this callback do not get them.
+        Whether to add the numbers of `Session.stats` to what the Trainer logs of the training.
+        Callbacks that the Trainer calls before this one do not get them.
     **settings
         Keywords of `gradwire.join`.
 
     Raises
     ------
     UsageError
-        If a keyword is unknown; in ``Trainer()``, if several processes are synchronised.
+        If a keyword is unknown; in ``Trainer()``, if it synchronises several processes.
     """
 
     def __init__(
@@ -63,7 +65,7 @@ class GradwireCallback(TrainerCallback):
 
     @property
     def session(self) -> Session | None:
-        """The session, which is over after the training; None before the first one."""
+        """The last session, which is over after the training; None before the first one."""
         return self._hosted.session
 
     def __enter__(self) -> Self:
@@ -76,13 +78,13 @@ class GradwireCallback(TrainerCallback):
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        """Leave at once, if a training is still going on."""
+        """Leave at once, if the training has not ended."""
         self._hosted.close("closed" if error is None else f"{type(error).__name__}: {error}")
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Have the next session go on from what ``session.state_dict()`` returned.
+        """Keep what ``session.state_dict()`` returned for the next session.
 
-        Done by itself for a checkpoint in the Trainer's output folder.
+        For a checkpoint in the Trainer's output folder the callback does so by itself.
         """
         self._hosted.load_state_dict(state)
         self._is_loaded = True
@@ -90,7 +92,7 @@ class GradwireCallback(TrainerCallback):
     def on_init_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **more: object
     ) -> None:
-        """Refuse what gradwire is in place of."""
+        """Refuse a Trainer of several processes."""
         if args.parallel_mode.value not in ALONE:
             raise UsageError(
                 f"the Trainer is {args.parallel_mode.value} over {args.world_size} processes: "
@@ -113,7 +115,7 @@ class GradwireCallback(TrainerCallback):
         if state.global_step and not self._is_loaded:
             self._load(args, state)
         self._is_loaded = False
-        # Accelerate has wrapped it.
+        # Accelerate has wrapped the optimizer.
         self._hosted.begin(model, getattr(optimizer, "optimizer", optimizer))
 
     def on_optimizer_step(
@@ -125,19 +127,19 @@ class GradwireCallback(TrainerCallback):
     def on_prediction_step(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **more: object
     ) -> None:
-        """Keep the parameters as they are: an evaluation goes on."""
+        """Apply no updates during an evaluation."""
         self._hosted.pause()
 
     def on_evaluate(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **more: object
     ) -> None:
-        """Go on."""
+        """Apply updates again."""
         self._hosted.resume()
 
     def on_step_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **more: object
     ) -> None:
-        """Finish, if this was the last step: what is evaluated and saved then is everybody's."""
+        """Finish after the last step, so that the shared model is evaluated and saved."""
         if control.should_training_stop:
             self._hosted.finish()
 
@@ -151,23 +153,23 @@ class GradwireCallback(TrainerCallback):
     def on_train_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **more: object
     ) -> None:
-        """Finish, where the data ended before the steps did."""
+        """Finish, where the data ended before the last step."""
         if args.load_best_model_at_end and self._hosted.is_open:
-            # Nobody has trained from the present parameters to those.
-            logger.warning("left without finishing: the best model was loaded before that")
+            # The best model is that of an earlier step: going back to it is no change to share.
+            logger.warning("left without finishing: the Trainer has loaded its best model already")
             self._hosted.close("another model was loaded")
         self._hosted.finish()
 
     def on_save(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **more: object
     ) -> None:
-        """Put what the session has to keep into the checkpoint."""
-        kept = self._hosted.state_dict()
+        """Put the session's state into the checkpoint."""
+        session_state = self._hosted.state_dict()
         folder = _checkpoint_folder(args, state)
-        if not kept or not args.should_save or not folder.is_dir():
+        if not session_state or not args.should_save or not folder.is_dir():
             return
         part = folder / f"{STATE_NAME}.part"
-        torch.save(kept, part)
+        torch.save(session_state, part)
         part.replace(folder / STATE_NAME)
 
     def on_log(
@@ -178,7 +180,7 @@ class GradwireCallback(TrainerCallback):
         logs: dict[str, Any] | None = None,
         **more: object,
     ) -> None:
-        """Add the session's numbers to those of the training."""
+        """Add the session's statistics to those of the training."""
         if self._log_stats and logs is not None and "loss" in logs:
             figures = self._hosted.figures()
             logs.update(figures)
@@ -186,14 +188,14 @@ class GradwireCallback(TrainerCallback):
                 state.log_history[-1].update(figures)
 
     def _load(self, args: TrainingArguments, state: TrainerState) -> None:
-        """Find what the session has kept in the checkpoint that the training goes on from."""
+        """Load the session's state from the checkpoint that the training resumes."""
         given = args.resume_from_checkpoint
         folder = Path(given) if isinstance(given, str) else _checkpoint_folder(args, state)
         path = folder / STATE_NAME
         if path.exists():
             self._hosted.load_state_dict(torch.load(path, map_location="cpu", weights_only=True))
         else:
-            logger.info("%s is not there: nothing that was not sent is taken up again", path)
+            logger.info("no file %s: the unsent changes of the earlier session are lost", path)
 
 
 def _checkpoint_folder(args: TrainingArguments, state: TrainerState) -> Path:

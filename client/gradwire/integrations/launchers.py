@@ -1,4 +1,4 @@
-"""What launchers leave in the environment, and what frameworks make of it."""
+"""Variables by which launchers tell a process its place, hidden from frameworks."""
 
 import os
 from collections.abc import MutableMapping
@@ -18,17 +18,17 @@ OTHERS: Final = (
     "TORCHELASTIC_RESTART_COUNT",
     "TORCHELASTIC_MAX_RESTARTS",
 )
-"""Variables of torchrun that mean nothing to gradwire."""
+"""Variables of torchrun that gradwire does not read."""
 
 
 def stand_alone(environ: MutableMapping[str, str] | None = None) -> int:
-    """Let frameworks take this process for the only one, and gradwire know better.
+    """Hide a launcher's variables from frameworks, and keep for gradwire what they say.
 
     ``gradwire run`` and torchrun tell a process its place in RANK, WORLD_SIZE, LOCAL_RANK and so
-    on. Accelerate, and so transformers, takes that for an order to start DDP, and Lightning lets
-    rank 0 alone print and save. This takes these variables away; what they said about the run
-    stays, in GRADWIRE_RANK, GRADWIRE_WORKERS and GRADWIRE_MASTER. To be called before
-    ``TrainingArguments()``, and before Lightning is imported. It can be called again.
+    on. Accelerate, and so transformers, then starts DDP, and Lightning lets rank 0 alone print and
+    save. This function removes these variables, and copies what they say about the run to
+    GRADWIRE_RANK, GRADWIRE_WORKERS and GRADWIRE_MASTER. Call it before ``TrainingArguments()``, and
+    before Lightning is imported. A second call changes nothing, and returns 0.
 
     Parameters
     ----------
@@ -38,7 +38,7 @@ def stand_alone(environ: MutableMapping[str, str] | None = None) -> int:
     Returns
     -------
     int
-        What LOCAL_RANK said, or 0: on a machine with several GPUs, which of them to take.
+        Value of LOCAL_RANK, or 0 without it: the GPU to use on a machine with several.
     """
     if environ is None:
         environ = os.environ

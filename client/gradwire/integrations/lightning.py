@@ -1,7 +1,7 @@
 """`GradwireCallback` for Lightning: its Trainer trains, gradwire shares.
 
-Works with ``lightning`` and ``pytorch_lightning``, whichever the script imports. A Trainer of one
-device, and one process for each worker: gradwire is in place of DDP, not on top of it.
+Works with ``lightning`` and ``pytorch_lightning``, whichever the script imports. Each worker is a
+process of its own, with a Trainer of one device: gradwire takes the place of DDP.
 """
 
 import sys
@@ -26,28 +26,31 @@ else:
 
 
 class GradwireCallback(Callback):
-    """Shares what a Lightning Trainer trains.
+    """Shares the model that a Lightning Trainer trains.
 
-    Joins when the training starts, with a checkpoint and the optimizers' state restored and the
-    sanity check over; steps after every batch in which an optimizer stepped, whether automatically
-    or by hand, so not where gradients accumulate or a scaler skips; applies nothing during
-    validation; finishes at the end of ``fit``, when the model has the bits that all workers have;
-    leaves at once on an exception. Checkpoints contain what the session has to keep.
+    - It joins when training starts: after the sanity check, and after a checkpoint and the
+      optimizers' state were restored.
+    - It steps after every batch in which an optimizer stepped, automatically or by hand; so not
+      where gradients accumulate, nor where a scaler skips a step.
+    - It applies no updates during validation.
+    - It finishes at the end of ``fit``. The model then has the same bits at all workers.
+    - It leaves at once on an exception.
+    - Checkpoints contain the session's state.
 
     Parameters
     ----------
     wait_seconds : float
-        How long to wait for as many workers as the setting `workers`, or WORLD_SIZE, says; 0 for
-        not at all.
+        How long to wait, after joining, for the number of workers in the setting `workers` or in
+        WORLD_SIZE; 0 not to wait.
     log_stats : bool
-        Whether the numbers of `Session.stats` are logged, every `log_every_n_steps` steps.
+        Whether to log the numbers of `Session.stats`, every `log_every_n_steps` steps.
     **settings
-        Keywords of `gradwire.join`. The optimizer is passed to it where there is only one.
+        Keywords of `gradwire.join`, which is also given the optimizer where there is only one.
 
     Raises
     ------
     UsageError
-        If a keyword is unknown; in ``fit``, if the strategy is one that synchronises processes.
+        If a keyword is unknown; in ``fit``, if the strategy synchronises processes.
     """
 
     def __init__(
@@ -57,15 +60,15 @@ class GradwireCallback(Callback):
         self._log_stats = log_stats
         self._has_stepped = False
         self._steps = 0
-        self._watched: list[Any] = []
+        self._step_hooks: list[Any] = []
 
     @property
     def session(self) -> Session | None:
-        """The session, which is over after ``fit``; None before the first one."""
+        """The last session, which is over after ``fit``; None before the first one."""
         return self._hosted.session
 
     def setup(self, trainer: "Trainer", pl_module: "LightningModule", stage: str) -> None:
-        """Refuse what gradwire is in place of, before anything has begun."""
+        """Refuse a strategy of several processes, before training begins."""
         kinds = {kind.__name__ for kind in type(trainer.strategy).__mro__}
         if stage == "fit" and ("ParallelStrategy" in kinds or trainer.world_size > 1):
             raise UsageError(
@@ -80,14 +83,14 @@ class GradwireCallback(Callback):
         for optimizer in optimizers:
             if not isinstance(optimizer, Optimizer):
                 raise UsageError(
-                    f"{type(optimizer).__name__} is no torch.optim.Optimizer, and does not tell "
-                    "when it has stepped"
+                    f"{type(optimizer).__name__} is no torch.optim.Optimizer: it calls no hook "
+                    "after its steps, by which gradwire knows of them"
                 )
         self._has_stepped = False
         self._steps = 0
         self._hosted.begin(pl_module, optimizers[0] if len(optimizers) == 1 else None)
-        # They know best: a scaler may skip a step, and a module may step by hand.
-        self._watched = [each.register_step_post_hook(self._note_step) for each in optimizers]
+        # Only optimizers know: a scaler may skip a step, and a module may step by hand.
+        self._step_hooks = [each.register_step_post_hook(self._note_step) for each in optimizers]
 
     def on_train_batch_end(
         self, trainer: "Trainer", pl_module: "LightningModule", *batch: object, **more: object
@@ -103,42 +106,42 @@ class GradwireCallback(Callback):
             pl_module.log_dict(self._hosted.figures(), on_step=True, on_epoch=False, batch_size=1)
 
     def on_validation_start(self, trainer: "Trainer", pl_module: "LightningModule") -> None:
-        """Keep the parameters as they are."""
+        """Apply no updates during validation."""
         self._hosted.pause()
 
     def on_validation_end(self, trainer: "Trainer", pl_module: "LightningModule") -> None:
-        """Go on."""
+        """Apply updates again."""
         self._hosted.resume()
 
     def on_train_end(self, trainer: "Trainer", pl_module: "LightningModule") -> None:
         """Finish."""
-        self._unwatch()
+        self._remove_hooks()
         self._hosted.finish()
 
     def on_exception(
         self, trainer: "Trainer", pl_module: "LightningModule", exception: BaseException
     ) -> None:
         """Leave at once."""
-        self._unwatch()
+        self._remove_hooks()
         self._hosted.close(f"{type(exception).__name__}: {exception}")
 
     def teardown(self, trainer: "Trainer", pl_module: "LightningModule", stage: str) -> None:
-        """Leave, where a training ended without saying how."""
-        self._unwatch()
+        """Leave, where a training ended without either of the two calls above."""
+        self._remove_hooks()
         self._hosted.close(f"{stage} was torn down")
 
     def state_dict(self) -> dict[str, Any]:
-        """Return what belongs into a checkpoint."""
+        """Return the session's state for a checkpoint."""
         return self._hosted.state_dict()
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """Have the next session go on from there."""
+        """Keep the state of a checkpoint for the next session."""
         self._hosted.load_state_dict(state_dict)
 
     def _note_step(self, optimizer: Optimizer, *arguments: object) -> None:
         self._has_stepped = True
 
-    def _unwatch(self) -> None:
-        for handle in self._watched:
-            handle.remove()
-        self._watched = []
+    def _remove_hooks(self) -> None:
+        for hook in self._step_hooks:
+            hook.remove()
+        self._step_hooks = []

@@ -1,1 +1,1 @@
-"""What delays do to an optimizer: momentum, scale, and the state that a late joiner takes over."""
+"""Optimizers under delay: momentum, scale, and the state that a worker takes over when it joins."""

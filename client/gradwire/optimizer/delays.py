@@ -1,65 +1,67 @@
 """`Delays`: how late changes come, measured as training goes.
 
-There are two delays. *On the network*: an update is applied when others already are that it did not
-know. Their number is its staleness; it is counted where it is applied, for the updates of each
-peer, and by the origin for its own, until the master has them. *In the residual*: a change that has
-not reached the threshold waits. How long, on average, follows from Little's law (J. Little, "A
-Proof for the Queuing Formula L = λW", 1961): what is in the residual divided by what leaves it per
-step, both as sums of absolute values. Nothing has to be known about any single change.
+There are two delays. *On the network*: when an update is applied, updates that its origin did not
+know are already applied. Their number is its staleness. The receiver counts it for the updates of
+each peer; the origin counts it for its own updates, until the master has them. *In the residual*: a
+change that has not reached the threshold waits. How long, on average, follows from Little's law (J.
+Little, "A Proof for the Queuing Formula L = λW", 1961): the residual divided by what leaves it per
+step, both as sums of absolute values. No single change has to be tracked.
 
-**Staleness in steps.** In lockstep, when everything of step t is applied before step t + 1, an
-update among W workers finds applied before it: the receiver's own of that step, always, and of the
-W - 2 others, which come in any order, half. So its mean staleness is ``1 + (W - 2)/2 = W/2`` though
-nothing is late. Where all updates come a step later than that, it is W more: one of each of the
-W - 2 others, and two of the receiver's own, because one more was made since, and one more had not
-come to the origin when it read its parameters. Hence ``excess = max(0, (staleness - W/2) / W)``.
+**Staleness in steps.** In lockstep, all updates of step t are applied before step t + 1. Among W
+workers, an update is then applied after the receiver's own update of that step, and after half of
+those of the W - 2 others, which come in any order. So its mean staleness is ``1 + (W - 2)/2 = W/2``
+though nothing is late. Where all updates come one step later, it is W more: one update of each of
+the W - 2 others, and two of the receiver's own, because it has made one more since, and one more
+had not reached the origin when that read its parameters. Hence
+``excess = max(0, (staleness - W/2) / W)``.
 """
 
 import math
 from bisect import bisect_left
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Collection
 from dataclasses import dataclass
+from functools import partial
 from itertools import accumulate
 from typing import Final
 
 BUCKETS: Final = (0, 1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
-"""Upper limits of a distribution's buckets: of staleness in updates, of ages in steps."""
+"""Upper limits of a distribution's buckets: staleness in updates, ages in steps."""
 
 RECENT_UPDATES: Final = 256
 """Updates of peers over which their staleness is averaged."""
 
 RECENT_OF_RANK: Final = 64
-"""Updates of one origin over which theirs is."""
+"""Updates of one origin over which their staleness is averaged."""
 
 RECENT_STEPS: Final = 64
-"""Steps over which what is sent and what is in the residual are averaged."""
+"""Steps over which the sent changes and the residual are averaged."""
 
 LATENESS_UPDATES: Final = 16
-"""Updates of one origin over which lateness is judged, without the latest of them: one that waited
-for a checkpoint to be written says nothing of the others."""
+"""Updates of one origin over which lateness is judged, without the stalest of them: that one may
+have waited for a checkpoint to be written."""
 
 LATENESS_UPDATES_MIN: Final = 8
-"""Before so many have come, it is not judged."""
+"""Updates of one origin without which its lateness is not judged."""
 
 SETTLED_AGES: Final = 6.0
-"""After so many times the residual's age, it is a small part of what was trained, and mostly noise:
-docs/decisions/finish-residual.md has the figures."""
+"""In a run this many times as long as the residual is old, the residual is a small part of what was
+trained, and mostly noise: docs/decisions/finish-residual.md has the figures."""
 
 SAMPLE_EVERY: Final = 7
 SAMPLE_ALL_UNTIL: Final = 32
-"""The residual is looked at in the first steps, and in every seventh one after them: it takes up to
-65,536 elements that are far apart in memory. Seven, because what is sent may come in every fourth
-or eighth step, and the looks have to fall on all of these in turn."""
+"""The residual is sampled in the first steps, and in every seventh step after them: a sample reads
+up to 65,536 elements that are far apart in memory. Seven, because a worker may send in every fourth
+or eighth step only, and samples have to fall on each step of such a cycle in turn."""
 
 
 class RecentMean:
-    """A mean in which what is long ago counts less and less.
+    """A moving average with exponential weights.
 
     Parameters
     ----------
     span : float
-        How far back it reaches: weights fall by ``1/e`` in so many values.
+        Values in which weights fall to ``1/e``.
     """
 
     __slots__ = ("_keep", "_sum", "_weight")
@@ -70,7 +72,7 @@ class RecentMean:
         self._weight = 0.0
 
     def add(self, value: float, count: int = 1) -> None:
-        """Add a value, as if it came so many times."""
+        """Add a value `count` times."""
         keep = self._keep if count == 1 else self._keep**count
         self._sum = keep * self._sum + (1.0 - keep) * value
         self._weight = keep * self._weight + (1.0 - keep)
@@ -86,15 +88,15 @@ class Distribution:
     """How values are distributed, since the beginning of the session."""
 
     count: int
-    """How many there were."""
+    """Number of values."""
     sum: float
-    """What they add up to."""
+    """Sum of the values."""
     at_most: tuple[int, ...]
-    """How many were not above each of `BUCKETS`."""
+    """For each limit in `BUCKETS`, the number of values not above it."""
 
     @property
     def mean(self) -> float:
-        """Their mean; 0 without any."""
+        """Mean of the values; 0 without any."""
         return self.sum / self.count if self.count else 0.0
 
 
@@ -108,30 +110,29 @@ class Histogram:
         self._sum = 0.0
 
     def add(self, value: float, count: int = 1) -> None:
-        """Count a value, as if it came so many times."""
+        """Count a value `count` times."""
         self._counts[bisect_left(BUCKETS, value)] += count
         self._sum += value * count
 
     def distribution(self) -> Distribution:
-        """Return what was counted so far."""
+        """Return the distribution of the values so far."""
         return Distribution(
             sum(self._counts), self._sum, tuple(accumulate(self._counts[: len(BUCKETS)]))
         )
 
 
 class Delays:
-    """The delays of one worker. Told of every update and every step; knows no clock."""
+    """The delays of one worker, from every update and every step; without a clock."""
 
     def __init__(self) -> None:
         self.steps = 0
-        """Those noted."""
         self._staleness = RecentMean(RECENT_UPDATES)
         self._last: deque[int] = deque(maxlen=RECENT_UPDATES)
-        self._by_rank: dict[int, RecentMean] = {}
-        self._last_of_rank: dict[int, deque[int]] = {}
+        self._by_rank = defaultdict[int, RecentMean](partial(RecentMean, RECENT_OF_RANK))
+        self._last_of_rank = defaultdict[int, deque[int]](partial(deque, maxlen=LATENESS_UPDATES))
         self._staleness_counts = Histogram()
         self.own_updates = 0
-        """Of this worker, those whose staleness is known."""
+        """Number of own updates whose staleness is known."""
         self._own = RecentMean(RECENT_OF_RANK)
         self._own_counts = Histogram()
         self._sent = RecentMean(RECENT_STEPS)
@@ -140,7 +141,7 @@ class Delays:
         self._age = 0.0
         self._age_counts = Histogram()
 
-    # What happens.
+    # Inputs.
 
     def note_update(self, rank: int, staleness: int) -> None:
         """Note that an update of a peer was applied.
@@ -150,38 +151,27 @@ class Delays:
         rank : int
             Its origin.
         staleness : int
-            Updates of others than its origin that are applied and that it did not know.
+            Applied updates of other workers that the origin did not know.
         """
-        mean = self._by_rank.get(rank)
-        if mean is None:
-            mean = self._by_rank[rank] = RecentMean(RECENT_OF_RANK)
-        mean.add(staleness)
-        self._note_last(rank, staleness)
+        self._by_rank[rank].add(staleness)
+        self._last_of_rank[rank].append(staleness)
         self._staleness.add(staleness)
         self._last.append(staleness)
         self._staleness_counts.add(staleness)
 
     def note_sum(self, ranks: Collection[int], updates: int) -> None:
-        """Note that a sum of updates of peers was applied: some of them waited for the others.
+        """Note that the sum of a number of updates of these ranks was applied.
 
-        Parameters
-        ----------
-        ranks : collection of int
-            Their origins.
-        updates : int
-            How many are in it.
+        It counts for lateness: some of the updates waited for the others.
         """
         for rank in ranks:
-            self._note_last(rank, updates)
+            self._last_of_rank[rank].append(updates)
 
     def note_own(self, staleness: int) -> None:
         """Note that the master has an update of this worker.
 
-        Parameters
-        ----------
-        staleness : int
-            Updates of others that have come since the parameters were read that it was computed
-            with.
+        Its staleness are the updates of others that have arrived since this worker read the
+        parameters from which it computed the update.
         """
         self.own_updates += 1
         self._own.add(staleness)
@@ -189,18 +179,18 @@ class Delays:
 
     @property
     def wants_residual(self) -> bool:
-        """Whether the step that is noted next should say how large the residual is."""
+        """Whether `note_step` should be given the size of the residual the next time."""
         return self.steps < SAMPLE_ALL_UNTIL or self.steps % SAMPLE_EVERY == 0
 
     def note_step(self, sent: float, residual: float | None = None) -> None:
-        """Note a step in which something was trained, and perhaps nothing sent.
+        """Note a step that has trained something, whether it has sent an update or not.
 
         Parameters
         ----------
         sent : float
-            Sum of the absolute values of what it sent, in units of the parameters.
+            Sum of the absolute values that the step sent, in units of the parameters.
         residual : float, optional
-            Sum of the absolute values of what is left after it, where `wants_residual` says so.
+            Sum of the residual's absolute values after the step, where `wants_residual` is true.
         """
         self.steps += 1
         self._sent.add(sent)
@@ -211,39 +201,39 @@ class Delays:
             self._age = self._age_now()
             self._age_counts.add(self._age, steps)
 
-    # What comes of it.
+    # Outputs.
 
     @property
     def staleness(self) -> float:
-        """Mean staleness of the last updates of peers, in updates."""
+        """Mean staleness of the last `RECENT_UPDATES` updates of peers, in updates."""
         return self._staleness.value
 
     @property
     def staleness_max(self) -> int:
-        """The largest one of the last 256."""
+        """Largest staleness of the last `RECENT_UPDATES` updates of peers."""
         return max(self._last, default=0)
 
     @property
     def staleness_by_rank(self) -> dict[int, float]:
         """Mean staleness of the last updates of each origin."""
-        known = list(self._by_rank.items())  # another thread may ask for the numbers
+        known = list(self._by_rank.items())  # a copy: another thread may be reading
         return {rank: mean.value for rank, mean in known}
 
     @property
     def own_staleness(self) -> float:
-        """Mean staleness of this worker's own last updates."""
+        """Mean staleness of this worker's own last updates, in updates of others."""
         return self._own.value
 
     @property
     def residual_age_steps(self) -> float:
-        """How many steps a change waits in the residual, on average."""
+        """Steps that a change waits in the residual, on average."""
         return self._age
 
     @property
-    def unsettled(self) -> float:
-        """How much the residual still says about the training, from 1 down to 0.
+    def residual_weight(self) -> float:
+        """Weight of the residual at the end of a run: how far it is training and not noise, 1 to 0.
 
-        It is 1 in a run as short as the residual is old, and 0 after `SETTLED_AGES` times that.
+        It is 1 in a run as long as the residual is old, and 0 after `SETTLED_AGES` times that.
         """
         if not self.steps:
             return 1.0
@@ -252,23 +242,16 @@ class Delays:
         return min(max((SETTLED_AGES - ages) / (SETTLED_AGES - 1.0), 0.0), 1.0)
 
     def network_delay_steps(self, world_size: int) -> float:
-        """Return how many steps later than in lockstep updates of peers come."""
+        """Return how many steps later than in lockstep updates of peers arrive."""
         return excess_steps(self.staleness, world_size)
 
     def lateness(self, ranks: Collection[int], world_size: int) -> float | None:
-        """Return how many steps later than in lockstep the last updates of some peers came.
-
-        Parameters
-        ----------
-        ranks : collection of int
-            Which peers.
-        world_size : int
-            How many workers take part.
+        """Return how many steps later than in lockstep the last updates of some peers arrived.
 
         Returns
         -------
         float or None
-            A mean over these peers; None while of one of them too few have come.
+            Mean over these peers; None if any has sent fewer than `LATENESS_UPDATES_MIN` updates.
         """
         found = [self._last_of_rank.get(rank, ()) for rank in ranks]
         if not found or min(map(len, found)) < LATENESS_UPDATES_MIN:
@@ -277,40 +260,29 @@ class Delays:
         return sum(excess_steps(mean, world_size) for mean in means) / len(means)
 
     def staleness_distribution(self) -> Distribution:
-        """Return how staleness of peers' updates is distributed."""
+        """Return the distribution of the staleness of peers' updates."""
         return self._staleness_counts.distribution()
 
     def own_staleness_distribution(self) -> Distribution:
-        """Return how staleness of own updates is distributed."""
+        """Return the distribution of the staleness of own updates."""
         return self._own_counts.distribution()
 
     def residual_age_distribution(self) -> Distribution:
-        """Return how the residual's age is distributed over the steps."""
+        """Return the distribution of the residual's age over the steps."""
         return self._age_counts.distribution()
-
-    def _note_last(self, rank: int, staleness: int) -> None:
-        last = self._last_of_rank.get(rank)
-        if last is None:
-            last = self._last_of_rank[rank] = deque(maxlen=LATENESS_UPDATES)
-        last.append(staleness)
 
     def _age_now(self) -> float:
         residual, sent = self._residual.value, self._sent.value
         if residual <= 0.0:
             return 0.0
-        # Nothing waits for longer than there were steps.
+        # No change waits for longer than the session has trained.
         return min(residual / sent, self.steps) if sent > 0.0 else float(self.steps)
 
 
 def excess_steps(staleness: float, world_size: int) -> float:
-    """Return by how many steps updates of this mean staleness come later than in lockstep.
+    """Return how many steps later than in lockstep updates of this mean staleness arrive.
 
-    Parameters
-    ----------
-    staleness : float
-        In updates.
-    world_size : int
-        How many workers take part; of one alone nothing is late.
+    Staleness is in updates. With one worker, nothing is late.
     """
     if world_size <= 1:
         return 0.0

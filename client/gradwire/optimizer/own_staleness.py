@@ -1,46 +1,46 @@
-"""`OwnStaleness`: how many updates of others had come when the master had one of this worker's.
+"""`OwnStaleness`: the staleness of a worker's own updates, measured without the master's help.
 
-A worker counts the updates of others as they come. What it computes with are those that had come
-when it last applied any; what the master had accepted before its update has come by the time it
-hears that the update is there. The difference is the staleness of that update, as the master had
-it, without anybody having to tell.
+A worker counts the updates of others as they arrive. It computes an update with those that had
+arrived when it last applied any. When it learns that the master has its update, all updates that
+the master accepted before it have arrived too. The difference of the two counts is the staleness of
+the update at the master.
 """
 
 from collections import deque
 from typing import Final
 
 UNDELIVERED_MAX: Final = 4096
-"""Updates that are remembered. The outbox holds fewer, and a flush sends no more at a time."""
+"""Updates to remember. The outbox holds fewer, and a flush sends no more than these at a time."""
 
 
 class OwnStaleness:
-    """Of the updates of one worker. The training thread sends, the network thread is told."""
+    """The training thread calls `on_sent` and `drain`, the network thread `on_delivered`."""
 
     def __init__(self) -> None:
         self._known: deque[int] = deque(maxlen=UNDELIVERED_MAX)
-        self._found: deque[int] = deque(maxlen=UNDELIVERED_MAX)
+        self._measured: deque[int] = deque(maxlen=UNDELIVERED_MAX)
 
-    def sent(self, updates: int, known: int) -> None:
-        """Note that updates are about to be handed over to the network.
+    def on_sent(self, updates: int, known: int) -> None:
+        """Note that a number of updates is about to be sent.
 
         Parameters
         ----------
         updates : int
         known : int
-            How many updates of others had come when the parameters were read that they were
-            computed with.
+            Updates of others that had arrived when the worker read the parameters from which it
+            computed these updates.
         """
         self._known.extend([known] * updates)
 
-    def delivered(self, received: int) -> None:
-        """Note that the master has the next one, and how many of others have come by now.
+    def on_delivered(self, received: int) -> None:
+        """Note that the master has the next update, and how many updates of others have arrived.
 
-        Updates are delivered in about the order in which they are sent; where they are not, two of
-        them have each other's staleness, and mean and distribution are hardly changed.
+        Updates arrive in about the order in which they are sent. Where two arrive in the other
+        order, each gets the other's staleness, which hardly changes mean and distribution.
         """
         if self._known:
-            self._found.append(max(received - self._known.popleft(), 0))
+            self._measured.append(max(received - self._known.popleft(), 0))
 
-    def take_found(self) -> list[int]:
-        """Return what was found since the last time."""
-        return [self._found.popleft() for _ in range(len(self._found))]
+    def drain(self) -> list[int]:
+        """Return the staleness of the updates that were delivered since the last call."""
+        return [self._measured.popleft() for _ in range(len(self._measured))]

@@ -1,12 +1,15 @@
-"""What a worker's changes are multiplied by, so that many workers together do not go too far.
+"""The factor of a worker's changes, so that many workers together do not step too far.
 
-With the scale "sum" the changes of all W workers count in full, as Strom's and Deeplearning4j's: W
-steps are made for one of a single worker. "mean" makes their sum the mean, which for SGD is exactly
-the step of one process with the batch of all of them. "sqrt" is between the two: what sums of
-independent noise grow by, and what optimizers need that make all steps of one size, as Adam does.
-"auto" is "mean" or "sqrt", by the kind of the optimizer: see `torch_scale`.
-"staleness" divides by how stale the worker's own updates are, in updates of others: W. Zhang,
-S. Gupta, X. Lian and J. Liu, "Staleness-aware Async-SGD for Distributed Deep Learning", IJCAI 2016.
+- "sum": the changes of all W workers count in full, as with Strom and Deeplearning4j. Together they
+  make W steps where a single worker makes one.
+- "mean": their sum becomes the mean. For SGD this is exactly the step of one process with the batch
+  of all workers.
+- "sqrt": between the two. Sums of independent noise grow by √W, and optimizers that make all steps
+  of one size, as Adam does, need this.
+- "auto": "mean" or "sqrt", by the kind of the optimizer; see `torch_scale`.
+- "staleness": divides by the staleness of the worker's own updates, in updates of others (W. Zhang,
+  S. Gupta, X. Lian and J. Liu, "Staleness-aware Async-SGD for Distributed Deep Learning", IJCAI
+  2016).
 """
 
 import math
@@ -16,24 +19,24 @@ from gradwire.settings.training import SCALE_MAX, Scale
 
 
 def scale_factor(scale: Scale, world_size: float, staleness: float) -> float:
-    """Return what this worker's next change is multiplied by.
+    """Return the factor of this worker's next change.
 
     Parameters
     ----------
     scale : str, float or callable
-        The setting of that name, which was checked.
+        The setting of that name, already checked.
     world_size : float
-        How many workers take part now; for a function of the user's, a whole number.
+        Number of workers; a whole number where `scale` is a function.
     staleness : float
         Mean staleness of this worker's updates, in updates of others.
 
     Raises
     ------
     UsageError
-        If a function returns what no change can be multiplied by.
+        If the function returns anything but a number above 0 and at most `SCALE_MAX`.
     """
     match scale:
-        case "sum" | "auto":  # without an optimizer, nobody knows what steps are made
+        case "sum" | "auto":  # "auto" without an optimizer: its kind is unknown
             return 1.0
         case "mean":
             return 1.0 / max(world_size, 1)

@@ -1,8 +1,8 @@
-"""The state of an optimizer as it travels from one worker to another that joins later.
+"""The state of an optimizer in messages, from one worker to another that joins later.
 
-Only numbers travel, and nothing that could be executed: for each parameter tensor the values that
-the optimizer keeps for each of its elements (Adam's ``exp_avg``), as float32, and those that it
-keeps for the tensor as a whole (``step``). Hyperparameters do not: everyone keeps his own.
+A state is made of numbers, and nothing in it can be executed: for each parameter tensor its
+*slots*, which have a float32 for each element (Adam's ``exp_avg``), and its *numbers*, which are
+for the tensor as a whole (``step``). It has no hyperparameters: every worker keeps its own.
 
 ::
 
@@ -11,7 +11,7 @@ keeps for the tensor as a whole (``step``). Hyperparameters do not: everyone kee
               4 bytes for each value of an element: float32, tensor by tensor, slot by slot
               all little-endian, in the layout's order, cut every `STATE_PART_BYTES`
 
-Nothing here knows torch; what becomes of it there, `torch_state` says.
+This module does not know torch; `torch_state` copies states out of its optimizers and into them.
 """
 
 from collections.abc import Mapping, Sequence
@@ -29,44 +29,44 @@ from gradwire_protocol.messages.schema import SMALL_BYTES_MAX, Record, blob, lis
 from gradwire_protocol.messages.states import STATE_PART_BYTES, STATE_SLOTS_MAX
 
 NAME_CHARACTERS_MAX: Final = 64
-"""Of the name of an optimizer's class, and of what it keeps."""
+"""For the names of an optimizer's class, its slots and its numbers."""
 
 NUMBERS_MAX: Final = 8
-"""Numbers for a tensor as a whole; most optimizers have one, NAdam two. A mask of them, and one of
-the slots, is a byte."""
+"""For each tensor; most optimizers have one number, NAdam two. A mask of numbers or slots is a
+byte."""
 
 NOT_NEGATIVE: Final = frozenset(
     {"step", "exp_avg_sq", "max_exp_avg_sq", "square_avg", "sum", "acc_delta", "exp_inf"}
 )
-"""What optimizers take the root of, or a power: below zero it would make NaNs of parameters."""
+"""Optimizers take roots or powers of these: a negative value would make NaNs of parameters."""
 
 
 class UnfitStateError(ValueError):
-    """The state of an optimizer is of no use, or cannot be given away; the text says why."""
+    """A state does not fit, is damaged, or cannot be sent; the text says why."""
 
 
 @dataclass(frozen=True, slots=True)
 class StateHeader(Record):
-    """What the state of an optimizer is made of."""
+    """The parts of an optimizer's state."""
 
     optimizer: Annotated[str, text(NAME_CHARACTERS_MAX)]
-    """Name of its class."""
+    """Name of the optimizer's class."""
     slots: Annotated[tuple[str, ...], listing(text(NAME_CHARACTERS_MAX), STATE_SLOTS_MAX)]
-    """What it keeps for each element of a tensor."""
+    """Names of the values for each element of a tensor."""
     numbers: Annotated[tuple[str, ...], listing(text(NAME_CHARACTERS_MAX), NUMBERS_MAX)]
-    """What it keeps for a tensor as a whole."""
+    """Names of the values for a tensor as a whole."""
     slot_masks: Annotated[bytes, blob(1, TENSORS_MAX)]
-    """For each tensor of the layout: bit i for the i-th slot, if there is one of it."""
+    """A byte for each tensor of the layout; bit i is set if the tensor has the i-th slot."""
     number_masks: Annotated[bytes, blob(1, TENSORS_MAX)]
 
     BYTES_MAX: ClassVar[int] = 2 * TENSORS_MAX + SMALL_BYTES_MAX
 
     def slots_of(self, tensor: int) -> tuple[str, ...]:
-        """Return which slots there are of a tensor."""
+        """Return the slots of a tensor."""
         return _chosen(self.slots, self.slot_masks[tensor])
 
     def numbers_of(self, tensor: int) -> tuple[str, ...]:
-        """Return which numbers there are of a tensor."""
+        """Return the numbers of a tensor."""
         return _chosen(self.numbers, self.number_masks[tensor])
 
 
@@ -74,28 +74,18 @@ assert StateHeader.BYTES_MAX < STATE_PART_BYTES, "a header is one part"
 
 
 class TensorState(NamedTuple):
-    """What an optimizer keeps for one tensor."""
+    """The state of one tensor."""
 
     slots: Mapping[str, Float32Array]
-    """Each flat, and a view of the whole state."""
+    """Each flat, and a view of the packed state."""
     numbers: Mapping[str, float]
 
 
 class PackedState:
-    """The state of an optimizer in one piece of memory, as it travels.
+    """The state of an optimizer in one piece of memory, in the format of messages.
 
-    Its values are undefined until they are written: by `put`, or through the views of `slot`.
-
-    Parameters
-    ----------
-    header : StateHeader
-    layout : Layout
-        Of the run.
-
-    Raises
-    ------
-    UnfitStateError
-        If the header does not fit the layout.
+    Values are undefined until `set_number`, `set_part` or the views of `slot` write them.
+    `UnfitStateError` if the header does not fit the run's layout.
     """
 
     def __init__(self, header: StateHeader, layout: Layout) -> None:
@@ -118,10 +108,10 @@ class PackedState:
         self._numbers = self._bytes[: 8 * numbers].view("<f8")
         self._values = self._bytes[8 * numbers :].view("<f4")
 
-    # What is in it.
+    # Values.
 
     def slot(self, tensor: int, name: str) -> Float32Array:
-        """Return the values of a slot of a tensor, flat: a view to be read or written."""
+        """Return the values of a slot of a tensor: a flat view, to read or write."""
         return self._values[self._slots_at[tensor][name]]
 
     def set_number(self, tensor: int, name: str, value: float) -> None:
@@ -129,7 +119,7 @@ class PackedState:
         self._numbers[self._numbers_at[tensor][name]] = value
 
     def tensor(self, i: int) -> TensorState:
-        """Return what there is of a tensor."""
+        """Return the state of a tensor."""
         return TensorState(
             {name: self._values[where] for name, where in self._slots_at[i].items()},
             {name: float(self._numbers[at]) for name, at in self._numbers_at[i].items()},
@@ -137,16 +127,13 @@ class PackedState:
 
     @property
     def nbytes(self) -> int:
-        """Memory that it takes."""
+        """Bytes of all values."""
         return self._bytes.nbytes
 
     def check_values(self) -> None:
-        """Refuse what no optimizer has: a NaN or an infinity, a sum of squares below zero.
+        """Refuse values that no optimizer has: a NaN, an infinity, a sum of squares below zero.
 
-        Raises
-        ------
-        UnfitStateError
-            Which names the first such value.
+        `UnfitStateError` names the first such value.
         """
         for i, tensor in enumerate(self._layout.tensors):
             state = self.tensor(i)
@@ -155,31 +142,25 @@ class PackedState:
             for name, value in state.numbers.items():
                 _check_values(np.array([value]), name, tensor.name)
 
-    # On its way.
+    # Messages.
 
     @property
     def parts(self) -> int:
-        """In how many parts it travels."""
+        """Number of parts, the header included."""
         return 1 + -(-self.nbytes // STATE_PART_BYTES)
 
     def part(self, number: int) -> bytes:
-        """Return a part as it travels."""
+        """Return the bytes of a part."""
         if number == 0:
             return self.header.pack()
         return self._bytes[self._span_of(number)].tobytes()
 
     def set_part(self, number: int, body: bytes) -> None:
-        """Put a part in its place that has come: any but the first.
-
-        Raises
-        ------
-        UnfitStateError
-            If it is not as long as it should be.
-        """
+        """Write a received part, not the header; `UnfitStateError` if its length is wrong."""
         span = self._span_of(number)
         size = len(self._bytes[span])
         if len(body) != size:
-            raise UnfitStateError(f"part {number} has {len(body)} bytes where {size} belong")
+            raise UnfitStateError(f"part {number} has {len(body)} bytes; it has to have {size}")
         self._bytes[span] = np.frombuffer(body, np.uint8)
 
     @staticmethod
@@ -190,19 +171,19 @@ class PackedState:
 def header_of(
     optimizer: str, slots: Sequence[frozenset[str]], numbers: Sequence[frozenset[str]]
 ) -> StateHeader:
-    """Return what a state is made of.
+    """Return the header of a state.
 
     Parameters
     ----------
     optimizer : str
-        Name of its class.
+        Name of the optimizer's class.
     slots, numbers : sequence of frozenset of str
-        What there is of each tensor of the layout.
+        Names of the slots and numbers of each tensor of the layout.
 
     Raises
     ------
     UnfitStateError
-        If that is more than can travel, or nothing.
+        If the state is empty, or has too many names or too long ones.
     """
     slot_names = tuple(sorted(frozenset().union(*slots)))
     number_names = tuple(sorted(frozenset().union(*numbers)))
@@ -222,7 +203,7 @@ def header_of(
     )
     try:
         return StateHeader.parse(header.pack())
-    except InvalidMessageError as error:  # a name that is too long, or not to be printed
+    except InvalidMessageError as error:  # a name is too long, or not printable
         raise UnfitStateError(str(error)) from None
 
 
@@ -235,29 +216,21 @@ def _mask(names: Sequence[str], present: frozenset[str]) -> int:
 
 
 def check_header(header: StateHeader, layout: Layout) -> None:
-    """Refuse a header that does not fit the layout.
-
-    Raises
-    ------
-    UnfitStateError
-        Which says what differs.
-    """
+    """Refuse a header that does not fit the layout; `UnfitStateError` names the difference."""
     names = [*header.slots, *header.numbers]
     if len(set(names)) != len(names):
-        raise UnfitStateError(f"a name occurs twice: {', '.join(names)}")
+        raise UnfitStateError(f"a name occurs twice among {', '.join(names)}")
     masks = ((header.slot_masks, header.slots), (header.number_masks, header.numbers))
     for mask, known in masks:
         if len(mask) != len(layout.tensors):
-            raise UnfitStateError(
-                f"it is of {len(mask)} tensors; the run has {len(layout.tensors)}"
-            )
+            raise UnfitStateError(f"it has {len(mask)} tensors; the run has {len(layout.tensors)}")
         if max(mask) >> len(known):
             raise UnfitStateError(f"a tensor has more than {', '.join(known) or 'nothing'}")
 
 
 def _check_values(values: NDArray[np.floating], name: str, tensor: str) -> None:
     low = 0.0 if name in NOT_NEGATIVE else -np.inf
-    # A NaN is neither: both comparisons are false.
+    # Both comparisons with a NaN are false.
     fit = (values >= low) & (np.abs(values) < np.inf)
     if not fit.all():
         at = int(np.argmin(fit))

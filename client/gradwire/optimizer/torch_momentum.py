@@ -1,16 +1,13 @@
-"""The momentum of torch's optimizers: what kind it is, and their state when it is moved.
+"""The momentum of torch's optimizers: its kind, and the state that fits another momentum.
 
-Adam and its kin keep a moving average of the gradients, ``exp_avg``, whose weights add up to
-``1 - beta**t`` after t steps; they divide by just that. Under another beta the division would be by
-another number, so the average is rescaled to the weight that this beta would have given it: the
-corrected estimate stays a mean of gradients with weights that add up to 1.
+Adam and related optimizers divide their average of the gradients, ``exp_avg``, by the sum of its
+weights, ``1 - beta**t`` after t steps. So for another beta the average is rescaled to the weight
+that this beta would have given it. SGD and RMSprop step by the learning rate times a sum,
+``momentum_buffer``. Lower momentum comes with a higher learning rate (see
+`gradwire.optimizer.momentum`), so the sum is made smaller by the same factor.
 
-SGD and RMSprop keep a sum, ``momentum_buffer``, and move by the learning rate times that. A lower
-momentum comes with a higher learning rate (see `gradwire.optimizer.momentum`), so the sum is made
-smaller by as much, and the next step goes on where the last one has got to.
-
-Every factor is one between what the optimizer would have by itself and what it has, so that an
-optimizer whose own momentum moves, as a scheduler may cycle it, is not touched by that.
+Every factor is relative to the state that the optimizer would have by itself. So nothing is
+rescaled where the optimizer's own momentum changes, as schedulers may cycle it.
 """
 
 import math
@@ -25,15 +22,15 @@ import torch
 from gradwire.optimizer.momentum import Lag, compensated, rate_factor
 
 NEGLIGIBLE: Final = 1e-7
-"""A factor that is so near to 1 does not change a float32 by more than rounding does."""
+"""A factor this near to 1 does not change a float32 by more than rounding does."""
 
 SUM_MIN: Final = 1e-6
-"""Momentum that is a sum is not lowered further: with 0, SGD leaves its buffer as it is, and would
-find it there, out of date, when momentum rises again."""
+"""Least momentum of those that are sums: with 0, SGD does not update its buffer, and would use it,
+out of date, when momentum rises again."""
 
 
 class Present(NamedTuple):
-    """What an optimizer's momentum is by itself, and what is put in its place."""
+    """The momentum of an optimizer: its own, and the one that is set in its place."""
 
     own: float
     put: float
@@ -41,7 +38,7 @@ class Present(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """What kind of momentum a group of parameters has."""
+    """The kind of momentum of a group of parameters."""
 
     key: str
     """``"betas"`` or ``"momentum"``."""
@@ -49,11 +46,11 @@ class Kind:
     sums: bool
     """Whether it is a sum of gradients, and not a mean."""
     decay: float | None
-    """How soon NAdam's momenta come near its beta; None for all others."""
+    """NAdam's `momentum_decay`, by which its momenta approach its beta; None for all others."""
 
     @classmethod
     def of(cls, optimizer: torch.optim.Optimizer, group: Mapping[str, Any]) -> "Kind | None":
-        """Return the kind of a group's momentum; None where it has none."""
+        """Return the kind of a group's momentum; None without momentum."""
         decay = group["momentum_decay"] if isinstance(optimizer, torch.optim.NAdam) else None
         nesterov = decay is not None or bool(group.get("nesterov"))
         if isinstance(group.get("betas"), tuple | list) and group["betas"]:
@@ -64,29 +61,29 @@ class Kind:
         return cls("momentum", nesterov, sums="ns_steps" not in group, decay=None)
 
     def own(self, group: Mapping[str, Any]) -> float:
-        """Return what a group's momentum is."""
+        """Return the momentum of a group."""
         return float(group["betas"][0] if self.key == "betas" else group["momentum"])
 
     def lowered(self, own: float, lag: Lag) -> Present:
-        """Return the momentum that acts like `own` where changes are so late."""
+        """Return the momentum that acts with this lag like `own` without it."""
         put = compensated(own, lag.of_momentum(sums=self.sums), nesterov=self.nesterov)
         if self.key == "momentum" and own > SUM_MIN:
             put = max(put, SUM_MIN)
         return Present(own, put)
 
     def in_place_of(self, value: Any, put: float) -> Any:
-        """Return a momentum as a group has it, of the type of `value`."""
+        """Return `value`, an entry of a group, with another momentum and the same type."""
         if self.key == "betas":
             first = _like(value[0], put)
             return type(value)((first, *value[1:]))
         return _like(value, put)
 
     def rate_factor(self, present: Present) -> float:
-        """Return what the learning rate is multiplied by along with it."""
+        """Return the factor of the learning rate that goes with a momentum."""
         return rate_factor(present.own, present.put) if self.sums else 1.0
 
     def factor(self, present: Present, steps: float) -> float:
-        """Return what the state is, after so many steps, of what it would be by itself."""
+        """Return the state after a number of steps, over the state it would have by itself."""
         if self.sums:
             return 1.0 / self.rate_factor(present)
         if self.key == "momentum" or present.own == present.put or steps < 1:
@@ -94,7 +91,7 @@ class Kind:
         return _weight(present.put, steps) / _weight(present.own, steps)
 
     def is_settled(self, before: Present, now: Present, steps: float) -> bool:
-        """Return whether no later step can find its state in need of being rescaled."""
+        """Return whether the state needs no rescaling after any later step."""
         largest = max(*before, *now)
         return not self.sums and largest**steps < NEGLIGIBLE / 10
 
@@ -105,20 +102,20 @@ def rescale(
     before: Present,
     now: Present,
 ) -> bool:
-    """Make the state right for another momentum, in place.
+    """Rescale state in place, so that it fits another momentum.
 
     Parameters
     ----------
     kind : Kind
     states : iterable of dict
-        Of the parameters of one group, as the optimizer keeps them.
+        States of the parameters of one group, as the optimizer keeps them.
     before, now : Present
-        What the state is right for, and what it has to be right for.
+        The momentum that the state fits, and the one that it has to fit.
 
     Returns
     -------
     bool
-        Whether it would be right for any momentum from now on.
+        Whether the state fits any momentum from now on.
     """
     if before == now:
         return False
@@ -141,15 +138,15 @@ def rescale(
 
 
 def restored(kind: Kind, state: Mapping[str, Any], held: Present) -> dict[str, Any]:
-    """Return a copy of the state that is right for the optimizer's own momentum.
+    """Return a copy of one parameter's state that fits the optimizer's own momentum.
 
     Parameters
     ----------
     kind : Kind
     state : mapping
-        Of one parameter; not changed.
+        Not changed.
     held : Present
-        What it is right for.
+        The momentum that the state fits.
     """
     copy = dict(state)
     average = average_of(kind, state)
@@ -164,21 +161,21 @@ def restored(kind: Kind, state: Mapping[str, Any], held: Present) -> dict[str, A
 
 
 def average_of(kind: Kind, state: Mapping[str, Any]) -> torch.Tensor | None:
-    """Return what a parameter's state keeps of past gradients; None where there is none yet."""
+    """Return the average of past gradients in a parameter's state; None before the first step."""
     if kind.key == "momentum":
         average = state.get("momentum_buffer")
-    else:  # without a count of steps nothing is corrected for them
+    else:  # without a count of steps, the optimizer corrects nothing
         average = state.get("exp_avg") if "step" in state else None
     return average if isinstance(average, torch.Tensor) else None
 
 
 def steps_of(kind: Kind, state: Mapping[str, Any]) -> float:
-    """Return how many steps a parameter's state has seen; 0 where that does not matter."""
+    """Return the number of steps of a parameter's state; 0 where that does not matter."""
     return float(state["step"]) if kind.key == "betas" else 0.0
 
 
 def set_product(kind: Kind, state: dict[str, Any], beta: float, steps: float) -> None:
-    """Set NAdam's product of the momenta of all steps to what this beta would have given."""
+    """Set NAdam's product of the momenta of all steps to the product with this beta."""
     if kind.decay is None:
         return
     product = _product(beta, int(steps), float(kind.decay))

@@ -1,4 +1,4 @@
-"""`optimizer_scale`: by what W workers' changes are multiplied so that they make DDP's step.
+"""`optimizer_scale`: the factor with which the changes of W workers together make DDP's step.
 
 DDP steps along the mean of W gradients. Here every worker steps along its own gradient, and the
 steps add up.
@@ -10,8 +10,8 @@ steps add up.
   than one of them, so what DDP divides by is smaller by √W, and the sum of W steps is √W times
   DDP's. So each counts 1/√W.
 
-Which of both an optimizer is, is tried out: a copy of it makes a step of a few parameters along a
-gradient, another one along twice that. So it holds for optimizers that are not torch's, too.
+A trial tells which kind an optimizer is: one copy of it steps along a gradient, another copy along
+twice that gradient. So the rule also holds for optimizers that are not torch's.
 """
 
 import inspect
@@ -23,41 +23,42 @@ import torch
 logger = logging.getLogger("gradwire.session")
 
 EXECUTION: Final = ("capturable", "differentiable", "foreach", "fused")
-"""Options that say how an optimizer computes, and not what; some need a GPU."""
+"""Options that change how an optimizer computes, and not what; some need a GPU."""
 
 TRIED_STEPS: Final = 10
-"""RAdam makes its first five steps as SGD does."""
+"""More than five: RAdam makes its first five steps as SGD does."""
 
 TRIED_RATE: Final = 1e-3
-"""Small, so that parameters stay near 0 and are not decayed."""
+"""Small, so that parameters stay near 0 and weight decay does not show."""
 
 PROPORTIONAL_FROM: Final = 2**0.5
-"""Steps grow with the gradient, if twice the gradient makes a step at least so much longer: half
-way between 1 and 2."""
+"""Steps grow with the gradient if twice the gradient makes a step longer by more than this factor,
+half way between 1 and 2."""
 
 
 def optimizer_scale(optimizer: torch.optim.Optimizer) -> Literal["mean", "sqrt"]:
-    """Return the rule with which workers make together the steps that DDP makes.
+    """Return the rule with which workers together make the steps that DDP makes.
 
     Parameters
     ----------
     optimizer : Optimizer
-        Tuned for DDP; it is left as it is.
+        Tuned for DDP. It is not changed.
     """
     if isinstance(optimizer, torch.optim.LBFGS):
-        return "mean"  # its steps, of Newton's kind, are the same whatever the number of samples
+        return "mean"  # its steps are Newton's, which do not depend on the number of samples
     try:
         grows = _step_length(optimizer, 2.0) > PROPORTIONAL_FROM * _step_length(optimizer, 1.0)
-    except Exception as error:  # whatever an optimizer that is not torch's may raise
-        # Who keeps two moments divides by one of them. The mean is the shorter step of both.
+    except Exception as error:  # an optimizer that is not torch's may raise anything
+        # An optimizer with two betas divides by one of its moments. Else "mean" is the safe rule:
+        # it makes the shorter step.
         grows = "betas" not in optimizer.defaults
-        logger.debug("%s could not be tried out: %s", type(optimizer).__name__, error)
+        logger.debug("the trial of %s failed: %s", type(optimizer).__name__, error)
     return "mean" if grows else "sqrt"
 
 
 def _step_length(optimizer: torch.optim.Optimizer, gradient: float) -> float:
-    """Return how long the last of a few steps of such an optimizer is, along one gradient."""
-    parameter = torch.nn.Parameter(torch.zeros(4, 4))  # a matrix: there are some for nothing else
+    """Return the length of the last of `TRIED_STEPS` steps of such an optimizer on one gradient."""
+    parameter = torch.nn.Parameter(torch.zeros(4, 4))  # some optimizers take matrices only
     accepted = inspect.signature(type(optimizer)).parameters
     options: dict[str, Any] = {
         name: value

@@ -1,8 +1,9 @@
-"""`TorchOptimizer`: the state of a `torch.optim.Optimizer`, copied out of it and put into it.
+"""`TorchOptimizer`: copies the state of a `torch.optim.Optimizer` out of it, and into it.
 
-A state fits an optimizer if it has, for each parameter, what that optimizer would keep for it, or
-nothing: Adam with ``amsgrad=True`` would fail in its next step with the state of one without. What
-it would keep, a twin with the same settings shows, in one step on a parameter of one element.
+A state fits an optimizer if each parameter has either no state or all the values that this
+optimizer keeps: Adam with ``amsgrad=True`` would fail in its next step with the state of an Adam
+without. To find out what an optimizer keeps, a twin with the same settings makes one step on a
+parameter of one element.
 """
 
 from collections import defaultdict
@@ -20,33 +21,26 @@ from gradwire.optimizer.state import (
 )
 from gradwire_protocol.messages.layout import Layout
 
-Kept: TypeAlias = Mapping[str, Any]
+ParameterState: TypeAlias = Mapping[str, Any]
 """What an optimizer keeps for one parameter, by name."""
 
 GroupKey: TypeAlias = tuple[int, int, torch.dtype, torch.device]
-"""Parameters of one group, and with as many dimensions, are treated alike."""
+"""Group, dimensions, dtype and device: an optimizer treats parameters with the same ones alike."""
 
 PROBE_ERRORS: Final = (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError,
                        ValueError)  # fmt: skip
-"""What an optimizer may raise that we know nothing about."""
+"""What an unknown optimizer may raise."""
 
 
 class Expected(NamedTuple):
-    """What an optimizer keeps for a parameter under one name."""
+    """What an optimizer keeps for a parameter under one name: a slot, or a number."""
 
     is_slot: bool | None
     example: object
 
 
 class TorchOptimizer:
-    """An optimizer, and the tensors of a session in the order of their layout.
-
-    Parameters
-    ----------
-    optimizer : Optimizer
-    tensors : sequence of Tensor
-    layout : Layout
-    """
+    """An optimizer, and the tensors of a session in the order of their layout."""
 
     def __init__(
         self, optimizer: torch.optim.Optimizer, tensors: Sequence[torch.Tensor], layout: Layout
@@ -55,31 +49,27 @@ class TorchOptimizer:
         self._tensors = tensors
         self._layout = layout
         self._expected: dict[int, dict[str, Expected]] = {}
-        """By place in the layout: what the optimizer keeps."""
+        """What the optimizer keeps, by place in the layout."""
 
     @property
     def name(self) -> str:
-        """The name of its class."""
+        """Name of the optimizer's class."""
         return type(self._optimizer).__name__
 
     @property
     def is_cold(self) -> bool:
-        """Whether it has made no step yet, nor was given a state."""
+        """Whether the optimizer has neither made a step nor been given a state."""
         return not any(map(_is_warm, self._optimizer.state.values()))
 
-    # Out of it.
+    # Out of the optimizer.
 
     @torch.no_grad()
     def capture(self) -> PackedState:
         """Return a copy of the state, as the optimizer would save it.
 
-        Whoever has changed it for the time being, or says that it is shown otherwise, has hooks on
-        that: the momentum may be lowered while there are delays, and the state with it.
-
-        Raises
-        ------
-        UnfitStateError
-            If it cannot be given away: there is none, or it is more than numbers.
+        Delays may have lowered the momentum, and rescaled the state with it. The hooks of
+        `OptimizerControl` on ``state_dict`` undo that, as for any checkpoint. `UnfitStateError` if
+        there is no state, or it has more than numbers.
         """
         saved = self._optimizer.state_dict()
         places = self._places(saved)
@@ -97,7 +87,7 @@ class TorchOptimizer:
                     )
             slots.append({key for key, kind in kinds.items() if kind})
             numbers.append(kinds.keys() - slots[-1])
-        _tell_apart(self._tensors, slots, numbers)
+        _move_scalars_to_slots(self._tensors, slots, numbers)
         header = header_of(self.name, [*map(frozenset, slots)], [*map(frozenset, numbers)])
         packed = PackedState(header, self._layout)
         for i, (tensor, state) in enumerate(zip(self._tensors, kept, strict=True)):
@@ -108,16 +98,10 @@ class TorchOptimizer:
                 packed.set_number(i, key, float(state[key]))
         return packed
 
-    # Into it.
+    # Into the optimizer.
 
     def prepare(self) -> None:
-        """Find out what would fit.
-
-        Raises
-        ------
-        UnfitStateError
-            If that cannot be found out.
-        """
+        """Find out which states would fit; `UnfitStateError` if the twin's step fails."""
         probed: dict[GroupKey, dict[str, Expected]] = {}
         group_of = {
             id(parameter): (at, group)
@@ -127,8 +111,8 @@ class TorchOptimizer:
         for i, tensor in enumerate(self._tensors):
             if id(tensor) not in group_of:
                 continue
-            kept = self._kept(tensor)
-            if kept:  # Adagrad has it from the beginning
+            kept = self._state_now(tensor)
+            if kept:  # Adagrad has a state before its first step
                 self._expected[i] = _expected(kept, tensor)
                 continue
             at, group = group_of[id(tensor)]
@@ -138,13 +122,7 @@ class TorchOptimizer:
             self._expected[i] = probed[key]
 
     def check(self, header: StateHeader) -> None:
-        """Refuse a state that does not fit, by what it is made of.
-
-        Raises
-        ------
-        UnfitStateError
-            Which says what differs.
-        """
+        """Refuse a state whose parts do not fit; `UnfitStateError` names the difference."""
         if header.optimizer != self.name:
             raise UnfitStateError(f"it is of {header.optimizer}; ours is {self.name}")
         for i, (name, tensor) in enumerate(zip(self._names, self._tensors, strict=True)):
@@ -164,17 +142,15 @@ class TorchOptimizer:
                     raise UnfitStateError(f"{key!r} of {name!r} is not of the size that ours has")
 
     def restore(self, packed: PackedState) -> None:
-        """Take over a state that `check` has let pass; torch decides on dtypes and devices.
+        """Take over a state that `check` has passed; torch converts dtypes and devices.
 
-        Raises
-        ------
-        UnfitStateError
-            If a value is none that an optimizer has, or it does not take them. Nothing is changed.
+        `UnfitStateError` if a value is not valid, or the optimizer refuses the state. Nothing is
+        changed then.
         """
         packed.check_values()
         plain = self._optimizer.state_dict()
         places = self._places(plain)
-        # What is there stays the optimizer's own, should it be refused.
+        # The optimizer's own dictionary must not change, should it refuse the new state.
         plain["state"] = dict(plain["state"])
         for i, tensor in enumerate(self._tensors):
             state = packed.tensor(i)
@@ -183,15 +159,15 @@ class TorchOptimizer:
         try:
             self._optimizer.load_state_dict(plain)
         except PROBE_ERRORS as error:
-            raise UnfitStateError(f"{self.name} does not take it: {error}") from None
+            raise UnfitStateError(f"{self.name} refuses it: {error}") from None
 
     @torch.no_grad()
     def _state_of(self, i: int, state: TensorState) -> dict[str, Any]:
-        """Return what an optimizer keeps for a parameter, as it would keep it on the CPU."""
+        """Return the state of a parameter, as the optimizer would keep it on the CPU."""
         tensor, expected = self._tensors[i], self._expected[i]
         kept: dict[str, Any] = {}
         for key, values in state.slots.items():
-            # With the strides of the parameter, which is what fused kernels ask for.
+            # With the strides of the parameter, as fused kernels require.
             kept[key] = torch.empty_like(tensor, dtype=torch.float32, device="cpu")
             kept[key].copy_(torch.from_numpy(values).view(tensor.shape))
         for key, value in state.numbers.items():
@@ -209,15 +185,15 @@ class TorchOptimizer:
         return [tensor.name for tensor in self._layout.tensors]
 
     def _places(self, saved: Mapping[str, Any]) -> dict[int, int]:
-        """Return what a saved state calls the parameters, by their identity."""
+        """Return the keys of the parameters in a saved state, by their `id`."""
         places: dict[int, int] = {}
         groups = self._optimizer.param_groups
         for numbered, group in zip(saved["param_groups"], groups, strict=True):
             places |= dict(zip(map(id, group["params"]), numbered["params"], strict=True))
         return places
 
-    def _kept(self, tensor: torch.Tensor) -> Kept:
-        """Return what the optimizer keeps for a parameter by now."""
+    def _state_now(self, tensor: torch.Tensor) -> ParameterState:
+        """Return what the optimizer keeps for a parameter now."""
         state = self._optimizer.state
         return _present(state[tensor]) if tensor in state else {}
 
@@ -234,9 +210,11 @@ class TorchOptimizer:
                 return _expected(self._step_of_twin(group, parameter), parameter)
             except PROBE_ERRORS as error:
                 errors.append(error)  # SparseAdam takes sparse gradients only
-        raise UnfitStateError(f"what {self.name} keeps is not known: {errors[0]!r}")
+        raise UnfitStateError(f"the trial step of a new {self.name} failed: {errors[0]!r}")
 
-    def _step_of_twin(self, group: Mapping[str, Any], parameter: torch.nn.Parameter) -> Kept:
+    def _step_of_twin(
+        self, group: Mapping[str, Any], parameter: torch.nn.Parameter
+    ) -> ParameterState:
         kind = type(self._optimizer)
         twin = kind.__new__(kind)
         twin.__setstate__(
@@ -250,17 +228,17 @@ class TorchOptimizer:
         return _present(twin.state[parameter])
 
 
-def _expected(kept: Kept, parameter: torch.Tensor) -> dict[str, Expected]:
+def _expected(kept: ParameterState, parameter: torch.Tensor) -> dict[str, Expected]:
     return {key: Expected(_is_slot(value, parameter), value) for key, value in kept.items()}
 
 
-def _present(state: Kept) -> Kept:
-    """Leave out what is not there, as SGD's momentum without momentum."""
+def _present(state: ParameterState) -> ParameterState:
+    """Leave out values that are None, as the buffer of SGD without momentum."""
     return {key: value for key, value in state.items() if value is not None}
 
 
 def _is_slot(value: object, parameter: torch.Tensor) -> bool | None:
-    """Return whether there is a value for each element, or one number; None for something else."""
+    """Return True for a value for each element, False for one number, None for anything else."""
     if isinstance(value, torch.Tensor):
         if not value.dtype.is_floating_point or value.layout is not torch.strided:
             return None
@@ -270,10 +248,10 @@ def _is_slot(value: object, parameter: torch.Tensor) -> bool | None:
     return False if type(value) in (int, float) else None
 
 
-def _tell_apart(
+def _move_scalars_to_slots(
     tensors: Sequence[torch.Tensor], slots: Sequence[set[str]], numbers: Sequence[set[str]]
 ) -> None:
-    """Count what a parameter without dimensions has among the slots, where others have it there."""
+    """Move the numbers of 0-dimensional parameters that others have as slots to the slots."""
     known: set[str] = set().union(*slots)
     for tensor, its_slots, its_numbers in zip(tensors, slots, numbers, strict=True):
         if not tensor.dim():
@@ -281,8 +259,8 @@ def _tell_apart(
             its_numbers -= known
 
 
-def _is_warm(state: Kept) -> bool:
-    """Return whether a step was made with what is kept for a parameter."""
+def _is_warm(state: ParameterState) -> bool:
+    """Return whether a step has changed the state of a parameter."""
     if "step" in state:
         return float(state["step"]) > 0
     return any(isinstance(value, torch.Tensor) for value in state.values())

@@ -41,7 +41,7 @@ class Compensation:
         residual = self._residual_size() if self._delays.wants_residual else None
         self._delays.note_step(quanta_sent * self._shared.quantum, residual)
         self._workers = self._smooth_workers()
-        for staleness in self._membership.own_staleness.take_found():
+        for staleness in self._membership.own_staleness.drain():
             self._delays.note_own(staleness)
 
     def added_lag(self) -> Lag:
@@ -85,7 +85,7 @@ class Compensation:
         alone sends all: its own parameters are the run's.
         """
         workers = self._world_size
-        return self._delays.unsettled / workers if workers > 1 else 1.0
+        return self._delays.residual_weight / workers if workers > 1 else 1.0
 
     def delay_factor(self) -> float:
         """Return what to multiply a learning rate by because updates of peers come late."""

@@ -67,7 +67,7 @@ class Outbox:
         tally.updates_sent += len(bodies)
         tally.elements_sent += elements
         tally.bytes_encoded += sum(map(len, bodies))
-        membership.own_staleness.sent(len(bodies), shared.read_at)
+        membership.own_staleness.on_sent(len(bodies), shared.read_at)
         # Last: this wakes the network thread, which takes the GIL as soon as it is released.
         membership.post(self._worker.push, updates)
         return elements

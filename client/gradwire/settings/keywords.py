@@ -1,6 +1,6 @@
 """`SettingKeywords`: the settings as keywords of `gradwire.join`, for type checkers.
 
-They cannot read it off `Settings`; a test holds the two together.
+Type checkers cannot derive it from `Settings`; a test compares the two.
 """
 
 from os import PathLike
@@ -20,7 +20,7 @@ from gradwire_protocol.crypto.keys import RunKey, WorkerKey
 
 
 class SettingKeywords(TypedDict, total=False):
-    """Any of them; None counts as not passed."""
+    """Every keyword is optional; None counts as not passed."""
 
     master: str | None
     run: str | None

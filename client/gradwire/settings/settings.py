@@ -1,8 +1,8 @@
 """Settings of a session: from keywords, the environment, or a TOML file, in that order.
 
 Every field is a keyword of `gradwire.join`, a variable ``GRADWIRE_<NAME>`` and a key of the table
-``[session]`` of the file that ``config=`` or ``GRADWIRE_CONFIG`` names. Where nothing says
-otherwise, torchrun's ``MASTER_ADDR``, ``RANK`` and ``WORLD_SIZE`` are honoured.
+``[session]`` of the file that ``config=`` or ``GRADWIRE_CONFIG`` names. torchrun's
+``MASTER_ADDR``, ``RANK`` and ``WORLD_SIZE`` come last.
 """
 
 import warnings
@@ -29,16 +29,16 @@ Congestion = Literal["bbr", "cubic", "static"]
 Transport = Literal["auto", "udp", "tcp"]
 
 RECONNECT_SECONDS: Final = 600.0
-"""A machine has been started again by then."""
+"""Enough for a machine to restart."""
 
 DIGEST_SECONDS: Final = 5.0
-"""Damage is found within seconds, for 0.2 ms per million parameters."""
+"""Finds damage within seconds; each digest takes 0.2 ms per million parameters."""
 
 CODEC_THREADS_MAX: Final = 64
-"""Memory is what the codec waits for, and a few threads use all there is of it."""
+"""The codec is limited by memory bandwidth, which a few threads use up."""
 
 TORCHRUN: Final = {"master": "MASTER_ADDR", "rank": "RANK", "workers": "WORLD_SIZE"}
-"""Variables of torchrun, and what they mean to us. Its MASTER_PORT is another service's."""
+"""Variables of torchrun, by our setting. Its MASTER_PORT belongs to another service."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,20 +49,20 @@ class Settings(TrainingSettings):
 
     run: str | None = setting(
         None,
-        "Which run to join; None for the one that the master has.",
+        "Name of the run to join; None for whichever run the master has.",
         characters_max=NAME_CHARACTERS_MAX,
     )
 
     rank: int | None = setting(
         None,
-        "The rank to ask for; a free one is given if it is taken.",
+        "Rank to ask for; the master gives a free one if it is taken.",
         least=0,
         most=RANKS_MAX - 1,
     )
 
     workers: int | None = setting(
         None,
-        "How many workers `Session.wait` waits for unless it is told.",
+        "How many workers `Session.wait` waits for by default.",
         least=1,
         most=RANKS_MAX,
     )
@@ -74,13 +74,13 @@ class Settings(TrainingSettings):
     )
 
     connect_timeout_seconds: float = setting(
-        10.0, "How long the master may take to answer at all.", above=0
+        10.0, "How long to wait for the master's first answer.", above=0
     )
 
     join_timeout_seconds: float = setting(
         120.0,
-        "How long joining may take as a whole, the transfer of the parameters included; and, "
-        "where `warm_up_workers` lets it wait, how long no update may come.",
+        "Limit for joining as a whole, including the transfer of the parameters. A worker that "
+        "`warm_up_workers` makes wait gives up when no update arrives for this long.",
         above=0,
     )
 
@@ -89,92 +89,90 @@ class Settings(TrainingSettings):
     )
 
     leave_timeout_seconds: float = setting(
-        10.0, "How long `Session.close` waits for what was sent to arrive.", above=0
+        10.0, "How long `Session.close` waits until the master has what was sent.", above=0
     )
 
     idle_timeout_seconds: float = setting(
-        30.0, "The master is taken for dead when nothing was heard for this long.", above=0
+        30.0, "The master counts as lost when nothing arrives from it for this long.", above=0
     )
 
     reconnect_seconds: float = setting(
         RECONNECT_SECONDS,
-        "How long to dial a master that was lost, before the session gives up.",
+        "How long to dial a lost master before the session gives up.",
         above=0,
     )
 
     alone_steps_max: int = setting(
         1_000,
-        "Steps that are trained without a connection to the master; further ones wait for it, "
-        "because what one worker learns by itself drifts away from the others.",
+        "How many steps to train without a connection to the master. Further steps wait for it: "
+        "a worker that trains by itself drifts away from the others.",
         least=0,
     )
 
     digest_seconds: float = setting(
         DIGEST_SECONDS,
-        "How often the master is told the digest of the shared parameters, so that damage to "
-        "them is found and mended; seldomer where computing it takes long, and never with 0.",
+        "How often to send the master a digest of the shared parameters, so that damage to them "
+        "is found and repaired; less often where computing it takes long, and never with 0.",
         above=0,
         or_else=(0,),
     )
 
     codec_threads: int = setting(
         1,
-        "Threads that look for what to send, the training thread among them. One is right where "
-        "the training keeps all cores busy between steps; two halve the time where a core is "
-        "idle then.",
+        "Threads that search for what to send, including the training thread. One is right where "
+        "training keeps all cores busy between steps; two halve the time where a core is idle.",
         least=1,
         most=CODEC_THREADS_MAX,
     )
 
-    datagram_bytes: int = setting(DATAGRAM_BYTES, "Size of full datagrams to begin with.")
+    datagram_bytes: int = setting(DATAGRAM_BYTES, "Size of full datagrams at first.")
 
     datagram_bytes_max: int = setting(
         DATAGRAM_BYTES_MAX,
-        "Largest datagram to try: more is sent at once where the path carries it.",
+        "Largest size of datagrams to try; they grow up to it where the path carries them.",
     )
 
     congestion: Congestion = setting(
         "bbr",
         "Congestion control: 'bbr' keeps its rate on lossy links, 'cubic' gives way as TCP "
-        "does, 'static' is for links that are known and not shared.",
+        "does, 'static' is for links of a known rate that nothing else uses.",
     )
 
     transport: Transport = setting(
         "auto",
         "What carries the packets: 'auto' tries UDP first and takes TCP where nothing answers, "
-        "as behind a firewall; 'udp' and 'tcp' try nothing else.",
+        "as behind a firewall; 'udp' and 'tcp' try that alone.",
     )
 
     key_file: str = setting(
         "",
-        "File with this worker's key, made by `gradwire keygen`; without one, the systemd "
-        "credential `worker.key`. A run key is taken, too: the worker makes its own key from "
-        "it.",
+        "File with this worker's key, made by `gradwire keygen`; by default the systemd "
+        "credential `worker.key`. From a run key, the worker derives a key of its own.",
     )
 
     key: WorkerKey | RunKey | str | None = setting(
         None,
-        "The key itself, or the text of one, instead of a file. Only as a keyword: environments "
-        "and configuration files are read by too many.",
+        "The key itself, or its text, instead of a file. Only as a keyword: too many processes "
+        "can read environments and configuration files.",
         is_secret=True,
     )
 
     cipher: CipherName = setting(
         "auto",
-        "What seals the packets where there is a key: 'aes' is AES-256-GCM, 'chacha' is "
-        "ChaCha20-Poly1305, and 'auto' the one that this machine computes faster.",
+        "Cipher of the packets where there is a key: 'aes' is AES-256-GCM, 'chacha' is "
+        "ChaCha20-Poly1305, and 'auto' the faster one on this machine.",
     )
 
     loop: Loop = setting(
         "auto",
-        "Event loop of the network thread: uvloop where it is installed, unless told otherwise.",
+        "Event loop of the network thread: 'auto' takes uvloop where it is installed.",
     )
 
     def __post_init__(self) -> None:
         """Refuse settings that cannot work, naming the value."""
-        self.quantum_exponent  # noqa: B018  # refuse a quantum that is no power of two
+        self.quantum_exponent  # noqa: B018  # refuses a quantum that is no power of two
         check_settings(self)
-        if self.density_band is not None:  # a file has a list
+        if self.density_band is not None:  # TOML has no tuples
             object.__setattr__(self, "density_band", tuple(self.density_band))
         if not self.master:
             raise UsageError(
@@ -182,24 +180,24 @@ class Settings(TrainingSettings):
             )
         check_key(self.key)
         if self.key is not None and self.key_file:
-            raise UsageError(f"key and key_file={self.key_file!r}: a worker has one of them")
+            raise UsageError(f"key and key_file={self.key_file!r}: pass one of them")
         self.check_thresholds()
-        self.connection  # noqa: B018  # refuse what no connection takes
+        self.connection  # noqa: B018  # refuses values that no connection takes
         self.make_policy()
 
     @property
     def quantum_exponent(self) -> int | None:
-        """The quantum as a power of two; None where it was not given."""
+        """The exponent of `quantum`, to base 2; None without a quantum."""
         if self.quantum is None:
             return None
         for exponent in range(-40, 1):
             if 2.0**exponent == self.quantum:
                 return exponent
-        raise UsageError(f"quantum={self.quantum!r}; it is a power of two from 2^-40 to 1")
+        raise UsageError(f"quantum={self.quantum!r}; it has to be a power of two from 2^-40 to 1")
 
     @property
     def connection(self) -> ConnectionConfig:
-        """The settings of the connection to the master."""
+        """Settings of the connection to the master."""
         return ConnectionConfig(
             datagram_bytes=self.datagram_bytes,
             datagram_bytes_max=self.datagram_bytes_max,
@@ -214,33 +212,27 @@ def resolve_settings(
     environ: Mapping[str, str],
     config: str | PathLike[str] | None = None,
 ) -> Settings:
-    """Put settings together from all places they can come from.
+    """Put settings together from keywords, the environment and a file.
 
     Parameters
     ----------
     keywords : mapping
-        What the caller passed; None means that it was not passed.
-    environ : mapping
-        The environment.
+        Arguments of the caller; None counts as not passed.
     config : path or None
         TOML file; None for ``GRADWIRE_CONFIG``.
 
     Raises
     ------
     UsageError
-        If a name is not known, or a value cannot be what it should be.
+        If a name is unknown or a value is not valid.
 
     Warns
     -----
     GradwireWarning
-        Of variables ``GRADWIRE_...`` and of tables that nothing reads: most are misspelt.
+        About variables ``GRADWIRE_...`` and tables that nothing reads: most are misspelt.
     """
     known = declared_settings(Settings)
-    values: dict[str, Any] = {
-        name: known[name].parse(environ[variable], variable)
-        for name, variable in TORCHRUN.items()
-        if environ.get(variable)
-    }
+    values = _parse_variables(TORCHRUN, environ)
     path = config if config is not None else environ.get("GRADWIRE_CONFIG")
     warning = unknown_variables(environ)
     if warning is not None:
@@ -252,27 +244,30 @@ def resolve_settings(
             warnings.warn(warning, GradwireWarning, stacklevel=3)
     if environ.get("GRADWIRE_KEY") or "key" in values:
         raise UsageError(
-            "a key stands in the environment or in a configuration file, which too many can read: "
-            "put it into a file of its own, and name that by key_file or GRADWIRE_KEY_FILE"
+            "a key stands in the environment or in a configuration file, which too many processes "
+            "can read: put it into a file of its own, named by key_file or GRADWIRE_KEY_FILE"
         )
-    for name in known:
-        variable = f"GRADWIRE_{name.upper()}"
-        if environ.get(variable):
-            values[name] = known[name].parse(environ[variable], variable)
+    values |= _parse_variables({name: f"GRADWIRE_{name.upper()}" for name in known}, environ)
     given = {name: value for name, value in keywords.items() if value is not None}
     if "key" in given:
-        values.pop("key_file", None)  # a keyword comes first
+        values.pop("key_file", None)  # the keyword takes precedence
     values |= given
     unknown = values.keys() - known.keys()
     if unknown:
         raise UsageError(f"unknown settings: {unknown_names(unknown, known)}")
-    values |= _key_file(values, environ)
-    return Settings(**values)
-
-
-def _key_file(values: Mapping[str, Any], environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the setting that says where the key is, if there is one."""
     path = values.get("key_file")
     if path is None and "key" not in values:
         path = credential(environ, WORKER_CREDENTIAL)
-    return {"key_file": fspath(path)} if isinstance(path, PathLike) else {}
+    if isinstance(path, PathLike):
+        values["key_file"] = fspath(path)
+    return Settings(**values)
+
+
+def _parse_variables(variables: Mapping[str, str], environ: Mapping[str, str]) -> dict[str, Any]:
+    """Return the settings that variables of the environment give; an empty one gives none."""
+    known = declared_settings(Settings)
+    return {
+        name: known[name].parse(environ[variable], variable)
+        for name, variable in variables.items()
+        if environ.get(variable)
+    }

@@ -1,4 +1,4 @@
-"""Which threshold policy settings ask for, and which of them contradict each other."""
+"""Settings of the threshold: the policy that they choose, and which of them exclude each other."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -24,7 +24,7 @@ CHOICES: Final = (
     "update_bytes",
     "bytes_per_second",
 )
-"""Settings that say how the threshold is found; one of them at most."""
+"""Settings that choose the threshold; at most one of them can be given."""
 
 
 def _is_policy(value: object) -> bool:
@@ -33,13 +33,13 @@ def _is_policy(value: object) -> bool:
 
 @dataclass(frozen=True, kw_only=True)
 class ThresholdSettings:
-    """What a session sends: how its threshold is found, and what is done with the residual."""
+    """How a session chooses its threshold, and what it does with its residual."""
 
     threshold: float | ThresholdPolicy | None = setting(
         None,
-        "Size of a sent element: a number keeps it fixed, and an object of `gradwire_codecs` "
-        "does what it does. Without it, it adapts: to `target_density`, `density_band`, "
-        "`update_bytes` or `bytes_per_second`.",
+        "Size of a sent element: a number is a fixed threshold, an object of `gradwire_codecs` "
+        "a policy. By default it adapts: to `target_density`, `density_band`, `update_bytes` or "
+        "`bytes_per_second`.",
         above=0,
         accepts=_is_policy,
         accepts_text="a threshold policy",
@@ -47,89 +47,92 @@ class ThresholdSettings:
 
     initial_threshold: float | None = setting(
         None,
-        "What a threshold that adapts begins with; None takes it from the first change.",
+        "First value of a threshold that adapts; None derives it from the first change.",
         above=0,
     )
 
     target_density: float | None = setting(
         None,
-        "Part of all parameters that one update should change; 0.01 where nothing else is said.",
+        "Fraction of all parameters that one update should change; 0.01 by default.",
         above=0,
         below=1,
     )
 
     density_band: tuple[float, float] | None = setting(
-        None, "The threshold stays while updates change a part of all parameters between these two."
+        None,
+        "Two fractions of all parameters; the threshold stays while updates change a fraction "
+        "between them.",
     )
 
-    update_bytes: float | None = setting(None, "What one update should take on average.")
+    update_bytes: float | None = setting(None, "Bytes that one update should take on average.")
 
     bytes_per_second: float | None = setting(
-        None, "What the updates of this worker should take together: for a slow line.", above=0
+        None, "Bytes per second that this worker's updates should take, for a slow line.", above=0
     )
 
     shake_up_steps: int = setting(
         0,
-        "Every so many steps, one has a much smaller threshold, so that small changes do not "
-        "wait for ever; never with 0.",
+        "One in this many steps has a much smaller threshold, so that small changes do not wait "
+        "for ever; 0 for none.",
         least=2,
         or_else=(0,),
     )
 
-    shake_up_divisor: float = setting(8.0, "How much smaller it is then.", above=1)
+    shake_up_divisor: float = setting(8.0, "Divisor of the threshold in such a step.", above=1)
 
     residual_clip: float | None = setting(
         None,
-        "Thresholds that an element which is not sent keeps at most; what is above is lost, and "
-        "counted. None loses nothing.",
+        "Largest residual of an element, in thresholds; what is above is dropped, and counted. "
+        "None drops nothing.",
         least=TIMES_MIN,
     )
 
-    clip_steps: int = setting(5, "How many steps apart that is done.", least=1)
+    clip_steps: int = setting(5, "Steps between two such clippings of the residual.", least=1)
 
     warm_up_steps: int = setting(
         1_000,
-        "How many of the run's first steps `warm_up_density` and `warm_up_workers` are about.",
+        "How many of the run's first steps `warm_up_density` and `warm_up_workers` apply to.",
         least=1,
     )
 
     warm_up_density: float | None = setting(
         None,
-        "Part of all parameters that an update changes at the beginning of them; it goes over "
-        "to the usual one. None for the usual one from the start.",
+        "Fraction of all parameters that an update changes at the start of the `warm_up_steps`; "
+        "during them it approaches the usual density. None for the usual density from the start.",
         above=0,
         below=1,
     )
 
     def check_thresholds(self) -> None:
-        """Refuse what says two things about the threshold.
+        """Refuse settings that contradict each other about the threshold.
 
         Raises
         ------
         UsageError
-            Names the settings, and their limits.
+            With the names of the settings, and their limits.
         """
         given = [name for name in CHOICES if getattr(self, name) is not None]
         if len(given) > 1:
             raise UsageError(f"{' and '.join(given)}: only one of them can choose the threshold")
         if self.threshold is not None and self.initial_threshold is not None:
             raise UsageError(
-                f"threshold and initial_threshold={self.initial_threshold}: only a threshold that "
-                "adapts begins with another one than it ends with"
+                f"threshold and initial_threshold={self.initial_threshold}: pass one of them; only "
+                "a threshold that adapts to a setting has an initial one"
             )
         band = self.density_band
         if band is not None and not 0 < band[0] <= band[1] < 1:
             raise UsageError(
-                f"density_band={band}; it is two parts in (0, 1), the smaller one first"
+                f"density_band={band}; it has to be two fractions above 0 and below 1, the smaller "
+                "one first"
             )
 
     def make_policy(self) -> ThresholdPolicy:
-        """Return the threshold policy that these settings ask for: a new one, or the caller's own.
+        """Return the threshold policy of these settings: a new one, or the caller's own.
 
         Raises
         ------
         UsageError
-            If no policy takes such a value.
+            If the policy does not accept a value.
         """
         try:
             return self._make_policy()
@@ -144,7 +147,7 @@ class ThresholdSettings:
         if not isinstance(policy, TargetDensity | DensityBand):
             name = next(name for name in CHOICES if getattr(self, name) is not None)
             raise UsageError(
-                f"warm_up_density={density} and {name}: a warm-up goes over to a density, of "
+                f"warm_up_density={density} and {name}: a warm-up ends at a density, so it needs "
                 "target_density or density_band"
             )
         return WarmUp(policy, density, self.warm_up_steps)

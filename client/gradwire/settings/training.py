@@ -1,4 +1,4 @@
-"""Which settings say how the training itself is shared, and what each of them may be."""
+"""Settings of how a training is shared, and the types of their values."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -9,23 +9,23 @@ from gradwire_protocol.settings import setting
 
 FeedbackName = Literal["local", "shared"]
 Feedback: TypeAlias = FeedbackName | float
-"""How much of its own residual is in the parameters that a worker computes with: all, nothing, or
-this portion."""
+"""How much of its own residual a worker has in the parameters that it trains: all, nothing, or this
+portion."""
 
 FinishResidual = Literal["auto", "send", "drop"]
 Momentum = Literal["auto", "keep"]
 StalenessBoundName = Literal["auto", "off"]
 StalenessBound: TypeAlias = StalenessBoundName | int
-"""How many steps a worker may be ahead of the slowest one: a number, any number, or whatever what
-is measured asks for."""
+"""How many steps a worker may be ahead of the slowest one: a number, ``"off"`` for any number, or
+``"auto"`` for a number that follows from measured delays."""
 
 ScaleName = Literal["auto", "sum", "mean", "sqrt", "staleness"]
 Scale: TypeAlias = ScaleName | float | Callable[[int, float], float]
-"""By what a worker's changes are multiplied: a rule, a number, or a function of the number of
+"""What a worker's changes are multiplied by: a rule, a number, or a function of the number of
 workers and the mean staleness."""
 
 SCALE_MAX: Final = 1e3
-"""A factor above it is a mistake, and would end in a run that diverges."""
+"""A larger factor is a mistake: the run would diverge."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,8 +34,8 @@ class TrainingSettings(ThresholdSettings):
 
     feedback: Feedback = setting(
         "local",
-        "Where unsent changes wait: 'local' in the worker's own parameters, 'shared' apart from "
-        "them, as in Strom's paper. Of a number from 0 to 1, that portion is in the parameters.",
+        "Where unsent changes are kept: 'local' in the worker's own parameters, 'shared' outside "
+        "of them, as in Strom's paper. A number up to 1 is the portion in the parameters.",
         above=0,
         most=1,
     )
@@ -43,9 +43,8 @@ class TrainingSettings(ThresholdSettings):
     finish_residual: FinishResidual = setting(
         "auto",
         "What to do with unsent changes at the end: 'send' sends all of them, 'drop' ends with "
-        "the shared parameters as they are. 'auto' sends their mean over the workers in a short "
-        "run, of which much is not sent yet, and less the longer it was, down to nothing; a "
-        "worker alone sends all.",
+        "the shared parameters as they are. 'auto' sends their mean over the workers after a "
+        "short run, and less the longer the run was, down to nothing; a single worker sends all.",
     )
 
     momentum: Momentum = setting(
@@ -58,11 +57,10 @@ class TrainingSettings(ThresholdSettings):
         "auto",
         "What this worker's changes are multiplied by: 'sum' counts them in full, 'mean' "
         "divides by the number of workers, 'sqrt' by its square root, 'staleness' by how stale "
-        "updates are. 'auto' takes what all workers together need for the step that DDP makes at "
-        "the same learning rate: 'mean' where the optimizer's steps grow with the gradient, as "
-        "SGD's, 'sqrt' where they do not, as Adam's, and 'sum' where `join` is given no "
-        "optimizer. A number is taken as it is; a function gets the number of workers and the "
-        "mean staleness.",
+        "updates are. With 'auto' all workers together make the step that DDP makes at the same "
+        "learning rate: 'mean' where the optimizer's steps grow with the gradient, as SGD's do, "
+        "'sqrt' where they do not, as Adam's, and 'sum' where `join` is given no optimizer. A "
+        "number is used as it is; a function gets the number of workers and the mean staleness.",
         above=0,
         most=SCALE_MAX,
         accepts=callable,
@@ -71,18 +69,18 @@ class TrainingSettings(ThresholdSettings):
 
     staleness_bound: StalenessBound = setting(
         "auto",
-        "How many steps this worker may be ahead of the slowest one; further ones wait for it. "
-        "With 0 workers go in lockstep. With 'auto' none waits until updates come late; then they "
-        "go in lockstep, but leave out any that is much slower than the rest. With 'off' none "
-        "ever waits.",
+        "How many steps this worker may be ahead of the slowest one before it waits. With 0, "
+        "workers train in lockstep. With 'auto', no worker waits until updates come late; then "
+        "they train in lockstep, but do not wait for a worker that is much slower than the rest. "
+        "With 'off', no worker ever waits.",
         least=0,
     )
 
     staleness_timeout_seconds: float = setting(
         10.0,
-        "How long a step waits for a worker that makes none; it is then not waited for until it "
-        "does. With `staleness_bound='auto'` it waits for as long as 20 steps take, but at most "
-        "for this, or 3 steps where these take longer.",
+        "How long a step waits for a worker that makes no steps; after that, no step waits for "
+        "this worker until it makes one. With `staleness_bound='auto'` a step waits for as long as "
+        "20 steps take, but at most this long, or as long as 3 steps take where that is longer.",
         above=0,
     )
 
@@ -96,24 +94,25 @@ class TrainingSettings(ThresholdSettings):
     share_buffers: bool = setting(
         True,
         "Whether buffers of a module, such as the running statistics of BatchNorm, are averaged "
-        "among the workers; each keeps its own otherwise.",
+        "among the workers; otherwise each worker keeps its own.",
     )
 
     buffer_steps: int = setting(
         100,
-        "How many steps apart they are averaged; with 0, only when the run is finished.",
+        "Steps between two averages of the buffers; with 0, they are averaged only when the run "
+        "is finished.",
         least=0,
     )
 
     share_optimizer_state: bool = setting(
         False,
-        "Whether a worker that joins later asks another one for the state of its optimizer, and "
-        "gives its own to those who ask.",
+        "Whether this worker takes over the state of another worker's optimizer when it joins a "
+        "run in progress, and gives its own to workers that join later.",
     )
 
 
 def portion_of(feedback: Feedback) -> float:
-    """Return how much of the residual is in the parameters, 0 to 1."""
+    """Return the portion of the residual that is in the parameters, 0 to 1."""
     if isinstance(feedback, str):
         return 1.0 if feedback == "local" else 0.0
     return float(feedback)

@@ -1,1 +1,1 @@
-"""What is trained, seen as flat vectors: arrays, lists of tensors, modules and their buffers."""
+"""Targets as flat vectors: arrays, lists of tensors, modules and their buffers."""

@@ -1,4 +1,4 @@
-"""Which adapter sees a target as a flat vector: numpy's, or torch's where torch is imported."""
+"""The adapter of a target: numpy's, or torch's where torch is imported."""
 
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,13 +18,7 @@ if TYPE_CHECKING:
 
 
 def parameters_of(target: object) -> Parameters:
-    """Return the adapter for a target.
-
-    Raises
-    ------
-    UsageError
-        If it is nothing that can be trained.
-    """
+    """Return the adapter for a target; `UsageError` if that cannot be trained."""
     if isinstance(target, np.ndarray):
         return NumpyParameters(target)
     tensors, module = _tensors_of(target)
@@ -34,13 +28,7 @@ def parameters_of(target: object) -> Parameters:
 
 
 def places_of(target: object) -> Places:
-    """Return where to write the parameters of a target, none of which is moved for that.
-
-    Raises
-    ------
-    UsageError
-        If it is nothing that can be trained.
-    """
+    """Return how to write a target's parameters in place; `UsageError` if it cannot be trained."""
     if isinstance(target, np.ndarray):
         parameters = NumpyParameters(target)
         return Places(parameters.layout, [partial(np.copyto, parameters.vector)])
@@ -54,15 +42,15 @@ def places_of(target: object) -> Places:
 def _tensors_of(
     target: object,
 ) -> "tuple[Sequence[tuple[str, torch.Tensor]], torch.nn.Module | None]":
-    """Return the tensors of a target with their names, and the module that they are of."""
-    # Whoever passes something of torch has imported it; nobody else has to pay for that.
+    """Return the tensors of a target with their names, and its module if it is one."""
+    # A caller that passes something of torch has imported it; others need not load it.
     torch = sys.modules.get("torch")
     if torch is not None:
         if isinstance(target, torch.nn.Module):
-            from gradwire.target.module_tree import named
+            from gradwire.target.module_tree import named_parameters
 
             check_whole(target.modules(), target.parameters())
-            return named(target), target
+            return named_parameters(target), target
         if isinstance(target, Sequence) and all(isinstance(t, torch.Tensor) for t in target):
             check_whole((), target)
             return [(str(i), tensor) for i, tensor in enumerate(target)], None
@@ -73,7 +61,7 @@ def _tensors_of(
 
 
 def _remedy_for(target: object) -> str:
-    """Say what to write instead, where it is known what was meant."""
+    """Return what to write instead, where the mistake is a usual one."""
     if isinstance(target, Mapping):
         return ": pass the model itself, a state dict is a copy that no optimizer changes"
     if isinstance(target, Iterator):
@@ -84,12 +72,9 @@ def _remedy_for(target: object) -> str:
 
 
 def buffers_of(target: object) -> ModuleBuffers | None:
-    """Return the buffers of a target that are shared; None where there are none.
+    """Return the buffers of a target that workers average; None without any.
 
-    Raises
-    ------
-    UsageError
-        If they cannot be.
+    `UsageError` if they have no values yet, or are too large.
     """
     torch = sys.modules.get("torch")
     if torch is None or not isinstance(target, torch.nn.Module):

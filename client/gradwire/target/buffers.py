@@ -1,13 +1,13 @@
-"""Buffers: what a module holds besides its parameters, such as the running statistics of BatchNorm.
+"""Buffers: what a module has besides its parameters, such as the running statistics of BatchNorm.
 
-They are not trained, so they do not go through the threshold. Every worker sends what its own hold
-now and then, exactly, and sets them to the mean of what all have sent last; of integers, as counts
-of batches are, everyone takes the largest. What they hold and how they are averaged is here,
-`features.buffers` does it at the steps where it is due, `worker.buffers` keeps what has come, and
-`torch_buffers` reads and writes those of a module.
+They are not trained, so they do not go through the threshold. Now and then every worker sends the
+exact values of its buffers, and sets them to the mean of what all workers have sent last; for
+integers, such as counts of batches, to the largest. This module has the values and their mean,
+`features.buffers` averages at the steps where it is due, `worker.buffers` keeps received values,
+and `torch_buffers` reads and writes the buffers of a module.
 
-A mean lies between the least and the largest of what was averaged, whatever rounding does: so no
-variance becomes negative, and what is equal everywhere stays as it is.
+Whatever rounding does, a mean lies between the least and the largest averaged value: so no variance
+becomes negative, and values that are equal everywhere stay as they are.
 """
 
 import struct
@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, reduce
 from hashlib import blake2b
+from math import prod
 from typing import NamedTuple, Protocol, TypeAlias
 
 import numpy as np
@@ -31,12 +32,12 @@ INTEGER_BYTES = 8
 
 
 class BufferValues(NamedTuple):
-    """What the buffers of one module hold."""
+    """Values of the buffers of one module."""
 
     floats: Floats
-    """Shape (n,): all floating point ones, one behind the other."""
+    """Shape (n,): all floating point buffers, concatenated."""
     integers: npt.NDArray[np.int64]
-    """Shape (m,): all integer ones."""
+    """Shape (m,): all integer buffers."""
 
     def equals(self, other: "BufferValues | None") -> bool:
         """Return whether the values are the same."""
@@ -54,33 +55,26 @@ class BufferTensor:
     name: str
     shape: tuple[int, ...]
     type: str
-    """``float`` for all floating point types, which may differ among workers; else its own."""
+    """``float`` for every floating point type, as these may differ among workers; else its own."""
 
     @property
     def elements(self) -> int:
-        """How many values it has."""
-        return reduce(lambda product, size: product * size, self.shape, 1)
+        """Number of its values."""
+        return prod(self.shape)
 
 
 @dataclass(frozen=True)
 class BufferLayout:
-    """Which buffers a module has, and how their values travel.
-
-    Parameters
-    ----------
-    floats, integers : tuple of BufferTensor
-        In the order of the module.
-    float_bytes : int
-        8 where one of them has float64, and 4 otherwise.
-    """
+    """The buffers of a module, in its order, and the format of their values in messages."""
 
     floats: tuple[BufferTensor, ...]
     integers: tuple[BufferTensor, ...]
     float_bytes: int
+    """8 where a buffer is float64, else 4."""
 
     @cached_property
     def digest(self) -> bytes:
-        """What tells layouts apart."""
+        """Digest of the layout, by which workers compare theirs."""
         tensors = [
             f"{tensor.name}\0{tensor.shape}\0{tensor.type}".encode(errors="replace")
             for tensor in (*self.floats, *self.integers)
@@ -96,13 +90,7 @@ class BufferLayout:
         return self.float_bytes * floats, INTEGER_BYTES * integers
 
     def check_size(self) -> None:
-        """Refuse what no message holds.
-
-        Raises
-        ------
-        UsageError
-            Which says what is so large, and what to do.
-        """
+        """Refuse buffers too large for a message; `UsageError` names the largest ones."""
         size = sum(self.sizes)
         if size <= BUFFERS_BYTES_MAX:
             return
@@ -110,19 +98,13 @@ class BufferLayout:
         largest = ", ".join(f"{each.name!r} {each.shape}" for each in tensors[:3])
         raise UsageError(
             f"the {len(tensors)} buffers of the module take {size} bytes; the limit is "
-            f"{BUFFERS_BYTES_MAX}. The largest are {largest}. Register what is no state of the "
-            "training with persistent=False, which is left alone; or pass share_buffers=False, and "
-            "no buffer is averaged"
+            f"{BUFFERS_BYTES_MAX}. The largest are {largest}. Register buffers that are no state "
+            "of the training with persistent=False: these are not averaged. Or pass "
+            "share_buffers=False to average none"
         )
 
     def check_finite(self, values: BufferValues) -> None:
-        """Refuse values that no mean can be taken of.
-
-        Raises
-        ------
-        NonFiniteError
-            Which names the buffer.
-        """
+        """Refuse values without a mean; `NonFiniteError` names the buffer and its value."""
         finite = np.isfinite(values.floats)
         if finite.all():
             return
@@ -137,7 +119,7 @@ class BufferLayout:
         raise AssertionError("there are as many values as the layout has")
 
     def pack(self, rank: int, values: BufferValues, *, final: bool) -> Buffers:
-        """Return what tells others of the values."""
+        """Return the message that has the values."""
         return Buffers(
             rank,
             final=final,
@@ -147,10 +129,7 @@ class BufferLayout:
         )
 
     def unpack(self, buffers: Buffers) -> BufferValues | None:
-        """Return the values that somebody has sent; None where they are no use.
-
-        They are none of another layout, and none with a NaN or an infinity.
-        """
+        """Return the values in a message; None if it has another layout, a NaN or an infinity."""
         sizes = len(buffers.floats), len(buffers.integers)
         if buffers.layout_digest != self.digest or sizes != self.sizes:
             return None
@@ -161,21 +140,18 @@ class BufferLayout:
 
 
 class ModuleBuffers(Protocol):
-    """The buffers of a module, wherever they are."""
+    """The buffers of a module, on any device."""
 
     layout: BufferLayout
 
     def read(self) -> BufferValues:
-        """Return a copy of what they hold.
+        """Return a copy of the values.
 
-        Raises
-        ------
-        UsageError
-            If one is gone, or has another shape or type than at first.
+        `UsageError` if a buffer is gone, or has another shape or type than at first.
         """
 
     def write(self, values: BufferValues) -> None:
-        """Set those that hold anything else."""
+        """Set the buffers that have other values."""
 
 
 def mean_of(values: Sequence[BufferValues]) -> BufferValues:
@@ -184,17 +160,17 @@ def mean_of(values: Sequence[BufferValues]) -> BufferValues:
     Parameters
     ----------
     values : sequence of BufferValues
-        At least one. Their order decides how the sum is rounded, so it has to be the same at all.
+        At least one. Their order decides how the sum is rounded: every worker needs the same.
 
     Returns
     -------
     BufferValues
-        Each float between the least and the largest at its place, both included.
+        Each float is between the least and the largest at its place, both included.
     """
     first = values[0].floats
     total = first.astype(np.float64)
     low, high = total.copy(), total.copy()
-    with np.errstate(over="ignore"):  # beyond the largest float64; `high` is then nearer
+    with np.errstate(over="ignore"):  # an infinite sum is clipped to `high`
         for each in values[1:]:
             total += each.floats
             np.minimum(low, each.floats, out=low)

@@ -1,4 +1,4 @@
-"""What is left of DDP or FSDP in a script that joins: its averaging is switched off, or refused."""
+"""DDP and FSDP in a script that joins: their averaging is switched off, or refused."""
 
 import sys
 import warnings
@@ -11,20 +11,15 @@ if TYPE_CHECKING:
     import torch
 
 AT_JOIN: Final = 3
-"""The line that a warning shows is the one that calls `join`, which calls these functions."""
+"""A warning shows the line that calls `join`, which calls these functions."""
 
 
 def stop_averaging(target: object) -> None:
-    """Keep DistributedDataParallel around a target, or inside of it, from averaging; warn of it.
+    """Switch off the averaging of DistributedDataParallel around or inside of a target, and warn.
 
-    A session shares what each worker's own gradients change. Averaged before that, they would be
-    counted once for each worker. The wrapper's `forward` stays as good as the module's own: it
-    goes on as inside of `DistributedDataParallel.no_sync`, and sends no buffers either.
-
-    Parameters
-    ----------
-    target : object
-        What `join` was given.
+    A session shares the changes that each worker's own gradients make. If DDP averaged the
+    gradients before, each would count once for each worker. The wrapper's `forward` can still be
+    called: it works as inside of `DistributedDataParallel.no_sync`, and sends no buffers either.
     """
     torch = sys.modules.get("torch")
     if torch is None:
@@ -33,41 +28,33 @@ def stop_averaging(target: object) -> None:
     for wrapper in wrapped:
         wrapper.require_backward_grad_sync = False
         wrapper.require_forward_param_sync = False
-        # The first backward pass of such a graph would be prepared for averaging all the same.
+        # DDP would prepare the first backward pass of a static graph for averaging all the same.
         wrapper.static_graph = False
     if wrapped:
         warnings.warn(
-            "the model is wrapped in DistributedDataParallel: gradwire has switched off that it "
-            "averages gradients and sends buffers, which is done by the session. Take the wrapper "
-            "away, and init_process_group: join(model, optimizer=optimizer) is enough",
+            "the model is wrapped in DistributedDataParallel: gradwire has switched off its "
+            "averaging of gradients and its sending of buffers, which the session does. Remove the "
+            "wrapper and init_process_group: join(model, optimizer=optimizer) is enough",
             GradwireWarning,
             stacklevel=AT_JOIN,
         )
     elif torch.distributed.is_available() and torch.distributed.is_initialized():
         warnings.warn(
             "torch.distributed is initialized in this process, and gradwire does not use it: "
-            "init_process_group can go, unless this script needs a process group for something "
-            "else. Gradients that are averaged before optimizer.step() would be counted once for "
-            "each worker",
+            "remove init_process_group, unless this script needs a process group for something "
+            "else. If it averages gradients before optimizer.step(), each counts once for each "
+            "worker",
             GradwireWarning,
             stacklevel=AT_JOIN,
         )
 
 
 def check_whole(modules: Iterable[object], tensors: Iterable[object]) -> None:
-    """Refuse what torch.distributed divides, and what it averages whatever we switch off.
+    """Refuse a target that torch.distributed divides, or whose averaging cannot be switched off.
 
-    Parameters
-    ----------
-    modules, tensors : iterable
-        All that a target consists of.
-
-    Raises
-    ------
-    UsageError
-        If a process has only a part of a parameter, or DDP averages by hooks of the parameters.
+    `UsageError` if a process has only a part of a parameter, or DDP averages by parameter hooks.
     """
-    # Nothing is of a class that nobody has imported.
+    # Where a module is not imported, no object is of its classes.
     fsdp, tensor = (sys.modules.get(f"torch.distributed.{name}") for name in ("fsdp", "tensor"))
     wrapper = getattr(fsdp, "FullyShardedDataParallel", ())
     modules = list(modules)
@@ -76,10 +63,10 @@ def check_whole(modules: Iterable[object], tensors: Iterable[object]) -> None:
     ):
         raise UsageError(
             "the model is divided among processes, by FullyShardedDataParallel, fully_shard or "
-            "DTensor, and every worker of a run needs it whole: join with the model as it was "
-            "before, and do not divide it"
+            "DTensor, and every worker of a run needs all of it: join with the whole model, and do "
+            "not divide it"
         )
-    # A name of torch's own: no public one says it.
+    # This name is private to torch; there is no public one.
     if any(getattr(each, "_delay_all_reduce_params", ()) for each in _wrappers(modules)):
         raise UsageError(
             "the model is wrapped in DistributedDataParallel with delay_all_reduce_named_params, "

@@ -1,7 +1,7 @@
 """`ModuleTree`: the parameters of a module by all their names, and whether they are still the same.
 
-Looked at in every step, so it does not walk: it compares the objects that the modules' own
-dictionaries hold, which is many times faster, and needs no hooks in anybody's modules.
+The session looks in every step. So this does not walk the module: it compares the objects in the
+modules' own dictionaries, which is many times faster, and needs no hooks in the modules.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -14,54 +14,43 @@ import torch
 from gradwire.errors import UsageError
 
 COMPILED: Final = "_orig_mod."
-"""What `torch.compile` puts before the names of what it wraps."""
+"""`torch.compile` puts this before the names of what it wraps."""
 
 ADVICE: Final = (
     "joining; a session keeps the parameters it began with: change the module before join(), or "
-    "join with a list of the parameters that are to be shared"
+    "join with a list of the parameters to share"
 )
 
 
 class ModuleTree:
     """A module as it is when a session begins.
 
-    Parameters
-    ----------
-    module : Module
-    held : sequence of (str, Tensor)
-        The parameters that a session holds, each once, with its first name.
+    `held` has the parameters of the session, each once, with its first name.
     """
 
     def __init__(self, module: torch.nn.Module, held: Sequence[tuple[str, torch.Tensor]]) -> None:
         self._module = module
         first = {memory_of(tensor): name for name, tensor in held}
-        self._first = {name: first[memory_of(p)] for name, p in named(module, every_name=True)}
-        """The name that a session has for a parameter, for each of its names."""
+        self._first = {
+            name: first[memory_of(p)] for name, p in named_parameters(module, every_name=True)
+        }
+        """The session's name of a parameter, by each of its names."""
         self._note()
 
-    def is_as_it_was(self) -> bool:
-        """Return whether the modules hold the very parameters that they held before."""
+    def is_unchanged(self) -> bool:
+        """Return whether the modules still have the same parameter objects."""
         if any(self._empty) or sum(map(len, self._filled)) != len(self._objects):
             return False
         return all(map(is_, _values_of(self._filled), self._objects))
 
     def take_over(self, held: Mapping[str, torch.Tensor]) -> dict[str, list[torch.Tensor]]:
-        """Return the parameters that the module has now, under the session's names for them.
+        """Return the parameters that the module has now, by the session's names.
 
-        A list has more than one where a parameter of several names became several of the same
-        memory.
-
-        Parameters
-        ----------
-        held : mapping of str to Tensor
-            The parameters that the session has.
-
-        Raises
-        ------
-        UsageError
-            If there are others than before. They are then looked at again the next time.
+        A list has several tensors where a parameter of several names was replaced by several
+        tensors of the same memory. `held` has the session's parameters by name. `UsageError` if a
+        parameter was added or removed, or ties have changed; the next call then checks again.
         """
-        present = dict(named(self._module, every_name=True))
+        present = dict(named_parameters(self._module, every_name=True))
         names = {id(tensor): name for name, tensor in held.items()}
         first = {
             name: self._first.get(name) or names.get(id(tensor)) for name, tensor in present.items()
@@ -113,24 +102,19 @@ def _values_of(dictionaries: Iterable[dict[str, Any]]) -> Iterator[Any]:
 
 
 def memory_of(tensor: torch.Tensor) -> object:
-    """Return what two tensors have in common only if they are the same values."""
-    if not tensor.numel():
+    """Return a key that two tensors share only if they are the same values in the same memory."""
+    if torch.nn.parameter.is_lazy(tensor) or tensor.is_meta or not tensor.numel():
         return id(tensor)
-    return (tensor.device, tensor.data_ptr(), tensor.dtype, tensor.shape, tensor.stride())
+    return tensor.device, tensor.data_ptr(), tensor.dtype, tensor.shape, tensor.stride()
 
 
-def named(
+def named_parameters(
     module: torch.nn.Module, *, every_name: bool = False
 ) -> list[tuple[str, torch.nn.Parameter]]:
-    """Return the parameters of a module, with the names they have where nothing is wrapped.
+    """Return the parameters of a module, by their names without any wrapper.
 
-    So workers of one run may compile their modules, or not, as each wants to.
-
-    Parameters
-    ----------
-    module : Module
-    every_name : bool
-        Whether those of several names are returned as often.
+    So some workers of a run may compile their modules, and others not. With `every_name`, a
+    parameter is returned once for each of its names, and otherwise once.
     """
     while isinstance(module, torch.nn.DataParallel | torch.nn.parallel.DistributedDataParallel):
         module = module.module

@@ -1,4 +1,4 @@
-"""`named_errors`: the codecs' errors, which know positions, as ours, which know parameters."""
+"""`named_errors`: turns the codecs' errors, which have positions, into ours, which have names."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,15 +11,7 @@ from gradwire_protocol.messages.layout import Layout
 
 @contextmanager
 def named_errors(layout: Layout, quantum: float) -> Iterator[None]:
-    """Raise what the codecs raise inside the block with the name of the parameter.
-
-    Parameters
-    ----------
-    layout : Layout
-        What the parameters are called.
-    quantum : float
-        Resolution of the run, for the advice about a parameter that has outgrown it.
-    """
+    """Name the parameter in the codecs' errors from inside the block."""
     try:
         yield
     except NotFinite as error:

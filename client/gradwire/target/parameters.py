@@ -1,6 +1,6 @@
 """`Parameters`: what a session trains, seen as one flat float32 vector.
 
-An adapter for each kind of target: numpy arrays here, torch in `torch_parameters`, which is
+Each kind of target has an adapter: numpy arrays here, torch in `torch_parameters`, which is
 imported only where torch already is.
 """
 
@@ -17,11 +17,11 @@ from gradwire_codecs.arrays import Float32Array, describe
 from gradwire_protocol.messages.layout import Layout, Tensor
 
 Writer: TypeAlias = Callable[[Float32Array], None]
-"""Sets all values of one tensor, from a flat array."""
+"""Sets all values of one tensor from a flat array."""
 
 
 class Places(NamedTuple):
-    """The tensors of a target, to be written to and left where they are."""
+    """How to write the tensors of a target in place."""
 
     layout: Layout
     writers: Sequence[Writer]
@@ -35,53 +35,39 @@ class Parameters(Protocol):
 
     @property
     def vector(self) -> Float32Array:
-        """Shape (N,). Where it can, it shares memory with the target; else it is a copy."""
+        """Shape (N,). Shares memory with the target where it can; else it is a copy."""
 
     def gather(self) -> None:
-        """Bring what the target changed into `vector`."""
+        """Copy changes of the target into `vector`."""
 
     def changed(self) -> bool:
-        """Return whether anything may have changed the target since this was last asked.
+        """Return whether the target may have changed since the last call, as `gather` saw it.
 
-        As far as `gather` has seen. No means that a step has trained nothing.
+        False means that a step has trained nothing.
         """
 
     def scatter(self) -> None:
-        """Bring what `vector` changed into the target."""
+        """Copy changes of `vector` into the target."""
 
     def like_target(self, vector: Float32Array) -> Any:
-        """Return a flat vector as the kind of thing that the target is made of."""
+        """Return a flat vector as an array or tensor, as the target is."""
 
     def to_array(self, change: Any) -> npt.NDArray[Any]:
-        """Return what is of the kind of the target as an array; any other array is returned, too.
+        """Return an array or tensor as an array.
 
-        Raises
-        ------
-        TypeError, ValueError, RuntimeError
-            If it is nothing that numpy reads.
+        `TypeError`, `ValueError` or `RuntimeError` if numpy cannot read it.
         """
 
     def feedback(self, replica: Replica, *, portion: float, threads: int) -> Feedback:
         """Return a feedback over the vector, wherever its memory is.
 
-        Parameters
-        ----------
-        replica : Replica
-        portion : float
-            How much of the residual is in the parameters, 0 to 1.
-        threads : int
-            How many encode, where the vector is in the memory of the host.
+        `portion` of the residual, 0 to 1, is in the parameters. `threads` threads encode, where the
+        vector is in the memory of the host.
         """
 
 
 class NumpyParameters:
-    """A float32 array, trained in place.
-
-    Parameters
-    ----------
-    array : ndarray of any shape, dtype float32
-        C-contiguous and writeable.
-    """
+    """A float32 array of any shape, C-contiguous and writeable, trained in place."""
 
     def __init__(self, array: Float32Array) -> None:
         if (
@@ -112,7 +98,7 @@ class NumpyParameters:
         return vector
 
     def to_array(self, change: Any) -> npt.NDArray[Any]:
-        """Return it as numpy reads it."""
+        """Return the change as numpy reads it."""
         return np.asarray(change)
 
     def feedback(self, replica: Replica, *, portion: float, threads: int) -> Feedback:

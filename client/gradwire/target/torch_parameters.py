@@ -1,17 +1,17 @@
 """`TorchParameters`: torch tensors as one flat float32 vector.
 
-Parameters that can be are moved into one block of memory: their `data` becomes a view of it, as
-FSDP and DDP's ``gradient_as_bucket_view`` do with theirs. They stay the same objects, so optimizers
-and modules notice nothing, and neither encoding nor applying copies anything.
+Where possible, parameters are moved into one block of memory: their `data` becomes a view of it, as
+FSDP and DDP's ``gradient_as_bucket_view`` do. They stay the same objects, so optimizers and modules
+notice nothing, and neither encoding nor applying copies anything. With all tensors on one GPU the
+block is in its memory, and the codec works there.
 
-With all tensors on one GPU the block is in its memory, and the codec works there.
-
-What cannot be is copied to and fro: what is on another device than the block, of another dtype, or
-of memory that somebody else may hold too, and so every tensor that is no `torch.nn.Parameter`. What
-is copied back is the change since the last time and not the value, so that rounding to their dtype
-never gets into the vector. So changes of peers add up there that are too small to show in a tensor
-of half precision. What an optimizer changes by less than its own tensor resolves is lost before
-anyone sees it, as it is without gradwire: an optimizer with float32 copies of its own keeps that.
+Other tensors are copied back and forth: those on another device than the block, of another dtype,
+or with memory that something else may use too, as that of any tensor that is no
+`torch.nn.Parameter`. `gather` adds a tensor's change since the last time to the vector instead of
+copying its value, so rounding to its dtype never gets into the vector. There, changes of peers add
+up that are too small to show in a tensor of half precision. A change by an optimizer that is
+smaller than the tensor's resolution is lost, as it is without gradwire; an optimizer with float32
+copies of its own keeps it.
 """
 
 from collections import Counter
@@ -38,7 +38,7 @@ _address: Final[Callable[[torch.Tensor], int]] = torch.Tensor.data_ptr
 
 @dataclass(slots=True)
 class _Viewed:
-    """A tensor whose memory is a part of the flat vector."""
+    """A tensor whose memory is part of the flat vector."""
 
     name: str
     tensor: torch.Tensor
@@ -53,7 +53,7 @@ class _Copied:
     tensor: torch.Tensor
     view: torch.Tensor
     known: torch.Tensor
-    """Its value when it was last looked at, as float32, where the vector is."""
+    """Its last known value, as float32, on the vector's device."""
 
 
 class TorchParameters:
@@ -62,10 +62,10 @@ class TorchParameters:
     Parameters
     ----------
     tensors : sequence of (str, Tensor)
-        Floating point. A tensor that occurs twice counts once, and so does the same memory.
+        Floating point. Of tensors with the same memory, only the first counts.
     module : Module, optional
-        Whose parameters they are: where one is replaced by another object, that is taken over;
-        where one is added or removed, `gather` refuses to go on.
+        Module of the tensors. `gather` takes over parameter objects that replace others in it, and
+        raises where parameters were added or removed.
     """
 
     def __init__(
@@ -78,7 +78,7 @@ class TorchParameters:
         held_twice = _storages_held_twice([tensor for _, tensor in objects])
         self.layout = layout_of(named)
         self.tensors = [tensor for _, tensor in named]
-        """In the order of the layout, as they were at the beginning."""
+        """In the order of the layout, as they were at first."""
         device = _device_of([tensor for _, tensor in named])
         self._flat = flat = torch.empty(self.layout.elements, dtype=torch.float32, device=device)
         self._address = flat.data_ptr()
@@ -96,13 +96,8 @@ class TorchParameters:
                     self._attach(name, tensor, view, alone=alone)
         self._counters = VersionCounters(flat, [each.elements for each in self.layout.tensors])
         self._changed = True
-        self._note_places()
+        self._note_addresses()
         self._counters.note(self._tensors)
-
-    @property
-    def on_device(self) -> bool:
-        """Whether the vector is in the memory of a device, and the codec works there."""
-        return self._flat.device.type != "cpu"
 
     @property
     def vector(self) -> Float32Array:
@@ -112,9 +107,9 @@ class TorchParameters:
 
     def feedback(self, replica: Replica, *, portion: float, threads: int) -> Feedback:
         """Return a feedback over the vector, which works on the device that it is on."""
-        if not self.on_device:
+        if self._flat.device.type == "cpu":
             return host_feedback(self.vector, replica, portion=portion, threads=threads)
-        # Whoever has no GPU has no use for the kernels, and perhaps no Triton.
+        # A machine without a GPU needs no kernels for it, and perhaps has no Triton.
         from gradwire_codecs.cuda import (
             DeviceLocalFeedback,
             DevicePartialFeedback,
@@ -130,41 +125,36 @@ class TorchParameters:
 
     @torch.no_grad()
     def gather(self) -> None:
-        """Bring what the tensors changed into the vector.
+        """Copy changes of the tensors into the vector.
 
-        Raises
-        ------
-        UsageError
-            If a tensor changed its shape since the session began, or all of them their memory.
+        `UsageError` if a tensor has another shape than at first, or their common memory was moved.
         """
         self._check_place()
-        if self._tree is not None and not self._tree.is_as_it_was():
+        if self._tree is not None and not self._tree.is_unchanged():
             self._take_over(self._tree)
         if list(map(_address, self._in_place)) != self._addresses:
             for viewed in [v for v in self._viewed if v.tensor.data_ptr() != v.view.data_ptr()]:
-                self._attach_again(viewed)
-            self._note_places()
+                self._attach_again(viewed, alone=True)
+                self._changed = True
+            self._note_addresses()
         for copied in self._copied:
             _check_shape(copied)
             value = copied.tensor.detach().to(self._flat.device, torch.float32)
-            # Nothing differs from a NaN by a number: where one stood, the value itself counts.
+            # No number is the difference from a NaN, so after one the value itself counts.
             changed = copied.view + (value - copied.known)
             copied.view.copy_(torch.where(copied.known.isfinite(), changed, value))
             copied.known = value.clone()
-        if self._counters.moved(self._tensors):
+        if self._counters.may_have_changed(self._tensors):
             self._changed = True
 
     def changed(self) -> bool:
-        """Return whether anything may have changed the tensors since this was last asked.
-
-        As far as `gather` has seen.
-        """
+        """Return whether the tensors may have changed since the last call, as `gather` saw it."""
         changed, self._changed = self._changed, False
         return changed
 
     @torch.no_grad()
     def scatter(self) -> None:
-        """Bring what the vector changed into the tensors."""
+        """Copy changes of the vector into the tensors."""
         self._check_place()
         for copied in self._copied:
             copied.tensor.copy_(copied.view)
@@ -172,17 +162,17 @@ class TorchParameters:
         self._counters.note_written(self._tensors)
 
     def like_target(self, vector: Float32Array) -> torch.Tensor:
-        """Return a tensor with the vector's values."""
+        """Return the vector as a tensor of the same memory."""
         return torch.from_numpy(vector)
 
     def to_array(self, change: Any) -> npt.NDArray[Any]:
-        """Return a tensor of any device, or what numpy reads."""
+        """Return a tensor of any device, or whatever numpy reads, as an array."""
         if isinstance(change, torch.Tensor):
             return change.numpy(force=True)
         return np.asarray(change)
 
     def _check_place(self) -> None:
-        # Touching the vector after that would end the process.
+        # Reading the vector after that would crash the process.
         if self._flat.data_ptr() != self._address:
             raise UsageError(
                 "the memory of the parameters was moved, as model.share_memory() and the queues of "
@@ -190,9 +180,7 @@ class TorchParameters:
                 "queues"
             )
 
-    def _attach(
-        self, name: str, tensor: torch.Tensor, view: torch.Tensor, *, alone: bool = True
-    ) -> None:
+    def _attach(self, name: str, tensor: torch.Tensor, view: torch.Tensor, *, alone: bool) -> None:
         if alone and _can_be_viewed(tensor, self._flat.device):
             tensor.data = view
             self._viewed.append(_Viewed(name, tensor, view))
@@ -200,11 +188,11 @@ class TorchParameters:
             self._copied.append(_Copied(name, tensor, view, self._value_of(tensor)))
 
     def _value_of(self, tensor: torch.Tensor) -> torch.Tensor:
-        """Return a copy of a tensor as the vector could hold it."""
+        """Return a copy of a tensor, as float32 on the vector's device."""
         return tensor.detach().to(self._flat.device, torch.float32, copy=True)
 
     def _take_over(self, tree: ModuleTree) -> None:
-        """Take over parameters that were assigned, as ``load_state_dict(assign=True)`` does."""
+        """Take over parameters that were assigned, as by ``load_state_dict(assign=True)``."""
         held: list[_Viewed | _Copied] = [*self._viewed, *self._copied]
         found = tree.take_over({each.name: each.tensor for each in held})
         for each in held:
@@ -212,52 +200,42 @@ class TorchParameters:
             if all(each.tensor is not one for one in objects):
                 each.tensor = objects[0]
                 self._changed = True
-            if len(objects) > 1 and isinstance(each, _Viewed):  # tied by their memory from now on
-                _check_shape(each)
-                self._viewed.remove(each)
-                each.view.copy_(each.tensor)
-                self._attach(each.name, each.tensor, each.view, alone=False)
-        self._note_places()
+            if len(objects) > 1 and isinstance(each, _Viewed):  # several objects share its memory
+                self._attach_again(each, alone=False)
+        self._note_addresses()
 
-    def _note_places(self) -> None:
-        """Note where the tensors are, for `gather` to see with one look that they still are."""
+    def _note_addresses(self) -> None:
+        """Note the tensors' addresses, so that `gather` finds with one comparison what moved."""
         self._in_place = [viewed.tensor for viewed in self._viewed]
         self._addresses = [viewed.view.data_ptr() for viewed in self._viewed]
         self._tensors = [*self._in_place, *(copied.tensor for copied in self._copied)]
 
-    def _attach_again(self, viewed: _Viewed) -> None:
-        """Take over a tensor that was given other memory: moved, or loaded by assignment."""
+    def _attach_again(self, viewed: _Viewed, *, alone: bool) -> None:
+        """Take over a tensor that has other memory now: it was moved, or loaded by assignment."""
         _check_shape(viewed)
         self._viewed.remove(viewed)
         viewed.view.copy_(viewed.tensor)
-        self._attach(viewed.name, viewed.tensor, viewed.view)
-        self._changed = True
+        self._attach(viewed.name, viewed.tensor, viewed.view, alone=alone)
 
 
 def trained_of(tensors: Sequence[tuple[str, torch.Tensor]]) -> list[tuple[str, torch.Tensor]]:
-    """Return the tensors that a session would train, each once.
-
-    Raises
-    ------
-    UsageError
-        If one of them cannot be trained.
-    """
+    """Return the tensors to train, each once; `UsageError` if one cannot be trained."""
     return _with_memory_of_their_own(_distinct(tensors))
 
 
 def layout_of(named: Sequence[tuple[str, torch.Tensor]]) -> Layout:
-    """Return how a vector is made of tensors."""
+    """Return the layout of a vector of these tensors."""
     return Layout(tuple(TensorLayout(name, tuple(tensor.shape)) for name, tensor in named))
 
 
 @torch.no_grad()
 def write(tensor: torch.Tensor, values: Float32Array) -> None:
-    """Set all values of a tensor, where it is."""
+    """Set all values of a tensor in place."""
     tensor.copy_(torch.from_numpy(values).view(tensor.shape))
 
 
 def _distinct(tensors: Sequence[tuple[str, torch.Tensor]]) -> list[tuple[str, torch.Tensor]]:
-    """Return each tensor once; refuse what cannot be trained."""
+    """Return each tensor object once; refuse tensors that cannot be trained."""
     unique: dict[int, tuple[str, torch.Tensor]] = {}
     for name, tensor in tensors:
         unique.setdefault(id(tensor), (name, tensor))
@@ -269,7 +247,7 @@ def _distinct(tensors: Sequence[tuple[str, torch.Tensor]]) -> list[tuple[str, to
 def _with_memory_of_their_own(
     named: Sequence[tuple[str, torch.Tensor]],
 ) -> list[tuple[str, torch.Tensor]]:
-    """Leave out what is the same memory as another one: a weight tied by its `data`."""
+    """Leave out tensors with the memory of an earlier one: weights tied by their `data`."""
     unique: dict[object, tuple[str, torch.Tensor]] = {}
     for name, tensor in named:
         unique.setdefault(memory_of(tensor), (name, tensor))
@@ -290,7 +268,7 @@ def _check_shape(held: _Viewed | _Copied) -> None:
 
 
 def _device_of(tensors: Sequence[torch.Tensor]) -> torch.device:
-    """Return where the vector is best: with all tensors on one GPU, there; else on the CPU."""
+    """Return the device for the vector: the GPU that has all tensors, else the CPU."""
     devices = {tensor.device for tensor in tensors}
     gpu = devices.pop()
     if devices or gpu.type != "cuda" or find_spec("triton") is None:
@@ -304,9 +282,9 @@ def _can_be_viewed(tensor: torch.Tensor, device: torch.device) -> bool:
         and tensor.device == device
         and tensor.dtype == torch.float32
         and tensor.is_contiguous()
-        # Every tensor on a GPU says that it is shared.
+        # `is_shared` is true of every tensor on a GPU.
         and not (device.type == "cpu" and tensor.is_shared())  # type: ignore[no-untyped-call]
-        and tensor.untyped_storage().nbytes() == 4 * tensor.numel()  # else of something larger
+        and tensor.untyped_storage().nbytes() == 4 * tensor.numel()  # else part of a larger storage
         and tensor.layout is torch.strided
     )
 

@@ -241,7 +241,7 @@ class Membership:
         """Note that the master has an own update with a body of `size` bytes."""
         self.updates_delivered += 1
         self.bytes_delivered += size
-        self.own_staleness.delivered(self.updates_received)
+        self.own_staleness.on_delivered(self.updates_received)
         self.notify()
 
     def on_roster(self, peers: Sequence[Peer]) -> None:

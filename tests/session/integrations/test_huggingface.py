@@ -191,7 +191,7 @@ def test_training_that_begins_anew_after_a_failure_has_one_session(
     host.train()
 
     assert session_of(shared) is not failed
-    with pytest.raises(UsageError, match="the training began anew"):
+    with pytest.raises(UsageError, match="the next training began"):
         failed.step()
     master.wait_for_workers(0)
 

@@ -1,6 +1,6 @@
-"""The demo: a character transformer learns Python's standard library, by four workers and UDP.
+"""The demo: four workers train a character transformer on Python's standard library, over UDP.
 
-`text` is the data, `model` the network, `train` what every worker process runs: a training loop as
-anyone would write it, with gradwire's two lines. `command` starts the processes, `display` shows
-them while they run, `report` tells what came of it.
+`text` is the data, `model` the network, and `train` the program of every worker: a usual training
+loop, with gradwire's two lines. `race` runs the processes, `display` shows their progress, `report`
+their result, and `command` is the command.
 """

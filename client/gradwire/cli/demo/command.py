@@ -1,4 +1,4 @@
-"""``gradwire demo``: the whole thing, in a minute or two."""
+"""``gradwire demo``: the command, which takes a minute or two."""
 
 import importlib.util
 import tempfile
@@ -24,20 +24,20 @@ def demo(
     steps: Annotated[int, typer.Option(min=10, help="Training steps of each worker.")] = STEPS,
     density: Annotated[
         float,
-        typer.Option(min=1e-5, max=0.5, help="Part of the parameters that one update changes."),
+        typer.Option(min=1e-5, max=0.5, help="Fraction of the parameters that one update changes."),
     ] = DENSITY,
     json: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Also write the result as JSON.")
     ] = None,
-    picture: Annotated[Path, typer.Option(metavar="FILE", help="Where the picture goes.")] = Path(
+    picture: Annotated[Path, typer.Option(metavar="FILE", help="File for the picture.")] = Path(
         "gradwire-demo.png"
     ),
 ) -> None:
     """Train a character transformer with several worker processes, over real UDP.
 
-    A master and the workers run on this machine; then one worker trains alone for as many steps,
-    and both results are evaluated on text that nobody has seen. Needs torch and matplotlib:
-    pip install 'gradwire[demo]'.
+    A master and the workers run on this machine. Then a single worker trains for as many steps, and
+    both results are evaluated on held-out text. Needs torch and matplotlib: pip install
+    'gradwire[demo]'.
     """
     missing = [name for name in NEEDS if importlib.util.find_spec(name) is None]
     if missing:

@@ -1,4 +1,4 @@
-"""What the demo shows while it runs: a table that is drawn anew, or plain lines in a pipe."""
+"""Progress of the demo: a table in a terminal, or plain lines in a pipe."""
 
 import sys
 import time
@@ -16,14 +16,7 @@ LINE_SECONDS: Final = 5.0
 
 
 class Display:
-    """Shows a race.
-
-    Parameters
-    ----------
-    race : Race
-    console : Console
-        On stderr, so that stdout holds the result alone.
-    """
+    """Shows a race, on a console for stderr: stdout has the result alone."""
 
     def __init__(self, race: Race, console: Console) -> None:
         self._race = race
@@ -48,7 +41,7 @@ class Display:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        """Clear what was drawn."""
+        """Clear the table."""
         if self._live is not None:
             self._live.stop()
 
@@ -66,7 +59,7 @@ class Display:
 
 
 def progress_table(race: Race) -> Table:
-    """Return a row per worker, and one for the worker alone."""
+    """Return a table with a row for each worker, the master, and the worker alone."""
     table = Table(title=f"gradwire demo: {race.phase}", title_justify="left")
     table.add_column("")
     for heading in ("step", "loss", "steps/s", "density", "sent/s", "sent", "applied", "staleness"):
@@ -75,25 +68,15 @@ def progress_table(race: Race) -> Table:
         table.add_row(*_row(worker, race.steps))
     relayed = race.metrics.get("gradwire_updates_relayed_total", 0)
     master_bytes = int(race.metrics.get("gradwire_sent_bytes_total", 0))
-    table.add_row(
-        "master",
-        "",
-        "",
-        "",
-        "",
-        "",
-        _bytes(master_bytes),
-        f"{relayed:.0f} relayed",
-        "",
-        style="dim",
-    )
+    of_master = (_bytes(master_bytes), f"{relayed:.0f} relayed")
+    table.add_row("master", *[""] * 5, *of_master, style="dim")
     if race.alone.started is not None:
         table.add_row(*_row(race.alone, race.steps))
     return table
 
 
 def progress_line(race: Race) -> str:
-    """Return the same in one line."""
+    """Return the progress in one line."""
     runner = race.alone if race.alone.started is not None else race.workers[0]
     loss = "" if runner.recent_loss is None else f", loss {runner.recent_loss:.3f}"
     return f"{race.phase}: step {runner.step} of {race.steps}{loss}, {_bytes(race.bytes_sent)} sent"

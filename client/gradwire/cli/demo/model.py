@@ -27,7 +27,7 @@ EVALUATION_BATCHES: Final = 12
 
 
 class Block(nn.Module):
-    """Attention, then a perceptron, each added to what came in."""
+    """Attention, then a perceptron, each added to its input."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -51,7 +51,7 @@ class Block(nn.Module):
 
 
 class CharTransformer(nn.Module):
-    """Predicts the next character from up to `CONTEXT` before it."""
+    """Predicts the next character from up to `CONTEXT` characters before it."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -72,7 +72,7 @@ class CharTransformer(nn.Module):
 
 
 def new_model() -> CharTransformer:
-    """Return the model that all workers, and the one alone, begin with."""
+    """Return the model with which all workers begin, and the worker alone."""
     torch.manual_seed(0)
     return CharTransformer()
 

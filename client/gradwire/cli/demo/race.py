@@ -1,11 +1,10 @@
-"""The demo's processes: a master, four workers, then one worker alone, and what they report.
+"""The demo's processes: a master and its workers, then one worker alone.
 
-`Race` is plain data that the display and the report read; the functions here fill it.
+`Race` is plain data, which the functions here fill, and the display and the report read.
 """
 
 import asyncio
 import json
-import signal
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -16,23 +15,24 @@ from typing import Any, Final
 
 import aiohttp
 
-from gradwire.cli.launch.keys import given_run_key_file, local_keys
+from gradwire.cli.launch.keys import local_keys, run_key_file_from_environment
 from gradwire.cli.launch.processes import Child, local_master, worker_environment
+from gradwire.cli.launch.signals import run_until_signal
 from gradwire.errors import GradwireError
 
 SCRAPE_SECONDS: Final = 0.5
 """How often the master's metrics are read."""
 
 DATAGRAM_BYTES: Final = 8_900
-"""All of this stays on the loopback interface, which carries packets of 65,536 bytes."""
+"""All packets stay on the loopback interface, which carries up to 65,536 bytes in one."""
 
 ERRORS_SHOWN_MAX: Final = 20
-"""Lines of a failed worker's stderr that are repeated."""
+"""Lines of a failed worker's stderr in its error."""
 
 
 @dataclass(slots=True)
 class Progress:
-    """What one worker has reported."""
+    """Reports of one worker."""
 
     name: str
     step: int = 0
@@ -47,19 +47,19 @@ class Progress:
 
     @property
     def steps_per_second(self) -> float:
-        """Mean since its first report."""
+        """Mean since the first report."""
         if self.started is None or self.now <= self.started:
             return 0.0
         return self.step / (self.now - self.started)
 
     @property
     def recent_loss(self) -> float | None:
-        """Mean of the last losses."""
+        """Mean of the last 20 losses; None before the first."""
         recent = self.losses[-20:]
         return sum(recent) / len(recent) if recent else None
 
-    def take(self, line: str) -> None:
-        """Take a line of the worker's stdout."""
+    def on_stdout(self, line: str) -> None:
+        """Parse a line of the worker's stdout."""
         event = json.loads(line)
         self.now = event["time"]
         match event["event"]:
@@ -79,33 +79,33 @@ class Progress:
                 self.bytes_per_second = (self.stats["bytes_sent"] - sent) / (self.now - before)
                 self.bytes_before = (self.now, self.stats["bytes_sent"])
 
-    def keep(self, line: str) -> None:
-        """Take a line of the worker's stderr."""
+    def on_stderr(self, line: str) -> None:
+        """Keep a line of the worker's stderr."""
         self.messages = [*self.messages[-ERRORS_SHOWN_MAX:], line]
 
 
 @dataclass(slots=True)
 class Race:
-    """Everything that is known so far."""
+    """State of the demo, from the reports so far."""
 
     steps: int
     density: float
     folder: Path
-    """Where workers leave their parameters."""
+    """Folder for the workers' parameters."""
     workers: list[Progress]
     alone: Progress = field(default_factory=lambda: Progress("alone"))
     began: float = field(default_factory=time.monotonic)
     phase: str = "starting"
     place: str = ""
-    """Where the master listens and serves its metrics, once it does."""
+    """Addresses of the master and its metrics; empty before it listens."""
     metrics: dict[str, float] = field(default_factory=dict)
-    """The master's, as last read."""
+    """The master's metrics, as last read."""
     bytes_by_step: list[tuple[float, int]] = field(default_factory=list)
-    """Mean step of the workers, and what all sockets had sent by then."""
+    """Mean step of the workers, and the bytes that all sockets had sent by then."""
 
     @property
     def bytes_sent(self) -> int:
-        """What all sockets have sent: the workers' and the master's."""
+        """Bytes that all sockets have sent: the workers' and the master's."""
         by_workers = sum(int(worker.stats.get("bytes_sent", 0)) for worker in self.workers)
         return by_workers + int(self.metrics.get("gradwire_sent_bytes_total", 0))
 
@@ -115,13 +115,13 @@ class Race:
 
 
 async def run_together(race: Race) -> None:
-    """Train with all workers at once."""
+    """Train with all workers together."""
     race.phase = "compiling, if this is the first time"
     said: list[str] = []
     options = ["--listen", "127.0.0.1:0", "--http", "127.0.0.1:0", "--public-metrics"]
     options += ["--datagram-bytes", str(DATAGRAM_BYTES)]
-    with local_keys(len(race.workers), given_run_key_file()) as keys:
-        async with local_master(options, keys.of_master, said.append) as master:
+    with local_keys(len(race.workers), run_key_file_from_environment()) as keys:
+        async with local_master(options, keys.master_environment, said.append) as master:
             race.phase = f"{len(race.workers)} workers"
             race.place = f"master at {master.address}, metrics at http://{master.http}/metrics"
             scraping = asyncio.create_task(_scrape_on(race, f"http://{master.http}/metrics"))
@@ -135,7 +135,7 @@ async def run_together(race: Race) -> None:
 
 
 async def run_alone(race: Race) -> None:
-    """Train the same model for as many steps by one worker, without gradwire."""
+    """Train the same model for as many steps with one worker, without gradwire."""
     race.phase = "one worker alone, for comparison"
     child = await _start_worker(race, race.alone, {"OMP_NUM_THREADS": "1"}, "--alone", seed=0)
     try:
@@ -150,7 +150,7 @@ async def _run_workers(race: Race, master: str, key_files: Sequence[Path]) -> No
     try:
         for rank, progress in enumerate(race.workers):
             environ = worker_environment(
-                rank, len(race.workers), master, key_files[rank], of_a_world=True
+                rank, len(race.workers), master, key_files[rank], is_whole_run=True
             )
             environ["GRADWIRE_DATAGRAM_BYTES"] = str(DATAGRAM_BYTES)
             child = await _start_worker(race, progress, environ, seed=rank)
@@ -174,8 +174,8 @@ async def _start_worker(
     return await Child.start(
         [sys.executable, "-m", "gradwire.cli.demo.train", *arguments],
         environ=environ,
-        on_stdout=progress.take,
-        on_stderr=progress.keep,
+        on_stdout=progress.on_stdout,
+        on_stderr=progress.on_stderr,
     )
 
 
@@ -206,23 +206,12 @@ async def _scrape(race: Race, url: str) -> None:
 
 
 def run_all(race: Race, on_tick: Callable[[], None], tick_seconds: float) -> None:
-    """Run both parts, and call `on_tick` all the time.
+    """Run both parts, and call `on_tick` every `tick_seconds`.
 
-    Ctrl-C, SIGTERM and a terminal that is closed end it, and all its processes with it.
+    Ctrl-C, SIGTERM and a closed terminal end this function and all its processes.
     """
-    ended_by: list[signal.Signals] = []
 
-    async def everything() -> None:
-        loop, task = asyncio.get_running_loop(), asyncio.current_task()
-        assert task is not None
-
-        def end(number: signal.Signals) -> None:
-            ended_by.append(number)
-            task.cancel()
-
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            if signal.getsignal(number) is not signal.SIG_IGN:  # as under nohup
-                loop.add_signal_handler(number, end, number)
+    async def run_parts() -> None:
         ticking = asyncio.create_task(_tick(on_tick, tick_seconds))
         try:
             await run_together(race)
@@ -232,10 +221,7 @@ def run_all(race: Race, on_tick: Callable[[], None], tick_seconds: float) -> Non
             with suppress(asyncio.CancelledError):
                 await ticking
 
-    try:
-        asyncio.run(everything())
-    except asyncio.CancelledError:
-        raise SystemExit(128 + ended_by[0]) from None
+    run_until_signal(run_parts())
 
 
 async def _tick(on_tick: Callable[[], None], seconds: float) -> None:

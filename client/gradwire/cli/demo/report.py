@@ -1,6 +1,6 @@
-"""What came of the demo: a table, a JSON object, a picture.
+"""Result of the demo: a table, a JSON object, a picture.
 
-Losses come from evaluating saved parameters on held-out text after the run, bytes from what the
+Losses are those of the saved parameters on held-out text, after the run. Bytes are those that the
 sockets counted.
 """
 
@@ -23,12 +23,12 @@ from gradwire.cli.demo.text import load_text
 from gradwire.errors import GradwireError
 
 SMOOTHING = 25
-"""Steps over which the curves average, so that they can be told apart."""
+"""Steps over which curves are averaged, so that they can be told apart."""
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """The outcome, as ``--json`` writes it."""
+    """The result, as ``--json`` writes it."""
 
     workers: int
     steps: int
@@ -37,33 +37,27 @@ class Result:
     loss_start: float
     """On held-out text, before any training."""
     loss_single: float
-    """After as many steps by one worker alone."""
+    """After as many steps of one worker alone."""
     loss_shared: float
-    """After the run."""
+    """After the run of all workers."""
     bytes_sent: int
     """UDP payload that all sockets sent, the master's included: parameters at the beginning,
-    updates, acknowledgements, everything."""
+    updates, acknowledgements, and all else."""
     bytes_dense: int
     """What a ring all-reduce of float32 gradients would have sent in the same steps."""
     compression: float
     """`bytes_dense` over `bytes_sent`."""
     digests: list[str]
-    """Of the replicas; equal."""
+    """Digests of the workers' replicas, which are equal."""
     updates_sent: int
     updates_applied: int
-    """By all workers together: every update by everyone but its origin."""
+    """By all workers together: each update counts at every worker but its origin."""
     seconds: float
     """Duration of the whole demo."""
 
 
 def judge(race: Race) -> Result:
-    """Evaluate what the workers have saved.
-
-    Raises
-    ------
-    GradwireError
-        If the workers do not hold the same bits.
-    """
+    """Evaluate the parameters of all workers; `GradwireError` if their bits are not the same."""
     _, held_out = load_text()
     model = new_model()
     parameters = sum(p.numel() for p in model.parameters())
@@ -73,11 +67,13 @@ def judge(race: Race) -> Result:
     states = [_load(race, worker) for worker in race.workers]
     for worker, state in zip(race.workers, states, strict=True):
         if any(not torch.equal(state[name], states[0][name]) for name in state):
-            raise GradwireError(f"{worker.name} does not hold the same parameters as the others")
+            raise GradwireError(
+                f"{worker.name} does not have the same parameters as the other workers"
+            )
     model.load_state_dict(states[0])
     loss_shared = evaluate(model, held_out)
     n = len(race.workers)
-    # A ring all-reduce sends each parameter 2 (n - 1) times, over all workers together.
+    # In a ring all-reduce, all workers together send each parameter 2 (n - 1) times.
     bytes_dense = 2 * (n - 1) * 4 * parameters * race.steps
     return Result(
         workers=n,
@@ -102,7 +98,7 @@ def _load(race: Race, worker: Progress) -> dict[str, Any]:
 
 
 def result_table(result: Result) -> Table:
-    """Return what a person wants to know."""
+    """Return the result as a table for people."""
     table = Table(title="gradwire demo", title_justify="left", show_header=False)
     table.add_column()
     table.add_column(justify="right")
@@ -180,7 +176,7 @@ def _draw_by_bytes(axes: Axes, race: Race, result: Result, steps: Any, shared: A
 
 
 def _smooth(losses: Any) -> Any:
-    """Return a running mean over the last `SMOOTHING` values, or over as many as there are."""
+    """Return a running mean over the last `SMOOTHING` values, or fewer at the beginning."""
     totals = np.cumsum(np.insert(losses, 0, 0.0))
     ends = np.arange(1, len(losses) + 1)
     starts = np.maximum(ends - SMOOTHING, 0)

@@ -1,7 +1,7 @@
-"""The text to learn: the source code of Python's standard library.
+"""The demo's text: the source code of Python's standard library.
 
-It is on every machine that has Python, it is some ten megabytes, and whether a model has learnt
-something of it can be seen at a glance.
+Every machine with Python has it, it is some ten megabytes, and a glance at a model's output tells
+whether the model has learnt anything.
 """
 
 import sysconfig
@@ -12,16 +12,16 @@ import numpy as np
 import numpy.typing as npt
 
 VOCABULARY: Final = 128
-"""Characters are ASCII codes; the few others count as question marks."""
+"""Characters are ASCII codes; all others become question marks."""
 
 HELD_OUT_EVERY: Final = 20
-"""Every so many modules, one is kept for evaluation."""
+"""One of this many modules is held out for evaluation."""
 
 
 def load_text() -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.uint8]]:
     """Return the text for training and the text held out, as character codes.
 
-    Whole modules are held out, so that nothing of them was ever seen.
+    Whole modules are held out, so that training sees no part of them.
     """
     library = Path(sysconfig.get_path("stdlib"))
     modules = sorted(p for p in library.glob("*.py") if p.is_file())
@@ -45,9 +45,9 @@ class Batches:
     ----------
     codes : ndarray of shape (n,), dtype uint8
     batch, context : int
-        Windows at a time, and characters that the model sees of each.
+        Windows in a batch, and characters of each that the model sees.
     seed : int
-        Determines which windows.
+        Determines the windows.
     """
 
     def __init__(

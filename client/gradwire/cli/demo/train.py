@@ -1,6 +1,6 @@
-"""What every worker of the demo runs: a training loop, with gradwire's two lines.
+"""Program of every worker of the demo: a training loop, with gradwire's two lines.
 
-On stdout goes one JSON object per line: what the demo's display and report are made of.
+It writes a JSON object per line to stdout, for the demo's display and report.
 """
 
 import argparse
@@ -23,18 +23,18 @@ BATCH: Final = 4
 
 LEARNING_RATE_ALONE: Final = 2.5e-4
 LEARNING_RATE_SHARED: Final = 2.5e-4
-"""Each the best of a grid in steps of 2x."""
+"""Both the best of a grid in steps of 2x."""
 
 MOMENTUM_ALONE: Final = 0.9
 MOMENTUM_SHARED: Final = 0.0
-"""What the optimizer calls beta1. Changes of peers arrive late, and delay acts like momentum (I.
-Mitliagkas et al., "Asynchrony begets momentum", 2016), so with sharing the optimizer adds none."""
+"""The optimizer's beta1. Changes of peers arrive late, and delay acts like momentum (I. Mitliagkas
+et al., "Asynchrony begets momentum", 2016), so with sharing the optimizer adds none."""
 
 REPORT_EVERY: Final = 5
 
 
 def say(event: str, **fields: Any) -> None:
-    """Print an event."""
+    """Print an event as JSON."""
     sys.stdout.write(json.dumps({"event": event, "time": time.time(), **fields}) + "\n")
     sys.stdout.flush()
 
@@ -83,7 +83,7 @@ def main() -> None:
 def membership(
     model: torch.nn.Module, arguments: argparse.Namespace
 ) -> Iterator[gradwire.Session | None]:
-    """Join the run, and finish it at the end; or neither, for a worker alone."""
+    """Join the run, and finish it at the end; do neither for a worker alone."""
     if arguments.alone:
         yield None
         return

@@ -1,4 +1,4 @@
-"""``gradwire doctor``: what is wrong here, at the master, or between both, and what to do."""
+"""``gradwire doctor``: the command."""
 
 import asyncio
 import json as json_text
@@ -10,7 +10,7 @@ import typer
 
 from gradwire.cli.doctor.checks import EXIT_STATUS, Check, State, as_json, show, worst
 from gradwire.cli.doctor.machine import machine_checks
-from gradwire.cli.doctor.measuring import measure, not_by_a_master
+from gradwire.cli.doctor.measuring import measure, unmeasured_at_a_master
 from gradwire.cli.doctor.reach import (
     Destination,
     best_of,
@@ -18,8 +18,8 @@ from gradwire.cli.doctor.reach import (
     judge_names,
     judge_reached,
     judge_round_trip,
-    look,
-    sample,
+    probe,
+    repeat_handshake,
 )
 from gradwire.cli.doctor.serving import serve as serve_until_told
 from gradwire.errors import ConnectionLostError, UnreachableError, UsageError
@@ -39,7 +39,7 @@ def doctor(
             envvar="GRADWIRE_MASTER",
             metavar="HOST:PORT",
             help="A master, or another machine's `gradwire doctor --serve`. Without it, only this "
-            "machine is looked at.",
+            "machine is checked.",
         ),
     ] = None,
     key_file: Annotated[
@@ -54,26 +54,27 @@ def doctor(
         bool,
         typer.Option(
             "--replace",
-            help="Open a connection with a worker's key: a worker that trains with it loses its "
-            "own.",
+            help="Open a connection with a worker's key: a worker that trains with this key loses "
+            "its connection.",
         ),
     ] = False,
     serve: Annotated[
         bool,
-        typer.Option("--serve", help="Be the other end, until Ctrl-C: where there is no master."),
+        typer.Option("--serve", help="Be the other end until Ctrl-C, where there is no master."),
     ] = False,
     listen: Annotated[
         str, typer.Option(metavar="HOST:PORT", help="Where --serve listens.")
     ] = f"0.0.0.0:{PORT}",
     insecure: Annotated[
-        bool, typer.Option("--insecure", help="Let --serve listen there without a key.")
+        bool,
+        typer.Option("--insecure", help="Let --serve listen without a key."),
     ] = False,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Say what is wrong with this machine, or between it and a master, and what to do about it.
 
-    Each line is ok, slow or broken. A master that trains is not disturbed. Takes some ten seconds,
-    and with --serve at the other end sends up to 64 MiB each way. Exit status: 0 all is ok, 1
+    Each line is ok, slow or broken. A running training is not disturbed. It takes some ten seconds;
+    with --serve at the other end it sends up to 64 MiB each way. Exit status: 0 all is ok, 1
     something is slow, 2 wrong usage, 5 something is broken.
     """
     if serve:
@@ -92,12 +93,12 @@ def doctor(
 
 
 def _network_checks(master: str, key_file: Path | None, *, replace: bool) -> list[Check]:
-    """Look at the key, and at the way to a master."""
+    """Check the key, and the path to a master."""
     path = key_file or credential(os.environ, WORKER_CREDENTIAL)
     try:
         key = None if path is None else _first(read_keys(path))
     except UsageError as error:
-        remedy = "make it with `gradwire keygen`, as the text says, or name another file"
+        remedy = "make a key with `gradwire keygen`, or name another file"
         return [Check("key", State.BROKEN, str(error), remedy)]
     checks = [judge_key(key)]
     try:
@@ -108,37 +109,37 @@ def _network_checks(master: str, key_file: Path | None, *, replace: bool) -> lis
     checks.append(judge_names(master, destinations))
     credentials = credentials_of(key, "", "auto", role=Role.WORKER)
     opens = replace or disturbs_nobody(key)
-    return [*checks, *asyncio.run(_way(destinations, credentials, opens=opens))]
+    return [*checks, *asyncio.run(_path_checks(destinations, credentials, opens=opens))]
 
 
-async def _way(
+async def _path_checks(
     destinations: list[Destination], credentials: Credentials | None, *, opens: bool
 ) -> list[Check]:
-    """Look at the way to a master."""
-    # One after the other: a master knows the attempts of one key apart by their times.
-    reached = [await look(each, credentials) for each in destinations]
+    """Check the path to a master."""
+    # One by one: a master tells the attempts with one key apart by their times.
+    reached = [await probe(each, credentials) for each in destinations]
     checks = [judge_reached(reached, has_key=credentials is not None)]
     best = best_of(reached)
     if best.transport is None:
         return checks
     if best.transport == "udp":
-        answers = await sample(best.destination, credentials)
+        answers = await repeat_handshake(best.destination, credentials)
         checks += [judge_round_trip(answers), judge_loss(answers)]
     if not opens:
         text = (
-            "a connection would take the place of a worker that trains with this key: use a run "
-            "key, or say --replace where there is no such worker"
+            "a connection would end that of a worker that trains with this key: use a run key, or "
+            "say --replace where no worker trains with it"
         )
-        return [*checks, Check("path", State.UNMEASURED, text), *not_by_a_master()]
+        return [*checks, Check("path", State.UNMEASURED, text), *unmeasured_at_a_master()]
     try:
         return [*checks, *await measure(best.destination, best.transport, credentials)]
     except ConnectionLostError as error:
-        remedy = "run it again; if it stays, the master's log says why it ended the connection"
+        remedy = "run it again; if that does not help, see the master's log for its reason"
         return [*checks, Check("connection", State.BROKEN, str(error), remedy)]
 
 
 def judge_key(key: WorkerKey | RunKey | None) -> Check:
-    """Say whose key it is, and of which run."""
+    """Say which name, role and run the key has."""
     if key is None:
         return Check("key", State.OK, "none: packets are not sealed", figures={"role": None})
     if isinstance(key, RunKey):
@@ -151,9 +152,10 @@ def judge_key(key: WorkerKey | RunKey | None) -> Check:
 
 
 def disturbs_nobody(key: WorkerKey | RunKey | None) -> bool:
-    """Return whether a connection with this key cannot take the place of a worker's.
+    """Return whether a connection with this key cannot replace that of a worker.
 
-    A run key makes a key of its own for this process, and an operator is there for a moment only.
+    From a run key this process derives a key of its own, and an operator connects for a moment
+    only.
     """
     return not isinstance(key, WorkerKey) or key.role is Role.OPERATOR
 

@@ -1,4 +1,4 @@
-"""What this machine has: versions, processor, compiled kernels, and its kernel's help for UDP."""
+"""Checks of this machine: versions, processor, compiled kernels, and its support for UDP."""
 
 import os
 import platform
@@ -19,14 +19,14 @@ from gradwire_udp.udp.socket_buffers import BUFFER_BYTES, granted_buffers, sysct
 CPUINFO: Final = Path("/proc/cpuinfo")
 
 VECTOR_FLAGS: Final = ("avx512f", "avx2", "asimd", "neon")
-"""The kernels are compiled for this processor; what they gain comes from these, widest first."""
+"""Vector instructions, widest first: these make the compiled kernels fast."""
 
 MACHINE_CODE: Final = "*.nbc"
-"""What numba calls its files of machine code."""
+"""Pattern of numba's files of machine code."""
 
 
 def machine_checks() -> Iterator[Check]:
-    """Look at this machine."""
+    """Check this machine."""
     yield judge_versions(version("gradwire"), sys.version.split()[0])
     flags = _processor_flags(CPUINFO.read_text("utf-8")) if CPUINFO.exists() else frozenset()
     yield judge_processor(flags, os.cpu_count() or 1, fastest_suite())
@@ -37,7 +37,7 @@ def machine_checks() -> Iterator[Check]:
 
 
 def judge_versions(release: str, python: str) -> Check:
-    """Say what runs here."""
+    """Say which versions run here."""
     return Check(
         "version",
         State.OK,
@@ -48,88 +48,75 @@ def judge_versions(release: str, python: str) -> Check:
 
 
 def judge_processor(flags: Collection[str], cores: int, suite: Suite) -> Check:
-    """Say what the processor has of what gradwire uses."""
+    """Say how many cores there are, which vector instructions, and which cipher is faster."""
     vectors = [flag for flag in VECTOR_FLAGS if flag in flags]
     sealing = "AES-256-GCM" if suite is Suite.AES else "ChaCha20-Poly1305"
     figures = {"cores": cores, "vectors": vectors, "cipher": sealing}
-    text = f"{cores} cores, {vectors[0] if vectors else 'no vectors known of'}, seals by {sealing}"
+    widest = vectors[0] if vectors else "no known vector instructions"
+    text = f"{cores} cores, {widest}, seals by {sealing}"
+    check = Check("processor", State.OK, text, figures=figures)
     if cores < 2:
-        return Check(
-            "processor",
-            State.SLOW,
-            text,
-            "training and network share one core: give this machine or container a second one",
-            figures,
+        return check.slow(
+            "training and network share one core: give this machine or container a second one"
         )
     if flags and not vectors:
-        return Check(
-            "processor",
-            State.SLOW,
-            text,
-            "looking for what to send takes several times as long: expose the processor's AVX2 to "
-            "this virtual machine (for QEMU, -cpu host)",
-            figures,
+        return check.slow(
+            "the search for what to send takes several times as long: expose the processor's AVX2 "
+            "to this virtual machine (for QEMU, -cpu host)"
         )
-    return Check("processor", State.OK, text, figures=figures)
+    return check
 
 
 def judge_cache(folder: str | None, files: int) -> Check:
-    """Say whether the kernels are compiled already."""
+    """Say whether the compiled kernels are in the cache."""
     figures = {"folder": folder, "files": files}
+    check = Check("kernels", State.OK, f"{files} compiled in {folder}", figures=figures)
     if folder is None:
-        return Check(
-            "kernels",
-            State.SLOW,
-            "no folder for machine code can be written to: every process compiles for itself",
-            "set NUMBA_CACHE_DIR to a folder that can be written to",
-            figures,
+        return check.slow(
+            "set NUMBA_CACHE_DIR to a writable folder",
+            text="no folder for machine code is writable: every process compiles for itself",
         )
     if not files:
-        return Check(
-            "kernels",
-            State.SLOW,
-            f"none are compiled yet in {folder}: the first join takes some 20 s longer",
+        return check.slow(
             "start a training once on this machine, as with `gradwire demo`; later ones find them",
-            figures,
+            text=f"none are compiled yet in {folder}: the first join takes some 20 s longer",
         )
-    return Check("kernels", State.OK, f"{files} compiled in {folder}", figures=figures)
+    return check
 
 
 def judge_kernel(features: Features, system: str) -> Check:
-    """Say what the kernel does for UDP."""
+    """Say which offloads for UDP the operating system has."""
     has = {"GSO": features.gso, "GRO": features.gro}
     missing = " and ".join(name for name, there in has.items() if not there)
     figures = {"gso": features.gso, "gro": features.gro, "ecn": features.ecn}
+    check = Check("kernel", State.OK, "UDP with GSO and GRO", figures=figures)
     if not missing:
-        return Check("kernel", State.OK, "UDP with GSO and GRO", figures=figures)
-    return Check(
-        "kernel",
-        State.SLOW,
-        f"UDP without {missing}: every datagram costs a system call",
+        return check
+    return check.slow(
         "use Linux 5.0 or newer, and no sandbox such as gVisor"
         if system == "linux"
-        else "only Linux has them: nothing to be done up to some 100 Mbit/s",
-        figures,
+        else "only Linux has them; up to some 100 Mbit/s they are not needed",
+        text=f"UDP without {missing}: every datagram costs a system call",
     )
 
 
 def judge_buffers(receive: int, send: int) -> Check:
-    """Say whether the kernel's buffers for a socket are large enough."""
+    """Say whether the socket buffers that the system grants are large enough."""
     figures = {"receive_bytes": receive, "send_bytes": send, "wanted_bytes": BUFFER_BYTES}
     text = f"{receive / 2**20:.3g} MiB to receive, {send / 2**20:.3g} MiB to send"
+    check = Check("buffers", State.OK, text, figures=figures)
     if min(receive, send) >= BUFFER_BYTES:
-        return Check("buffers", State.OK, text, figures=figures)
-    return Check(
-        "buffers",
-        State.SLOW,
-        f"{text}, and {BUFFER_BYTES / 2**20:.3g} are wanted: datagrams are lost at high rates",
+        return check
+    return check.slow(
         sysctl_line(BUFFER_BYTES),
-        figures,
+        text=f"{text}, and {BUFFER_BYTES / 2**20:.3g} are wanted: datagrams are lost at high rates",
     )
 
 
 def _cache() -> Check:
-    from gradwire_codecs.kernels.compiled import cache_folder  # takes as long as all the rest
+    from gradwire_codecs.kernels.compiled import (
+        cache_folder,  # importing it takes as long as all other checks
+    )
 
     folder = cache_folder()
     files = 0 if folder is None else sum(1 for _ in Path(folder).glob(MACHINE_CODE))
@@ -137,7 +124,7 @@ def _cache() -> Check:
 
 
 def _processor_flags(text: str) -> frozenset[str]:
-    """Return what the first processor of ``/proc/cpuinfo`` has."""
+    """Return the flags of the first processor in ``/proc/cpuinfo``."""
     for line in text.splitlines():
         name, _, flags = line.partition(":")
         if name.strip() in ("flags", "Features"):

@@ -1,7 +1,7 @@
 """``gradwire doctor --serve``: the other end, where there is no master yet.
 
-It shakes hands as a master does, with the same keys, over UDP and TCP; then it says who it is,
-takes what is sent to it, and sends something where it is asked to.
+It answers handshakes as a master does, with the same keys, over UDP and TCP. Then it sends HELLO,
+receives FILLs, and sends FILLs on request.
 """
 
 import asyncio
@@ -25,6 +25,7 @@ from gradwire.cli.doctor.talk import (
     RATE_BYTES,
     Filler,
     TalkKind,
+    TimerlessApplication,
 )
 from gradwire.errors import UnreachableError, UsageError
 from gradwire_protocol import (
@@ -60,23 +61,24 @@ logger = logging.getLogger("gradwire.doctor")
 CONNECTIONS_MAX: Final = 8
 
 
-class Server:
-    """What a doctor at the other end talks with."""
+class Server(TimerlessApplication):
+    """The application of a serving doctor."""
 
     def __init__(self) -> None:
         self._fillers: dict[Connection, Filler] = {}
-        """Of connections that have asked, which each may do once."""
+        """Fillers of the connections that have sent ASK, which each may do once."""
         self._received: dict[Connection, int] = {}
 
     def handle_event(self, connection: Connection, event: Event, now: float) -> None:
         """Act on what a connection reports."""
         match event:
             case Connected():
-                name = "somebody" if connection.identity is None else connection.identity.name
-                logger.info("%s is here, from %s", name, show_address(connection.address))
+                identity = connection.identity
+                name = "a machine without a key" if identity is None else identity.name
+                logger.info("%s has connected from %s", name, show_address(connection.address))
                 self._received[connection] = 0
                 hello = {"gradwire": version("gradwire"), "unix_time": time_ns() / 1e9}
-                self._say(connection, 0, TalkKind.HELLO, hello)
+                self._send_control(connection, 0, TalkKind.HELLO, hello)
             case MessageReceived():
                 self._receive(connection, event, now)
             case MessageDelivered() if event.stream == FILL_STREAM:
@@ -84,17 +86,10 @@ class Server:
                 filler.on_delivered(event.number, now)
                 if filler.over:
                     done = {"bytes": filler.delivered_bytes, "seconds": filler.seconds}
-                    self._say(connection, 1, TalkKind.DONE, done)
+                    self._send_control(connection, 1, TalkKind.DONE, done)
             case Disconnected():
                 self._fillers.pop(connection, None)
                 self._received.pop(connection, None)
-
-    def handle_timer(self, now: float) -> None:
-        """Do nothing: it has no timers."""
-
-    def next_timer(self) -> float | None:
-        """Return None."""
-        return None
 
     def _receive(self, connection: Connection, event: MessageReceived, now: float) -> None:
         connection.release(event.charge)
@@ -105,18 +100,17 @@ class Server:
             self._fillers[connection] = filler = Filler(connection, now)
             filler.fill(now)
 
-    def _say(self, connection: Connection, number: int, kind: TalkKind, what: object) -> None:
-        text = json.dumps(what).encode()
+    def _send_control(
+        self, connection: Connection, number: int, kind: TalkKind, data: object
+    ) -> None:
+        text = json.dumps(data).encode()
         connection.send(CONTROL_STREAM, number, kind, text, Priority.CONTROL)
 
 
 async def serve(listen: str, key_file: Path | None, *, insecure: bool) -> None:
     """Serve until SIGINT or SIGTERM.
 
-    Raises
-    ------
-    UsageError, UnreachableError
-        If it cannot listen there, or must not without a key.
+    `UnreachableError` if it cannot listen at the address, `UsageError` if it needs a key for that.
     """
     family, address = resolve(listen)
     credentials = None
@@ -125,7 +119,7 @@ async def serve(listen: str, key_file: Path | None, *, insecure: bool) -> None:
         credentials = Credentials(keyring=keyring, unix_time_ns=time_ns)
     elif not insecure and not ip_address(address[0]).is_loopback:
         raise UsageError(
-            f"without a key, anyone who can reach {listen} could fill this machine's link: say "
+            f"without a key, any machine that reaches {listen} could fill this one's link: say "
             "--key-file run.key, with a key made by `gradwire keygen run.key`, or --insecure"
         )
     loop = asyncio.get_running_loop()

@@ -1,14 +1,14 @@
-"""What both ends of ``gradwire doctor`` say to each other, over connections of the protocol.
+"""Messages between the two ends of ``gradwire doctor``, over connections of the protocol.
 
 ::
 
-    kind  from    says
-    1     server  HELLO: a JSON object with its release and its time of day, as soon as it can
-    2     both    FILL: bytes of no meaning
+    kind  from    content
+    1     server  HELLO: a JSON object with its release and its time of day, sent at once
+    2     both    FILL: bytes without a meaning
     3     client  ASK: send FILLs
-    4     server  DONE: all of them have arrived; how much in how long, a JSON object
+    4     server  DONE: all its FILLs have arrived; a JSON object with their bytes and seconds
 
-A master says nothing before it is asked to let a worker in, which tells it from this server.
+A master sends nothing before a worker asks to join, and so no HELLO.
 """
 
 from collections import deque
@@ -27,7 +27,18 @@ UNDER_WAY_BYTES: Final = 4 * MIB
 
 RATE_SECONDS: Final = 2.0
 RATE_BYTES: Final = 64 * MIB
-"""Of one direction. It ends with whichever comes first."""
+"""Limits of the measurement of one direction; it ends at the first of both."""
+
+
+class TimerlessApplication:
+    """Base of an `Application` that has no deadlines of its own."""
+
+    def handle_timer(self, now: float) -> None:
+        """Do nothing."""
+
+    def next_timer(self) -> float | None:
+        """Return None."""
+        return None
 
 
 class TalkKind(IntEnum):
@@ -40,18 +51,12 @@ class TalkKind(IntEnum):
 
 
 class Filler:
-    """Sends FILLs over a connection, for so long and so much.
-
-    Parameters
-    ----------
-    connection : Connection
-    now : float
-    """
+    """Sends FILLs over a connection, up to `RATE_SECONDS` and `RATE_BYTES`."""
 
     def __init__(self, connection: Connection, now: float) -> None:
         self.began = self.last_at = now
         self.delivered_bytes = 0
-        """What has arrived, by `last_at`."""
+        """Bytes that had arrived at `last_at`."""
         self._connection = connection
         self._numbers = count()
         self._under_way: deque[int] = deque()
@@ -59,16 +64,16 @@ class Filler:
 
     @property
     def over(self) -> bool:
-        """Whether all that it has sent has arrived."""
+        """Whether all sent FILLs have arrived."""
         return not self._under_way
 
     @property
     def seconds(self) -> float:
-        """How long what has arrived took."""
+        """Seconds from the beginning to the last arrival."""
         return self.last_at - self.began
 
     def fill(self, now: float) -> None:
-        """Send as much as may be under way, while there is time."""
+        """Send FILLs up to `UNDER_WAY_BYTES` in flight, within the limits."""
         while (
             now < self.began + RATE_SECONDS
             and self._sent_bytes < RATE_BYTES

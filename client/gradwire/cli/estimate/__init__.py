@@ -1,7 +1,7 @@
-"""``gradwire estimate``: will it scale? From a step's figures to what more workers are worth.
+"""``gradwire estimate``: whether a training scales, from the figures of one step.
 
-`quantities` reads what people write, `sizes` says how large updates are, `costs` what the codec and
-a master take, and `model` puts them together, without any I/O; `advice` says what to change.
-`calibration` measures the costs on this machine, `measuring` takes the figures from a real run,
-`report` shows what came of it, `command` is the command.
+`model` computes the estimate, from the sizes of updates in `sizes` and the seconds of codec and
+master in `costs`; `advice` says what to change. These do no I/O. `calibration` measures the costs
+on this machine, and `measuring` takes figures from a real run. `quantities` parses and shows
+numbers with units, `report` shows an estimate, and `command` is the command.
 """

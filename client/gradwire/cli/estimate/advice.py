@@ -1,4 +1,4 @@
-"""What to change where a training does not scale: each line with the figure it would have."""
+"""Advice on a training that does not scale, each line with its figure."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -17,19 +17,19 @@ from gradwire.cli.estimate.quantities import show_bytes, show_seconds
 from gradwire.worker.inbox import INBOX_BYTES_MAX
 from gradwire_protocol.limits import STREAMS_MAX
 
-OVERHEAD_WORTH_A_WORD: Final = 0.05
-"""Parts of a step below it are not worth a change."""
+OVERHEAD_MIN: Final = 0.05
+"""Smaller fractions of a step are not worth a change."""
 
 SEARCH_STEPS: Final = 30
 STEPS_MAX: Final = 64
-"""More steps in one update are no training with small updates any more."""
+"""With more steps in one update, updates are not small any more."""
 
 
 def workers_max(inputs: Inputs) -> int:
-    """Return up to how many workers every update arrives as it was sent; 0 where not even one's.
+    """Return up to how many workers every update arrives as it was sent; 0 if not even for one.
 
-    With more workers a round takes more of everything and a step grows by less, so where one number
-    is too many, larger ones are, too; a bisection finds the largest that is not.
+    With more workers a round takes more of every resource, and a step grows by less. So the search
+    takes it that where a number of workers is too large, all larger ones are.
     """
     low, high = 0, 1
     while high <= STREAMS_MAX and keeps_up(replace(inputs, workers=high)):
@@ -45,9 +45,9 @@ def workers_max(inputs: Inputs) -> int:
 
 
 def density_max(inputs: Inputs) -> float | None:
-    """Return the density up to which every update arrives as it was sent, below the given one.
+    """Return the largest density, below the given one, at which every update arrives as sent.
 
-    None where the given one is, or no smaller one would do.
+    None if the given density fits, or no smaller one does.
     """
     lowest = max(DENSITY_MIN, 1 / inputs.parameters)
     fitting, given = log10(lowest), log10(inputs.density)
@@ -63,12 +63,12 @@ def density_max(inputs: Inputs) -> float | None:
 
 
 def advice(estimate: Estimate, codec_threads: int) -> list[str]:
-    """Return sentences that say what to change, the most useful ones first."""
+    """Return sentences on what to change, the most useful ones first."""
     return [*_if_short(estimate), *_if_slow(estimate, codec_threads), *_of_memory(estimate)]
 
 
 def headline(estimate: Estimate) -> str:
-    """Return in one line whether so many workers keep up, and what would if they do not."""
+    """Return in one line whether the workers keep up, and otherwise what would make them."""
     inputs = estimate.inputs
     who = "1 worker" if inputs.workers == 1 else f"{inputs.workers} workers"
     if not estimate.limit.is_short:
@@ -87,7 +87,7 @@ def headline(estimate: Estimate) -> str:
 
 
 def steps_min(inputs: Inputs) -> int | None:
-    """Return after how many steps an update has to be sent for all to keep up; None for no such."""
+    """Return the least number of steps in one update with which all keep up; None if none does."""
     return _smallest(lambda n: replace(inputs, step_seconds=n * inputs.step_seconds), STEPS_MAX)
 
 
@@ -111,7 +111,7 @@ def _if_short(estimate: Estimate) -> Iterator[str]:
     if steps is not None:
         yield (
             f"session.step() after every {steps} steps of the optimizer would fit: one update then "
-            "carries what they changed, at the same density"
+            "carries the changes of all of them, at the same density"
         )
     yield from _if_processor(estimate)
 
@@ -126,24 +126,24 @@ def _if_processor(estimate: Estimate) -> Iterator[str]:
         needed = estimate.limit.load * inputs.master_link
         yield f"a master where the link carries {needed / 1e6:.0f} Mbit/s would do"
     elif name.startswith("worker's link"):
-        yield "bytes_per_second= bounds what a worker sends, whatever its steps take"
+        yield "bytes_per_second= limits what a worker sends, whatever its steps take"
 
 
 def _if_slow(estimate: Estimate, codec_threads: int) -> Iterator[str]:
     inputs = estimate.inputs
     encode, apply = (r for r in estimate.resources if r.kind is Kind.TRAINS)
     scanning = inputs.parameters * inputs.costs.pass_seconds_per_parameter
-    if scanning > OVERHEAD_WORTH_A_WORD * inputs.step_seconds and codec_threads == 1:
+    if scanning > OVERHEAD_MIN * inputs.step_seconds and codec_threads == 1:
         yield (
-            f"codec_threads=2 takes up to half of the {show_seconds(scanning)} in which the "
-            "training thread looks for what to send, where a core is idle then"
+            f"codec_threads=2 saves up to half of the {show_seconds(scanning)} in which the "
+            "training thread searches for what to send, where a core is idle then"
         )
-    if apply.load > OVERHEAD_WORTH_A_WORD:
+    if apply.load > OVERHEAD_MIN:
         yield (
             f"applying {inputs.workers - 1} updates takes {apply.load:.0%} of a step: half the "
             "density takes half of that, as does session.step() after every second step"
         )
-    if encode.load > OVERHEAD_WORTH_A_WORD and inputs.step_seconds < 0.05:
+    if encode.load > OVERHEAD_MIN and inputs.step_seconds < 0.05:
         yield (
             f"a step of {show_seconds(inputs.step_seconds)} is short beside "
             f"{show_seconds(encode.seconds)} of encoding: larger batches cost less"
@@ -169,11 +169,8 @@ def _of_memory(estimate: Estimate) -> Iterator[str]:
 
 
 def _smallest(inputs_with: Callable[[int], Inputs], most: int) -> int | None:
-    """Return the smallest number from 2 on with which everything keeps up."""
-    for n in range(2, most + 1):
-        if keeps_up(inputs_with(n)):
-            return n
-    return None
+    """Return the smallest number, from 2 to `most`, with which all keep up; None if none does."""
+    return next((n for n in range(2, most + 1) if keeps_up(inputs_with(n))), None)
 
 
 def _update(inputs: Inputs, density: float) -> str:
@@ -181,6 +178,6 @@ def _update(inputs: Inputs, density: float) -> str:
 
 
 def _shown(density: float) -> str:
-    """Return a density that is not above the one that fits."""
+    """Return a density rounded down, so that it still fits."""
     digits = 1 - int(log10(density)) + 1
     return f"{int(density * 10**digits) / 10**digits:g}"

@@ -1,6 +1,7 @@
-"""All costs, measured on this machine: the codec by its kernels, the rest by a run on loopback."""
+"""All costs on this machine: those of the codec from its kernels, others from a local run."""
 
 from collections.abc import Callable
+from dataclasses import asdict
 
 from gradwire.cli.estimate.costs import Costs
 from gradwire.cli.estimate.kernels import measure_kernels
@@ -11,33 +12,11 @@ from gradwire_codecs import warm_up
 def calibrate(
     parameters: int, density: float, *, codec_threads: int, say: Callable[[str], None]
 ) -> Costs:
-    """Measure all costs on this machine.
-
-    Parameters
-    ----------
-    parameters : int
-    density : float
-    codec_threads : int
-        That look for what to send.
-    say : callable
-        Called with what is being done.
-    """
+    """Measure all costs on this machine; `say` is called with each thing that is being done."""
     say("loading the codec, or compiling it where it never ran")
     warm_up()
     say("measuring the codec")
     kernels = measure_kernels(parameters, density, codec_threads=codec_threads)
     say("measuring a master and sessions on loopback")
     run = measure_run(kernels)
-    return Costs(
-        step_seconds=run.step_seconds,
-        pass_seconds_per_parameter=kernels.pass_seconds_per_parameter,
-        encode_seconds_per_hit=kernels.encode_seconds_per_hit,
-        apply_seconds=run.apply_seconds,
-        apply_seconds_per_hit=kernels.apply_seconds_per_hit,
-        network_seconds=run.network_seconds,
-        network_seconds_per_byte=run.network_seconds_per_byte,
-        master_update_seconds=run.master_update_seconds,
-        master_seconds_per_hit=kernels.master_seconds_per_hit,
-        master_delivery_seconds=run.master_delivery_seconds,
-        master_seconds_per_byte=run.master_seconds_per_byte,
-    )
+    return Costs(**asdict(kernels), **asdict(run))

@@ -1,8 +1,9 @@
-"""``gradwire estimate``: how well a training scales, what limits it, and what to change."""
+"""``gradwire estimate``: the command."""
 
 import json as json_text
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Final
 
@@ -28,10 +29,10 @@ from gradwire.settings.settings import CODEC_THREADS_MAX
 from gradwire_codecs.policies.density import TARGET_DENSITY
 
 EXIT_FAILED: Final = 1
-"""The script that was measured has failed."""
+"""Exit status where the measured script has failed."""
 
 SWEEP_MIN: Final = 16
-"""The table goes at least up to so many workers, and to twice those that were asked for."""
+"""The table goes up to this many workers or twice the given number, whichever is more."""
 
 MEASURE_SECONDS_MAX: Final = 3600.0
 
@@ -46,17 +47,20 @@ def estimate_command(
         ),
     ] = None,
     *,
-    workers: Annotated[int, typer.Option("-n", "--workers", help="How many are to take part.")] = 8,
+    workers: Annotated[int, typer.Option("-n", "--workers", help="Number of workers.")] = 8,
     link: Annotated[
         str, typer.Option(metavar="RATE", help="Link of each worker, such as 100Mbit or 1Gbit.")
     ] = "1Gbit",
     link_up: Annotated[
         str | None,
-        typer.Option(metavar="RATE", help="What it sends, where that is less: a line at home."),
+        typer.Option(
+            metavar="RATE",
+            help="Link of each worker for sending, where that is slower, as at home.",
+        ),
     ] = None,
     master_link: Annotated[
         str | None,
-        typer.Option(metavar="RATE", help="Link of the master; that of a worker unless given."),
+        typer.Option(metavar="RATE", help="Link of the master; by default that of a worker."),
     ] = None,
     rtt: Annotated[
         str, typer.Option(metavar="TIME", help="Round trip from a worker to the master.")
@@ -68,14 +72,14 @@ def estimate_command(
         ),
     ] = None,
     parameters: Annotated[
-        str | None, typer.Option(metavar="COUNT", help="Of the model, such as 14.6M.")
+        str | None, typer.Option(metavar="COUNT", help="Parameters of the model, such as 14.6M.")
     ] = None,
     density: Annotated[
         str | None,
         typer.Option(
             metavar="PART",
-            help=f"Of the parameters that an update changes; {TARGET_DENSITY} "
-            "unless given or measured, as it is for gradwire.join.",
+            help=f"Fraction of the parameters that an update changes; {TARGET_DENSITY} unless "
+            "given or measured, as for gradwire.join.",
         ),
     ] = None,
     measure_script: Annotated[
@@ -84,61 +88,70 @@ def estimate_command(
             "--measure",
             metavar="SCRIPT",
             help="Take step time, parameters, density and sizes from a short run of this script, "
-            "with a master and two workers on this machine. What is given besides counts more.",
+            "with a master and two workers on this machine. Options that are given override it.",
         ),
     ] = None,
     measure_seconds: Annotated[
-        float, typer.Option(metavar="SECONDS", help="How long that trains, from its first step on.")
+        float,
+        typer.Option(metavar="SECONDS", help="How long the script trains, from its first step on."),
     ] = 20.0,
-    processes: Annotated[int, typer.Option(help="Of the master: gradwire master --processes.")] = 1,
+    processes: Annotated[
+        int, typer.Option(help="Processes of the master, as gradwire master --processes.")
+    ] = 1,
     codec_threads: Annotated[
-        int, typer.Option(help="Of each worker: gradwire.join(codec_threads=).")
+        int, typer.Option(help="Threads of each worker's codec, as gradwire.join(codec_threads=).")
     ] = 1,
     costs: Annotated[
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="What codec and master cost, from the JSON of an estimate made on the machine "
-            "that is to do it; measured here unless given.",
+            help="Costs of codec and master, from the JSON of an estimate made on another machine; "
+            "by default they are measured on this one.",
         ),
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Say whether a training will scale: how well, what limits it, and what to change.
 
-    Measures for some seconds what the codec and a master take on this machine, and puts that
-    together with the step, the model and the network that are given. With --measure, step and model
-    come from a real run. Exit status: 0 done, 1 the script that was measured failed, 2 wrong usage.
+    Measures for some seconds what the codec and a master take on this machine, and combines that
+    with the given step, model and network. With --measure, step and model come from a real run.
+    Exit status: 0 done, 1 the measured script failed, 2 wrong usage.
     """
     check_between(codec_threads, 1, CODEC_THREADS_MAX, "--codec-threads")
     check_between(
         measure_seconds, 0, MEASURE_SECONDS_MAX, "--measure-seconds", unit=" s", low_is_in=False
     )
     if script_arguments and measure_script is None:
-        raise UsageError(f"{script_arguments[0]!r} is for no script: say --measure SCRIPT")
+        raise UsageError(
+            f"{script_arguments[0]!r} is an argument for no script: name one by --measure SCRIPT"
+        )
     link_rate = parse_rate(link, "--link")
-    asked = _Asked(
+    options = _Options(
         step_seconds=None
         if step_seconds is None
         else parse_seconds(step_seconds, "--step-seconds"),
         parameters=None if parameters is None else round(parse_count(parameters, "--parameters")),
         density=None if density is None else parse_count(density, "--density"),
-        workers=workers,
-        link=link_rate,
-        link_up=link_rate if link_up is None else parse_rate(link_up, "--link-up"),
-        master_link=link_rate if master_link is None else parse_rate(master_link, "--master-link"),
-        rtt_seconds=parse_seconds(rtt, "--rtt"),
-        processes=processes,
-        codec_threads=codec_threads,
+        others=partial(
+            Inputs,
+            workers=workers,
+            link=link_rate,
+            link_up=link_rate if link_up is None else parse_rate(link_up, "--link-up"),
+            master_link=link_rate
+            if master_link is None
+            else parse_rate(master_link, "--master-link"),
+            rtt_seconds=parse_seconds(rtt, "--rtt"),
+            processes=processes,
+        ),
     )
     known = None if costs is None else Costs.read(costs)
-    asked.check(measured=measure_script is not None)
+    options.check(measured=measure_script is not None)
     measured = None
     if measure_script is not None:
         measured = _measured([str(measure_script), *(script_arguments or ())], measure_seconds)
-    inputs = asked.inputs(measured, known)
+    inputs = options.inputs(measured, known, codec_threads)
     result = estimate(inputs)
-    sweep = [estimate(replace(inputs, workers=n)) for n in _numbers(inputs.workers)]
+    sweep = [estimate(replace(inputs, workers=n)) for n in _worker_counts(inputs.workers)]
     sentences = advice(result, codec_threads)
     if json:
         typer.echo(json_text.dumps(as_json(result, sweep, sentences), indent=2))
@@ -147,28 +160,17 @@ def estimate_command(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Asked:
-    """What the command line says; None where a run has to say it."""
+class _Options:
+    """Values of the command line; None where a measured run has to give them."""
 
     step_seconds: float | None
     parameters: int | None
     density: float | None
-    workers: int
-    link: float
-    link_up: float
-    master_link: float
-    rtt_seconds: float
-    processes: int
-    codec_threads: int
+    others: Callable[..., Inputs]
+    """Makes inputs of these values and the remaining options."""
 
     def check(self, *, measured: bool) -> None:
-        """Refuse what cannot be, before anything takes time.
-
-        Raises
-        ------
-        UsageError
-            Which names it.
-        """
+        """Refuse values that are missing or not valid, before anything takes time."""
         if not measured:
             given = {"--step-seconds": self.step_seconds, "--parameters": self.parameters}
             missing = [name for name, value in given.items() if value is None]
@@ -177,44 +179,37 @@ class _Asked:
                     f"no {' and no '.join(missing)}: give what a step takes and how many "
                     "parameters there are, or --measure train.py to have both measured"
                 )
-        self._inputs(self.step_seconds or 1.0, self.parameters or 10**6, NOTHING)
+        self._inputs(self.step_seconds or 1.0, self.parameters or 10**6, self.density)
 
-    def inputs(self, measured: Measured | None, known: Costs | None) -> Inputs:
-        """Return what to estimate with, costs included."""
-        step_seconds = self.step_seconds or (measured.step_seconds if measured else 0.0)
-        parameters = self.parameters or (measured.parameters if measured else 0)
-        asked = self
-        if measured is not None and self.density is None:
-            asked = replace(self, density=measured.density)
-        inputs = asked._inputs(step_seconds, parameters, NOTHING)
+    def inputs(self, measured: Measured | None, known: Costs | None, codec_threads: int) -> Inputs:
+        """Return the inputs of the estimate, costs included."""
+        inputs = self._inputs(
+            self.step_seconds or (measured.step_seconds if measured else 0.0),
+            self.parameters or (measured.parameters if measured else 0),
+            measured.density if measured and self.density is None else self.density,
+        )
         if known is None:
             known = calibrate(
-                parameters, inputs.density, codec_threads=self.codec_threads, say=_say
+                inputs.parameters, inputs.density, codec_threads=codec_threads, say=_say
             )
         inputs = replace(inputs, costs=known)
         return inputs if measured is None else as_measured(inputs, measured)
 
-    def _inputs(self, step_seconds: float, parameters: int, costs: Costs) -> Inputs:
-        return Inputs(
+    def _inputs(self, step_seconds: float, parameters: int, density: float | None) -> Inputs:
+        return self.others(
             step_seconds=step_seconds,
             parameters=parameters,
-            density=TARGET_DENSITY if self.density is None else self.density,
-            workers=self.workers,
-            link=self.link,
-            link_up=self.link_up,
-            master_link=self.master_link,
-            rtt_seconds=self.rtt_seconds,
-            processes=self.processes,
-            costs=costs,
+            density=TARGET_DENSITY if density is None else density,
+            costs=NO_COSTS,
         )
 
 
-NOTHING: Final = Costs(**dict.fromkeys(Costs.__dataclass_fields__, 0.0))
-"""Until they are measured."""
+NO_COSTS: Final = Costs(**dict.fromkeys(Costs.__dataclass_fields__, 0.0))
+"""Costs until they are measured."""
 
 
 def as_measured(inputs: Inputs, measured: Measured) -> Inputs:
-    """Return inputs with sizes and costs as a real run had them."""
+    """Return inputs with the sizes and costs of a real run."""
     as_run = replace(inputs, parameters=measured.parameters, density=measured.density, workers=2)
     encode, apply = (resource.seconds for resource in demands(as_run)[:2])
     encode -= inputs.costs.step_seconds
@@ -237,16 +232,16 @@ def _measured(script: Sequence[str], seconds: float) -> Measured:
         _say(str(error))
         raise typer.Exit(EXIT_FAILED) from None
     _say(
-        f"{measured.steps} steps of {show_seconds(measured.step_seconds)}, besides "
-        f"{show_seconds(measured.session_seconds)} of session.step(); "
+        f"{measured.steps} steps of {show_seconds(measured.step_seconds)}, and "
+        f"{show_seconds(measured.session_seconds)} of session.step() in each; "
         f"{show_bytes(measured.update_bytes)} an update. Two workers and a master shared this "
-        "machine: where each has one of its own, give its --step-seconds"
+        "machine: where each has a machine of its own, give --step-seconds"
     )
     return measured
 
 
-def _numbers(workers: int) -> list[int]:
-    """Return the numbers of workers of the table: powers of two, and what was asked for."""
+def _worker_counts(workers: int) -> list[int]:
+    """Return the numbers of workers in the table: powers of two, and the given number."""
     most = max(SWEEP_MIN, 2 * workers)
     powers = {2**i for i in range(most.bit_length()) if 2**i <= most}
     return sorted(powers | {workers})

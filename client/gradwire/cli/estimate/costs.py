@@ -1,12 +1,12 @@
-"""`Costs`: what the codec, the network thread and a master take, in seconds of one core.
+"""`Costs`: seconds of one core that the codec, the network thread and a master take.
 
-`calibration` measures them, and ``--costs`` takes them from the JSON of an estimate that was made
-on another machine.
+`calibration` measures them; ``--costs`` reads them from the JSON of an estimate made on another
+machine.
 """
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import dataclass, fields, replace
 from math import isfinite
 from pathlib import Path
 from typing import Any, Self
@@ -16,12 +16,12 @@ from gradwire.errors import UsageError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Costs:
-    """Seconds of one core. What is said per byte is said of encoded updates."""
+    """Seconds of one core; bytes are those of encoded updates."""
 
     step_seconds: float
-    """A call of `session.step`, whatever it sends, on the training thread."""
+    """A call of `session.step` without search, encoding and applying, on the training thread."""
     pass_seconds_per_parameter: float
-    """Looking for what to send, on the training thread or several."""
+    """Search for what to send, on the training thread or several threads."""
     encode_seconds_per_hit: float
     """Encoding an element that is sent, on the training thread."""
     apply_seconds: float
@@ -32,19 +32,18 @@ class Costs:
     """Handling an update, sent or received, on the network thread of a worker."""
     network_seconds_per_byte: float
     master_update_seconds: float
-    """Taking an update in, at the master."""
+    """Receiving an update, at the master."""
     master_seconds_per_hit: float
-    """Decoding an element of it there, and adding it to the master's replica."""
+    """Decoding an element of an update there, and adding it to the master's replica."""
     master_delivery_seconds: float
     """Passing an update on to one worker."""
     master_seconds_per_byte: float
-    """A byte of an update, taken in or passed on."""
+    """A byte of an update that the master receives or passes on."""
 
     def scaled_to(self, *, encode: float | None, apply: float | None) -> "Costs":
-        """Return costs of which the codec's part is slower or quicker by these factors.
+        """Return costs with those of the codec multiplied by these factors.
 
-        A measured run has caches that training empties and cores that it shares; a calibration
-        has not.
+        In a measured run training empties caches and shares cores; in a calibration it does not.
         """
         pushed, pulled = encode or 1.0, apply or 1.0
         return replace(
@@ -55,18 +54,11 @@ class Costs:
             apply_seconds_per_hit=self.apply_seconds_per_hit * pulled,
         )
 
-    def to_json(self) -> dict[str, float]:
-        """Return what `read` reads."""
-        return asdict(self)
-
     @classmethod
     def read(cls, path: Path) -> Self:
         """Read costs from a file: the JSON of an estimate, or its object ``costs`` alone.
 
-        Raises
-        ------
-        UsageError
-            If there is no such file, or it has something else.
+        `UsageError` if the file does not exist, or has no such costs.
         """
         try:
             found = json.loads(path.read_text(encoding="utf-8"))
@@ -89,6 +81,6 @@ class Costs:
             number = isinstance(value, int | float) and not isinstance(value, bool)
             if not number or not isfinite(value) or not 0 <= value <= 1:
                 raise UsageError(
-                    f"costs in {str(path)!r}: {name}={value!r}; it is a time of 0 to 1 seconds"
+                    f"costs in {str(path)!r}: {name}={value!r}; it has to be 0 to 1 seconds"
                 )
         return cls(**{name: float(found[name]) for name in names})

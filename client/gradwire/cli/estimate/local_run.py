@@ -1,9 +1,10 @@
-"""What a step, the network thread and a master take, measured with real ones on loopback.
+"""Costs of a step, the network thread and a master, measured with real ones on loopback.
 
-A master as a process of its own and four sessions in this one exchange updates in rounds: each
-sends one, and when all have got all, the next round begins. Rounds of small updates and of large
-ones, of four sessions and of two, tell what an update, a delivery and a byte take: what processors
-did in a quick round, divided by what was done. Keys are in use, as they are between machines.
+A master in a process of its own and four sessions in this process exchange updates in rounds: each
+session sends one update, and the next round begins when every session has all of them. From rounds
+with small and with large updates, with four and with two sessions, follow the costs of an update, a
+delivery and a byte: the processor time of a quick round, divided by what was done in it. Keys are
+in use, as they are between machines.
 """
 
 import asyncio
@@ -34,18 +35,19 @@ sessions_logger = logging.getLogger("gradwire.join")
 PARAMETERS: Final = 2**20
 SMALL_HITS: Final = 16
 LARGE_HITS: Final = 2**15
-"""About 31 KB: half a train of datagrams, of which larger updates fill several."""
+"""About 31 KB: half a train of datagrams; larger updates fill several trains."""
 THRESHOLD: Final = 2.0**-10
 
 SESSIONS: Final = 4
 FEW: Final = 2
 ROUNDS: Final = 24
-QUICK: Final = 0.25
-"""Of the rounds, the part that counts as quick: what else this machine does is in the others."""
+QUICK_QUANTILE: Final = 0.25
+"""Quantile of the rounds' times that counts: slower rounds have other load of this machine in
+them."""
 WARM_UP_ROUNDS: Final = 5
 
 LEAST_SHARE: Final = 0.4
-"""Of what handling an update takes in the mean, taking one in or passing it on takes at least."""
+"""Receiving an update, and passing it on, each take at least this part of the mean of both."""
 
 ROUND_SECONDS_MAX: Final = 10.0
 POLL_SECONDS: Final = 0.0002
@@ -66,33 +68,27 @@ class RunCosts:
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """What a round has taken that three in four were slower than."""
+    """Times of a quick round: three in four rounds were slower."""
 
     sessions: int
     step: float
-    """Of one call of `Session.step` that applies nothing, in seconds of its thread."""
+    """Seconds of its thread for a call of `Session.step` that applies nothing."""
     apply: float
-    """Of one update that is applied."""
+    """Seconds to apply one update."""
     network: float
-    """Of all network threads together, in seconds of processors."""
+    """Processor seconds of all network threads together."""
     master: float
-    """Of the master."""
+    """Processor seconds of the master."""
     update_bytes: float
 
     @property
     def deliveries(self) -> int:
-        """How often an update came to somebody."""
+        """Number of updates that sessions received."""
         return self.sessions * (self.sessions - 1)
 
 
 def measure_run(kernels: KernelCosts) -> RunCosts:
-    """Measure.
-
-    Parameters
-    ----------
-    kernels : KernelCosts
-        What the codec takes of all that.
-    """
+    """Measure a local run; the costs of the codec are taken out of it."""
     level = sessions_logger.level
     sessions_logger.setLevel(logging.WARNING)
     try:
@@ -104,9 +100,9 @@ def measure_run(kernels: KernelCosts) -> RunCosts:
 
 @contextmanager
 def without_settings() -> Iterator[None]:
-    """Hide from this process and its children what the environment says to sessions and masters.
+    """Hide the variables for sessions and masters from this process and its children.
 
-    It is for the training that is asked about, not for what is measured here.
+    They are for the user's training, not for this measurement.
     """
     ours = (*TORCHRUN.values(), *(name for name in os.environ if name.startswith("GRADWIRE_")))
     before = {name: os.environ.pop(name) for name in ours if name in os.environ}
@@ -119,21 +115,16 @@ def without_settings() -> Iterator[None]:
 def costs_from(
     few: Round, small: Round, large: Round, kernels: KernelCosts, scan_seconds: float
 ) -> RunCosts:
-    """Return what one update, one delivery and one byte take, from rounds of three kinds.
+    """Return the costs of an update, a delivery and a byte, from rounds of three kinds.
 
-    Parameters
-    ----------
-    few, small, large : Round
-        Of few sessions with small updates, of many with small ones, and of many with large ones.
-    kernels : KernelCosts
-    scan_seconds : float
-        What looking for what to send has taken of a step.
+    These are few sessions with small updates, many with small ones, and many with large ones.
+    `scan_seconds` is the part of `Round.step` in which a session searches for what to send.
     """
-    # master = sessions x update + deliveries x delivery, twice.
+    # Solves master = sessions x update + deliveries x delivery, for `few` and `small`.
     delivery = (small.master - few.master * small.sessions / few.sessions) / (
         small.deliveries - few.deliveries * small.sessions / few.sessions
     )
-    # Both are much the same work; noise must not make either of them free.
+    # Update and delivery are about the same work; noise must not make one of them free.
     handled = small.sessions + small.deliveries
     least = LEAST_SHARE * small.master / handled
     delivery = min(max(delivery, least), (small.master - small.sessions * least) / small.deliveries)
@@ -157,7 +148,7 @@ async def _measure(kernels: KernelCosts) -> RunCosts:
     options += ["--datagram-bytes-max", str(DATAGRAM_BYTES)]
     with local_keys(SESSIONS) as keys:
         try:
-            async with local_master(options, keys.of_master, said.append) as master:
+            async with local_master(options, keys.master_environment, said.append) as master:
                 few, small, large = await asyncio.to_thread(_rounds, master, keys.worker_key_files)
         except MasterEndedError as error:
             raise GradwireError("\n".join([str(error), *said])) from error
@@ -172,15 +163,15 @@ def _rounds(master: LocalMaster, key_files: Sequence[Path]) -> tuple[Round, Roun
             stack.callback(worker.session.close)
             workers.append(worker)
         meter = _Meter(master.child.pid)
-        small, large = (_play(workers, hits, meter) for hits in (SMALL_HITS, LARGE_HITS))
+        small, large = (_play_rounds(workers, hits, meter) for hits in (SMALL_HITS, LARGE_HITS))
         for worker in workers[FEW:]:
             worker.session.close()
-        few = _play(workers[:FEW], SMALL_HITS, meter)
+        few = _play_rounds(workers[:FEW], SMALL_HITS, meter)
     return few, small, large
 
 
 class _Worker:
-    """A session, and what it trains."""
+    """A session and its parameters."""
 
     def __init__(self, master: str, key_file: Path) -> None:
         self.parameters: Float32Array = np.zeros(PARAMETERS, np.float32)
@@ -194,18 +185,18 @@ class _Worker:
 
 
 class _Meter:
-    """Time on processors: the master's, and that of this process but for this thread."""
+    """Processor time: of the master, and of this process without this thread."""
 
     def __init__(self, pid: int) -> None:
-        # clock_getcpuclockid(3), which Python has for threads only.
+        # The clock of clock_getcpuclockid(3), which Python has for threads only.
         self._clock = (~pid << 3) | 2
 
     def read(self) -> tuple[float, float]:
         return time.clock_gettime(self._clock), time.process_time() - thread_time()
 
 
-def _play(workers: Sequence[_Worker], hits: int, meter: _Meter) -> Round:
-    """Let workers send and get updates of so many elements."""
+def _play_rounds(workers: Sequence[_Worker], hits: int, meter: _Meter) -> Round:
+    """Play rounds with updates of a number of elements."""
     generator = np.random.default_rng(0)
     places = np.sort(generator.choice(PARAMETERS, hits, replace=False))
     step_times: list[float] = []
@@ -224,7 +215,7 @@ def _play(workers: Sequence[_Worker], hits: int, meter: _Meter) -> Round:
         apply_seconds += _pull_all(workers, hits)
         master, network = (late - early for early, late in zip(began, meter.read(), strict=True))
         took.append((master, network))
-    master, network = np.quantile(took, QUICK, axis=0)
+    master, network = np.quantile(took, QUICK_QUANTILE, axis=0)
     after = [worker.session.stats for worker in workers]
     pairs = list(zip(before, after, strict=True))
     applied = sum(late.updates_applied - early.updates_applied for early, late in pairs)
@@ -240,7 +231,7 @@ def _play(workers: Sequence[_Worker], hits: int, meter: _Meter) -> Round:
 
 
 def _pull_all(workers: Sequence[_Worker], hits: int) -> float:
-    """Wait until all have what all sent; return how long their threads have applied it."""
+    """Wait until all have the updates of all; return the seconds in which threads applied them."""
     seconds = 0.0
     deadline = monotonic() + ROUND_SECONDS_MAX
     for worker in workers:

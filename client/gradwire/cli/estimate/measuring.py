@@ -1,15 +1,14 @@
 """``--measure train.py``: a training's figures, taken from a short real run of it.
 
-The script runs unchanged, as ``gradwire run -n 2`` would run it: a master and two workers on this
-machine. Their sessions write what they do to files (`stats_file`), which are read meanwhile. When
-time is up the workers are told to end; they leave, and so does the master.
+The script runs unchanged, as under ``gradwire run -n 2``: with a master and two workers on this
+machine. Their sessions write statistics to files (`stats_file`), which are read meanwhile. When
+time is up the workers are told to end, and then the master.
 """
 
 import asyncio
 import json
-import signal
 import sys
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
@@ -17,107 +16,78 @@ from tempfile import TemporaryDirectory
 from time import monotonic
 from typing import Any, Final
 
-from gradwire.cli.launch.keys import given_run_key_file, local_keys
+from gradwire.cli.launch.keys import local_keys, run_key_file_from_environment
 from gradwire.cli.launch.processes import Child, local_master, worker_environment
+from gradwire.cli.launch.signals import run_until_signal
 from gradwire.errors import DeadlineError, GradwireError, UsageError
 from gradwire.features.stats_file import VARIABLE
 
 WORKERS: Final = 2
 
 FIRST_STEP_SECONDS_MAX: Final = 300.0
-"""How long a script may load data and compile before it makes its first step."""
+"""Time for a script to load data and compile before its first step."""
 
 POLL_SECONDS: Final = 0.25
 
 SETTLED_SHARE: Final = 0.5
-"""Of the time that was measured, the part in which thresholds are looked for and caches fill."""
+"""Part of the measured time that is left out: thresholds are not found yet, and caches fill."""
 
 
 class ScriptFailedError(GradwireError):
-    """The script has ended with another status than 0; what it wrote has been shown."""
+    """The script ended with another status than 0; its output has been shown."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measured:
-    """What a real run says of a training."""
+    """Figures of a real run."""
 
     parameters: int
     step_seconds: float
-    """Without the session's part."""
+    """A step without the session."""
     session_seconds: float
-    """The session's part of a step."""
+    """Time of the session in a step."""
     density: float
     update_bytes: float
     encode_seconds: float
-    """Of an update."""
+    """For one update."""
     apply_seconds: float | None
-    """Of a peer's update; None if none was applied."""
+    """For one update of a peer; None if none was applied."""
     steps: int
     """Of all workers together."""
-    seconds: float
 
 
 def measure(script: Sequence[str], seconds: float, say: Callable[[str], None]) -> Measured:
-    """Run a script for a while, and return what its training is like.
+    """Run a script, given by its path and arguments, and return the figures of its training.
 
-    Parameters
-    ----------
-    script : sequence of str
-        Its path and its arguments.
-    seconds : float
-        How long it trains, beginning with its first step; or until it is done, if that is sooner.
-    say : callable
-        Called with each line that it writes, and with what is being done.
-
-    Raises
-    ------
-    UsageError
-        If there is no such script, or it makes no step with a session.
-    ScriptFailedError
-        If it fails.
-    DeadlineError
-        If it makes no step in `FIRST_STEP_SECONDS_MAX`.
+    It trains for at most `seconds` from its first step on. `say` is called with each line that the
+    script writes, and with what is being done. `UsageError` if the script does not exist, or makes
+    no step with a session; `ScriptFailedError` if it fails; `DeadlineError` if it makes no step in
+    `FIRST_STEP_SECONDS_MAX`.
     """
     if not Path(script[0]).is_file():
         raise UsageError(f"--measure={script[0]!r}; there is no such script")
-    return _in_signals(_measure(script, seconds, say))
-
-
-def _in_signals(work: Coroutine[Any, Any, Measured]) -> Measured:
-    """Do the work; Ctrl-C and SIGTERM end it, and all processes with it."""
-    ended_by: list[signal.Signals] = []
-
-    async def everything() -> Measured:
-        loop, task = asyncio.get_running_loop(), asyncio.create_task(work)
-
-        def end(number: signal.Signals) -> None:
-            ended_by.append(number)
-            task.cancel()
-
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            if signal.getsignal(number) is not signal.SIG_IGN:  # as under nohup
-                loop.add_signal_handler(number, end, number)
-        return await task
-
-    try:
-        return asyncio.run(everything())
-    except asyncio.CancelledError:
-        raise SystemExit(128 + ended_by[0]) from None
+    return run_until_signal(_measure(script, seconds, say))
 
 
 async def _measure(script: Sequence[str], seconds: float, say: Callable[[str], None]) -> Measured:
     with (
         TemporaryDirectory(prefix="gradwire-estimate-") as folder,
-        local_keys(WORKERS, given_run_key_file()) as keys,
+        local_keys(WORKERS, run_key_file_from_environment()) as keys,
     ):
         options = ["--listen", "127.0.0.1:0", "--http", "off"]
-        async with local_master(options, keys.of_master, _prefixed(say, "master")) as master:
+        async with local_master(
+            options, keys.master_environment, _prefixed(say, "master")
+        ) as master:
             files = [Path(folder, f"rank-{rank}.json") for rank in range(WORKERS)]
             children: list[Child] = []
             try:
                 for rank, file in enumerate(files):
                     environ = worker_environment(
-                        rank, WORKERS, master.address, keys.worker_key_files[rank], of_a_world=True
+                        rank,
+                        WORKERS,
+                        master.address,
+                        keys.worker_key_files[rank],
+                        is_whole_run=True,
                     )
                     child = await Child.start(
                         [sys.executable, *script],
@@ -137,13 +107,7 @@ async def _measure(script: Sequence[str], seconds: float, say: Callable[[str], N
 async def _watch(
     run: "_Run", children: Sequence[Child], seconds: float, say: Callable[[str], None]
 ) -> None:
-    """Wait until the script is done or has trained for long enough.
-
-    Raises
-    ------
-    ScriptFailedError
-        If it fails.
-    """
+    """Wait until the script has ended or trained for long enough."""
     waiting = {asyncio.create_task(child.wait()) for child in children}
     patience = monotonic() + FIRST_STEP_SECONDS_MAX
     ends_at: float | None = None
@@ -172,19 +136,13 @@ async def _watch(
 
 
 class _Run:
-    """What the files of all workers have said so far.
-
-    Parameters
-    ----------
-    files : sequence of Path
-    """
+    """The contents of all workers' files so far."""
 
     def __init__(self, files: Sequence[Path]) -> None:
-        self._files = files
         self._read: dict[Path, list[Mapping[str, Any]]] = {file: [] for file in files}
 
     def read(self) -> None:
-        """Read what is new in them."""
+        """Read the files again."""
         for file, found in self._read.items():
             try:
                 now = json.loads(file.read_text(encoding="utf-8"))
@@ -199,25 +157,15 @@ class _Run:
         return all(found and found[-1]["stats"]["steps"] for found in self._read.values())
 
     def measured(self) -> Measured:
-        """Return the mean of all workers.
-
-        Raises
-        ------
-        UsageError
-            If there is too little.
-        """
-        return mean_of([of_worker(found) for found in self._read.values()])
+        """Return the mean of all workers' figures."""
+        return mean_figures([worker_figures(found) for found in self._read.values()])
 
 
-def of_worker(found: Sequence[Mapping[str, Any]]) -> Measured:
-    """Return what one worker's numbers say, from one moment to a later one.
+def worker_figures(found: Sequence[Mapping[str, Any]]) -> Measured:
+    """Return one worker's figures, from the contents of its file.
 
-    The first part is left out where there are numbers enough: thresholds are looked for then.
-
-    Raises
-    ------
-    UsageError
-        If it has not made two steps or sent nothing.
+    The first `SETTLED_SHARE` of the time is left out, if there are contents from then. `UsageError`
+    if the worker has not made two steps, or has sent nothing.
     """
     if not found or found[-1]["step_seconds"] is None:
         raise UsageError(
@@ -235,7 +183,7 @@ def of_worker(found: Sequence[Mapping[str, Any]]) -> Measured:
     updates, applied = between("updates_sent"), between("updates_applied")
     if not updates:
         raise UsageError("the script's workers have sent no update: has it trained at all?")
-    # A step that changes much sends several, and what is said here of one is said of all of these.
+    # A step with many changes sends several updates: they count as one.
     together = updates / steps
     return Measured(
         parameters=last["parameters"],
@@ -246,12 +194,11 @@ def of_worker(found: Sequence[Mapping[str, Any]]) -> Measured:
         encode_seconds=between("encode_seconds") / steps,
         apply_seconds=between("apply_seconds") / applied * together if applied else None,
         steps=int(last["stats"]["steps"]),
-        seconds=last["seconds"],
     )
 
 
-def mean_of(workers: Sequence[Measured]) -> Measured:
-    """Return the mean of what several workers' numbers say."""
+def mean_figures(workers: Sequence[Measured]) -> Measured:
+    """Return the mean of several workers' figures."""
     applying = [worker.apply_seconds for worker in workers if worker.apply_seconds is not None]
     return Measured(
         parameters=workers[0].parameters,
@@ -262,7 +209,6 @@ def mean_of(workers: Sequence[Measured]) -> Measured:
         encode_seconds=fmean(worker.encode_seconds for worker in workers),
         apply_seconds=fmean(applying) if applying else None,
         steps=sum(worker.steps for worker in workers),
-        seconds=max(worker.seconds for worker in workers),
     )
 
 

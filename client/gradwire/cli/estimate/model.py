@@ -1,7 +1,7 @@
-"""What to expect of a training with so many workers, by arithmetic.
+"""Estimate of a training with W workers, by arithmetic.
 
-One round is one step of every worker; each sends one update, and gets those of the W - 1 others.
-With B bytes an update and h hits, a round takes
+In a round every worker makes one step, sends one update, and receives those of the W - 1 others.
+With updates of B bytes and h hits, a round takes
 
 =======================  =======================================================  ==============
 resource                 seconds a round                                          when it is short
@@ -17,18 +17,19 @@ master's processor       W x (update + h x per hit + B x per byte               
                          + (W - 1) x (delivery + B x per byte) / processes)
 =======================  =======================================================  ==============
 
-Deeplearning4j's form adds all of this to the step. Here the training thread does encoding and
-applying alone, and *nobody waits* for the rest: a resource whose round takes longer than a step is
+Deeplearning4j's formula adds all of this to the step. Here the training thread only encodes and
+applies, and *no worker waits* for the rest. A resource whose round takes longer than a step is
 short, and then
 
-- updates are *put off*: a worker that has `OUTBOX_UPDATES_MAX` updates or `OUTBOX_BYTES_MAX` bytes
-  under way to the master sends nothing in a step, and its change goes out with a later one;
-- or *added up*: what a worker does not take gathers at the master, which sends it the sum.
+- updates are *put off*: a worker with `OUTBOX_UPDATES_MAX` updates or `OUTBOX_BYTES_MAX` bytes in
+  flight to the master sends nothing in a step, and its change goes out with a later update;
+- or *added up*: updates that a worker does not receive in time gather at the master, which sends it
+  their sum.
 
-So samples go on at the full rate and nothing is lost, but changes arrive later, and of those that
-are added up a worker sees one large change instead of many small ones. What that does to the loss
-depends on the training; no factor for it is made up here. `Estimate` says how many samples there
-are, how many updates arrive one by one, and how old they are.
+So workers train at the full rate and no change is lost, but changes arrive later, and a sum arrives
+as one large change instead of many small ones. The effect on the loss depends on the training, so
+there is no factor for it here. `Estimate` has the rate of samples, the part of the updates that
+arrive one by one, and their age.
 """
 
 from dataclasses import dataclass, field, replace
@@ -46,7 +47,7 @@ from gradwire_codecs.format.update import ELEMENTS_MAX
 from gradwire_protocol.limits import STREAMS_MAX, WINDOW_BYTES_MIN, charge_of
 
 BEHIND_BYTES_MAX: Final = WINDOW_BYTES_MIN // 2
-"""What a master lets follow a sum that is under way (`gradwire_server.state.conflation`)."""
+"""Of updates that a master lets follow a sum in flight (`gradwire_server.state.conflation`)."""
 
 STEP_SECONDS_MAX: Final = 3600.0
 RTT_SECONDS_MAX: Final = 60.0
@@ -55,17 +56,18 @@ DENSITY_MIN: Final = 1e-7
 PROCESSES_MAX: Final = 64
 
 DELAY_STEPS_MIN: Final = 1.5
-"""The step that computes a change, and half of the receiver's, which it waits for on average."""
+"""The step that computes a change, and half a step that the change waits at its receiver."""
 
 ROUNDS: Final = 40
-"""Of finding the step that fits what arrives in it, each nearer by the part that applying takes."""
-CLOSE: Final = 1e-7
-"""A step that changes by no more is found."""
+"""Iterations that find the step time; each gets nearer by the part of a step that applying
+takes."""
+TOLERANCE: Final = 1e-7
+"""Relative change of the step time at which the iteration ends."""
 HALVINGS: Final = 24
 
 
 class Kind(Enum):
-    """What happens when there is too little of something."""
+    """The consequence of a short resource."""
 
     TRAINS = "the step is longer"
     PUTS_OFF = "updates are put off"
@@ -74,30 +76,30 @@ class Kind(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Inputs:
-    """A training, a network, and how many take part."""
+    """A training, its network, and the number of workers."""
 
     step_seconds: float
     """A step without gradwire: forward, backward, optimizer."""
     parameters: int
     density: float
-    """Part of all parameters that an update changes."""
+    """Fraction of all parameters that an update changes."""
     workers: int
     link: float
-    """What each worker receives at most, in bits per second."""
+    """Rate at which each worker can receive, in bits per second."""
     link_up: float
-    """What each worker sends at most."""
+    """Rate at which each worker can send, in bits per second."""
     master_link: float
-    """What the master sends, and what it receives, at most."""
+    """Rate at which the master can send, and receive, in bits per second."""
     rtt_seconds: float
-    """Between a worker and the master."""
+    """Round trip between a worker and the master."""
     processes: int = 1
-    """Of the master."""
+    """Processes of the master."""
     size_ratio: float = 1.0
     """Size of real updates over that of updates with hits at random places."""
     costs: Costs = field(repr=False)
 
     def __post_init__(self) -> None:
-        """Refuse what makes no sense, naming value and limits."""
+        """Refuse values beyond their limits, naming both."""
         check = partial(check_between, low_is_in=False)
         check(self.step_seconds, 0, STEP_SECONDS_MAX, "--step-seconds", unit=" s")
         check_between(self.parameters, 1, ELEMENTS_MAX, "--parameters")
@@ -111,7 +113,8 @@ class Inputs:
         check_between(self.processes, 1, PROCESSES_MAX, "--processes")
         if self.hits < 1:
             raise UsageError(
-                f"--density={self.density:g} of {self.parameters} parameters is less than one"
+                f"--density={self.density:g} of {self.parameters} parameters is less than one "
+                f"parameter; it has to be at least {1 / self.parameters:g}"
             )
 
     @property
@@ -121,52 +124,52 @@ class Inputs:
 
     @property
     def update_bytes(self) -> float:
-        """What an update takes."""
+        """Bytes of an update."""
         return self.size_ratio * update_bytes(self.parameters, self.density)
 
 
 @dataclass(frozen=True, slots=True)
 class Resource:
-    """What a round takes of something, and when there is too little of it."""
+    """What a round takes of one resource."""
 
     name: str
     seconds: float
-    """For one step of every worker, if every update goes its way on its own."""
+    """For one step of every worker, if every update is sent by itself."""
     kind: Kind
     load: float = 0.0
-    """The same over a step: the part of it that is used; above 1, there is too little."""
+    """`seconds` over a step; above 1 the resource is short."""
 
     @property
     def is_short(self) -> bool:
-        """Whether updates are put off, or added up, for want of it."""
+        """Whether updates are put off, or added up, because of this resource."""
         return self.kind is not Kind.TRAINS and self.load > 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Estimate:
-    """What to expect."""
+    """The expected speed, limit and delay of a training."""
 
     inputs: Inputs
     resources: tuple[Resource, ...]
     limit: Resource
-    """Of what is short, the scarcest; where nothing is, what costs the training thread most."""
+    """The shortest resource; if none is short, the largest load of the training thread."""
     step_seconds: float
     """A step with gradwire."""
     samples: float
-    """Fraction of linear scaling: samples a second over W times those of one worker alone."""
+    """Fraction of linear scaling: samples a second over W times those of a single worker."""
     sent: float
-    """Part of the steps whose change goes out with an update of its own."""
+    """Part of the steps that send an update of their own."""
     one_by_one: float
-    """Part of the updates that arrive as they were sent, and not in a sum."""
+    """Part of the updates that arrive by themselves, and not in a sum."""
     in_step: float
-    """The fraction of linear scaling that is left if everyone waits for the scarcest: what a
-    bound on staleness leads to, and what Deeplearning4j's form says."""
+    """Fraction of linear scaling if all workers wait for the shortest resource, as with a bound on
+    staleness, and in Deeplearning4j's formula."""
     delay_steps: float
-    """From reading the parameters that a change is computed with to its being in the others'."""
+    """Steps from reading the parameters for a change until the other workers have the change."""
 
     @property
     def as_sent(self) -> float:
-        """Part of all changes that arrive in the update of their own step."""
+        """Part of all changes that arrive in an update of their own step."""
         return self.sent * self.one_by_one
 
     @property
@@ -176,10 +179,10 @@ class Estimate:
 
     @property
     def staleness(self) -> float:
-        """Updates of others applied meanwhile, as `SessionStats.staleness` counts them.
+        """Updates of others applied during the delay, as `SessionStats.staleness` counts them.
 
-        While a change is on its way, the receiver applies those of the other workers, and its own,
-        of which the sender lacked what was on its way then.
+        While a change is on its way, its receiver applies updates of the other workers, and its own
+        updates. Of these the sender also lacked those that were on their way to it.
         """
         workers = self.inputs.workers
         if workers == 1:
@@ -189,7 +192,7 @@ class Estimate:
 
 
 def estimate(inputs: Inputs) -> Estimate:
-    """Return what to expect."""
+    """Estimate a training."""
     resources = demands(inputs)
     flow = _flow(inputs, resources)
     loaded = tuple(replace(r, load=r.seconds / flow.step_seconds) for r in resources)
@@ -214,7 +217,7 @@ def keeps_up(inputs: Inputs) -> bool:
 
 
 def demands(inputs: Inputs) -> tuple[Resource, ...]:
-    """Return what a round takes of everything; the table above."""
+    """Return what a round takes of each resource, by the table above."""
     costs, workers, hits, size = inputs.costs, inputs.workers, inputs.hits, inputs.update_bytes
     peers = workers - 1
     pairs = workers * peers
@@ -264,15 +267,15 @@ def _scarcest(resources: tuple[Resource, ...]) -> float:
 
 
 def _full_step(inputs: Inputs, resources: tuple[Resource, ...]) -> float:
-    """Return what a step takes that encodes its change and applies an update of every peer."""
+    """Return the time of a step that encodes its change and applies an update of every peer."""
     return inputs.step_seconds + sum(r.seconds for r in resources if r.kind is Kind.TRAINS)
 
 
 def _flight(inputs: Inputs, resources: tuple[Resource, ...]) -> float:
-    """Return how long an update is under way to another worker where nothing waits for anything."""
+    """Return how long an update takes to another worker where it waits for no other update."""
     bits = 8 * link_bytes(inputs.update_bytes)
     by_kind = {resource.name: resource.seconds for resource in resources}
-    # The master sends to one worker after the other, and this is the one in the middle.
+    # The master sends to one worker after another; this is the time to the middle one.
     copies = inputs.workers / 2
     return (
         inputs.rtt_seconds
@@ -285,17 +288,17 @@ def _flight(inputs: Inputs, resources: tuple[Resource, ...]) -> float:
 
 @dataclass(frozen=True, slots=True)
 class _Flow:
-    """How updates go when every resource has what it can do."""
+    """Rate and delay of updates within the limits of all resources."""
 
     step_seconds: float
     sent: float
     one_by_one: float
     waiting_seconds: float
-    """What an update waits on its way."""
+    """Time that an update waits on its way."""
 
 
 def _flow(inputs: Inputs, resources: tuple[Resource, ...]) -> _Flow:
-    """Return the step that fits what arrives in it: what does not arrive is not applied."""
+    """Find the step time: a step applies only the updates that arrive in it."""
     encode, apply = (r.seconds for r in resources if r.kind is Kind.TRAINS)
     puts_off, adds_up = _most(resources, Kind.PUTS_OFF), _most(resources, Kind.ADDS_UP)
     step, sent = inputs.step_seconds + encode + apply, 1.0
@@ -304,7 +307,7 @@ def _flow(inputs: Inputs, resources: tuple[Resource, ...]) -> _Flow:
         sent = min(1.0, step / puts_off)
         sums = _sums(inputs, sent * adds_up, step)
         before, step = step, inputs.step_seconds + sent * (encode + sums.applied * apply)
-        if abs(step - before) <= CLOSE * step:
+        if abs(step - before) <= TOLERANCE * step:
             break
     waiting = sums.waiting_seconds
     if sent < 1:
@@ -315,20 +318,21 @@ def _flow(inputs: Inputs, resources: tuple[Resource, ...]) -> _Flow:
 
 @dataclass(frozen=True, slots=True)
 class _Sums:
-    """What becomes of updates that are added up."""
+    """How updates arrive where a master adds them up."""
 
     one_by_one: float
     applied: float
-    """Elements that are applied, over those of the single updates."""
+    """Applied elements, over those of the single updates."""
     waiting_seconds: float
 
 
 def _sums(inputs: Inputs, seconds: float, step_seconds: float) -> _Sums:
-    """Return how updates arrive by something that a round takes so many seconds of.
+    """Return how updates arrive by a resource of which a round takes `seconds`.
 
-    While one sum is sent, the next one gathers, and some updates follow by themselves. So there is
-    a period in which a sum and these are sent, and as many updates come as are in both. It ends the
-    longer growing the more updates change the same elements.
+    While a sum is sent, the next one gathers, and some updates follow the sum by themselves. So
+    there is a period in which a sum and these updates are sent, and in which as many updates come
+    as are in both. The more updates change the same elements, the smaller is the sum, which is what
+    bounds the period.
     """
     peers = inputs.workers - 1
     if not peers or seconds <= step_seconds:

@@ -1,6 +1,6 @@
-"""Counts, times and rates as people write them: ``14.6M``, ``20ms``, ``100Mbit``.
+"""Counts, times and rates with units: ``14.6M``, ``20ms``, ``100Mbit``.
 
-Prefixes are decimal, as those of links and of parameter counts are: 1 Mbit/s is 10^6 bits a second.
+Prefixes are decimal, as usual for links and parameter counts: 1 Mbit/s is 10^6 bits a second.
 """
 
 import re
@@ -14,21 +14,18 @@ NUMBER: Final = re.compile(
 )
 
 COUNTS: Final = {"": 1.0, "k": 1e3, "m": 1e6, "g": 1e9, "b": 1e9}
-"""By suffix; B is how language models' billions are written."""
+"""By suffix; B is usual for the billions of language models."""
 
 SECONDS: Final = {"": 1.0, "s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6}
 
 BITS_PER_SECOND: Final = {"bit": 1.0, "kbit": 1e3, "mbit": 1e6, "gbit": 1e9}
-"""A rate without a unit is refused: 100 may be meant in bits, in Mbit and in bytes."""
+"""A rate needs a unit: 100 could mean bits, Mbit or bytes."""
 
 
 def parse_count(text: str, name: str) -> float:
     """Return a count such as ``14.6M``.
 
-    Raises
-    ------
-    UsageError
-        Which names the option, and what it may be; so do the others here.
+    A `UsageError` of the functions here names the option and the accepted form.
     """
     return _parse(text, name, COUNTS, "a number, with k, M or G behind it where it is large")
 
@@ -47,17 +44,13 @@ def parse_rate(text: str, name: str) -> float:
 def check_between(
     value: float, low: float, high: float, name: str, *, unit: str = "", low_is_in: bool = True
 ) -> None:
-    """Refuse a value that is out of its limits.
-
-    Raises
-    ------
-    UsageError
-        Which names the value and the limits.
-    """
+    """Refuse a value beyond its limits with a `UsageError` that names both."""
     if (low <= value if low_is_in else low < value) and value <= high:
         return
     least = "at least" if low_is_in else "above"
-    raise UsageError(f"{name}={value:g}{unit}; it is {least} {low:g} and at most {high:g}{unit}")
+    raise UsageError(
+        f"{name}={value:g}{unit}; it has to be {least} {low:g} and at most {high:g}{unit}"
+    )
 
 
 def _parse(text: str, name: str, units: dict[str, float], wanted: str) -> float:

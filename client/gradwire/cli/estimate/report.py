@@ -1,4 +1,4 @@
-"""What came of an estimate: tables for people, an object for machines."""
+"""The report of an estimate: tables for people, a JSON object for machines."""
 
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -12,11 +12,11 @@ from gradwire.cli.estimate.model import Estimate, Inputs, Kind
 from gradwire.cli.estimate.quantities import show_bytes, show_count, show_rate, show_seconds
 
 WIDTH = 100
-"""Of tables where nothing says how wide they may be: a pipe."""
+"""Columns of tables where stdout is no terminal."""
 
 
 def show(estimate: Estimate, sweep: Sequence[Estimate], advice: Sequence[str]) -> None:
-    """Print it to stdout."""
+    """Print an estimate to stdout."""
     console = Console(highlight=False)
     if not console.is_terminal:
         console = Console(highlight=False, width=WIDTH)
@@ -31,13 +31,13 @@ def show(estimate: Estimate, sweep: Sequence[Estimate], advice: Sequence[str]) -
     console.print(_sweep(sweep, estimate.inputs.workers))
     if advice:
         console.print()
-        console.print("What to change, and up to where it goes:")
+        console.print("What to change, and how far that goes:")
         for line in advice:
             console.print(f"- {line}")
 
 
 def explanation(estimate: Estimate) -> list[str]:
-    """Return why the first line says what it says, in sentences."""
+    """Return sentences that explain the headline."""
     limit = estimate.limit
     age = f"{estimate.delay_steps:.3g} steps old ({estimate.staleness:.3g} updates of others)"
     if not limit.is_short:
@@ -46,10 +46,10 @@ def explanation(estimate: Estimate) -> list[str]:
             f"{show_seconds(limit.seconds)} of a step."
         ]
     return [
-        f"Bottleneck: {limit.name}. It would be busy for {limit.load:.2g} steps in each. Workers "
-        f"then wait for it: {estimate.in_step:.1%} of linear scaling is left.",
-        f"With staleness_bound='off' nobody waits and nothing is lost ({estimate.samples:.1%} of "
-        "linear scaling), but changes arrive later and together: "
+        f"Bottleneck: {limit.name}. In each step it would be busy for {limit.load:.2g} steps. "
+        f"Workers then wait for it: {estimate.in_step:.1%} of linear scaling is left.",
+        "With staleness_bound='off' no worker waits and no change is lost "
+        f"({estimate.samples:.1%} of linear scaling), but changes arrive later and together: "
         f"{estimate.sent:.0%} of the steps send an update of their own, "
         f"{estimate.one_by_one:.0%} of the updates arrive one by one, {age}. Such a delay costs "
         "accuracy: a step's worth acts like momentum, dozens make training diverge.",
@@ -57,7 +57,7 @@ def explanation(estimate: Estimate) -> list[str]:
 
 
 def as_json(estimate: Estimate, sweep: Sequence[Estimate], advice: Sequence[str]) -> dict[str, Any]:
-    """Return all of it as plain data."""
+    """Return an estimate as plain data."""
     inputs = asdict(estimate.inputs)
     costs = inputs.pop("costs")
     return {

@@ -1,1 +1,1 @@
-"""Local processes: started with keys of their own, watched, and ended."""
+"""Local processes with keys of their own: how they are started, watched and ended."""

@@ -1,8 +1,8 @@
-"""Keys of a run that one command starts on this machine, master and workers together.
+"""Keys for a master and workers that one command starts together on this machine.
 
-Nobody has to make keys for that: they are new for every launch, lie where only this user can look,
-and are gone when the launch is over. Processes are told the paths of their keys by the environment;
-the keys themselves stand neither there nor on a command line.
+No user has to make these keys. They are new for every launch, in files that only this user can
+read, and are deleted when the launch is over. Processes find the paths of their keys in the
+environment. The keys themselves are neither there nor on a command line.
 """
 
 import os
@@ -21,36 +21,27 @@ FOLDER_PREFIX: Final = "gradwire-keys-"
 
 @dataclass(frozen=True, slots=True)
 class LocalKeys:
-    """Key files of a master and of the workers that are started with it."""
+    """Key files of a master and of the workers started with it."""
 
     run_key_file: Path
     worker_key_files: tuple[Path, ...]
     """By rank."""
 
     @property
-    def of_master(self) -> dict[str, str]:
-        """What the master finds in its environment."""
-        # The launch has a key, so what else is said here about having none is not for its master.
+    def master_environment(self) -> dict[str, str]:
+        """Variables for the master's environment."""
+        # The launch has a key, so a GRADWIRE_INSECURE that is set here is not for its master.
         return {"GRADWIRE_KEY_FILE": str(self.run_key_file), "GRADWIRE_INSECURE": "0"}
 
 
 @contextmanager
 def local_keys(workers: int, run_key_file: Path | None = None) -> Iterator[LocalKeys]:
-    """Have keys for a master and its workers for as long as the block lasts.
+    """Yield keys for a master and its workers; new files are deleted when the block ends.
 
-    Parameters
-    ----------
-    workers : int
-        How many; each gets a key of its own.
-    run_key_file : Path, optional
-        The run key to take; a new one unless given.
-
-    Raises
-    ------
-    KeyFileError
-        If the file that was given is no run key file.
+    Each worker gets a key of its own. Without `run_key_file`, the run key is new. `KeyFileError` if
+    that file has no run key.
     """
-    with TemporaryDirectory(prefix=FOLDER_PREFIX) as name:  # which gets mode 0700
+    with TemporaryDirectory(prefix=FOLDER_PREFIX) as name:  # has mode 0700
         folder = Path(name)
         if run_key_file is None:
             run_key = RunKey(os.urandom(SECRET_BYTES))
@@ -64,7 +55,7 @@ def local_keys(workers: int, run_key_file: Path | None = None) -> Iterator[Local
         yield LocalKeys(run_key_file.absolute(), files)
 
 
-def given_run_key_file() -> Path | None:
-    """Return the run key file that the environment names, if it does."""
+def run_key_file_from_environment() -> Path | None:
+    """Return the run key file that GRADWIRE_KEY_FILE names; None without it."""
     given = os.environ.get("GRADWIRE_KEY_FILE")
     return Path(given) if given else None

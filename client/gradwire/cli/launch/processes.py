@@ -1,7 +1,7 @@
-"""Child processes of the command line: a master, workers, and what they print.
+"""Child processes of the command line: a master, workers, and their output.
 
-Children run in process groups of their own, so that a Ctrl-C in the terminal reaches only the
-launcher, which then tells the workers first and the master last.
+Each child runs in a process group of its own, so that Ctrl-C in the terminal reaches the launcher
+alone, which then ends the workers first and the master last.
 """
 
 import asyncio
@@ -22,31 +22,25 @@ from gradwire.errors import DeadlineError, GradwireError
 logger = logging.getLogger("gradwire.run")
 
 LINE_BYTES_MAX: Final = 2**16
-"""A longer line of a child is passed on in pieces."""
+"""Longer lines of a child are passed on in pieces."""
 
 MASTER_START_SECONDS_MAX: Final = 60.0
-"""On a machine where gradwire has never run, the master compiles its kernels first."""
+"""Time to start; where gradwire has never run, the master first compiles its kernels."""
 
 STOP_SECONDS_MAX: Final = 10.0
-"""How long a child may take to end after SIGTERM before it is killed."""
+"""Time for a child to end after SIGTERM before it is killed."""
 
 LAST_WORDS_SECONDS_MAX: Final = 0.5
-"""How long what a child has started may go on writing after the child itself has ended.
+"""Time for processes that a child has started to go on writing after the child has ended.
 
-Helpers that end with it, such as those of multiprocessing, need some milliseconds; a program left
-in the background would hold the pipes open for ever, and the workers of a DataLoader look only
-every 5 s whether the process that was killed is still there.
+Processes that end with it, such as those of multiprocessing, need some milliseconds. A program left
+in the background would hold the pipes open for ever, and the workers of a DataLoader check only
+every 5 s whether their killed parent still exists.
 """
 
 
 class MasterEndedError(GradwireError):
-    """A master that was started here has ended at once.
-
-    Parameters
-    ----------
-    status : int
-        Its exit status, which tells why.
-    """
+    """A master that was started here has ended at once; its exit status says why."""
 
     def __init__(self, status: int) -> None:
         super().__init__(f"the master ended at once with status {status}")
@@ -54,16 +48,10 @@ class MasterEndedError(GradwireError):
 
 
 class Output(asyncio.Protocol):
-    """What comes through a pipe, line by line.
+    """Reads a pipe line by line.
 
-    Goes on reading, and drops the rest, when `on_line` fails: the writer would block otherwise.
-
-    Parameters
-    ----------
-    on_line : callable
-        Called with each line, without its end.
-    failed : asyncio.Future
-        Its result becomes what `on_line` raised.
+    `on_line` is called with each line, without its end. If it fails, `failed` gets the exception as
+    its result, and lines are read and dropped from then on: otherwise the writer would block.
     """
 
     def __init__(self, on_line: Callable[[str], None], failed: asyncio.Future[Exception]) -> None:
@@ -74,12 +62,12 @@ class Output(asyncio.Protocol):
         self.ended = asyncio.get_running_loop().create_future()
 
     async def read(self, pipe: BinaryIO) -> None:
-        """Begin to read."""
+        """Begin to read a pipe."""
         loop = asyncio.get_running_loop()
         self._transport, _ = await loop.connect_read_pipe(lambda: self, pipe)
 
     def data_received(self, data: bytes) -> None:
-        """Pass on the lines that are complete."""
+        """Pass on complete lines."""
         *lines, self._rest = (self._rest + data).split(b"\n")
         if len(self._rest) > LINE_BYTES_MAX:
             lines, self._rest = [*lines, self._rest], b""
@@ -87,13 +75,13 @@ class Output(asyncio.Protocol):
             self._show(line.removesuffix(b"\r"))
 
     def connection_lost(self, error: Exception | None) -> None:
-        """Pass on a last line without an end."""
+        """Pass on the last line, if it has no end."""
         if self._rest:
             self._show(self._rest)
         self.ended.set_result(None)
 
     def close(self) -> None:
-        """Stop reading, wherever the writers are."""
+        """Stop reading, even where the pipe has writers."""
         if self._transport is not None:
             self._transport.close()
 
@@ -109,17 +97,9 @@ class Output(asyncio.Protocol):
 class Child:
     """A process whose output is read line by line.
 
-    Ends when the process has ended and its output too, or `LAST_WORDS_SECONDS_MAX` after the
-    process; what it has left in its process group is killed then.
-
-    Parameters
-    ----------
-    process : asyncio.subprocess.Process
-        Leader of a process group.
-    outputs : sequence of Output
-        Read what it writes.
-    failed : asyncio.Future
-        Done when what is done with its output has failed.
+    It is over when the process and its output have ended, or `LAST_WORDS_SECONDS_MAX` after the
+    process. Then all processes left in its process group, which it has to lead, are killed.
+    `failed` is done when an `on_line` of its outputs has failed.
     """
 
     def __init__(
@@ -132,9 +112,9 @@ class Child:
         self._outputs = outputs
         self._failed = failed
         self._is_over = False
-        self._told_at: float | None = None
-        """When it was asked to end."""
-        self._over = asyncio.create_task(self._see_it_out())
+        self._terminated_at: float | None = None
+        """When SIGTERM was sent first."""
+        self._over = asyncio.create_task(self._wait_until_over())
 
     @classmethod
     async def start(
@@ -145,16 +125,10 @@ class Child:
         on_stdout: Callable[[str], None],
         on_stderr: Callable[[str], None],
     ) -> "Child":
-        """Start a program.
-
-        Raises
-        ------
-        OSError
-            If there is no such program.
-        """
+        """Start a program; `OSError` if it does not exist, or cannot be run."""
         failed: asyncio.Future[Exception] = asyncio.get_running_loop().create_future()
         outputs = [Output(on_stdout, failed), Output(on_stderr, failed)]
-        # Not asyncio's pipes: with those, the end of the process is no news before theirs.
+        # Not asyncio's own pipes: with these, a process only counts as ended when they have.
         writing = []
         try:
             for output in outputs:
@@ -180,21 +154,18 @@ class Child:
 
     @property
     def pid(self) -> int:
-        """Its process id."""
+        """Process id."""
         return self._process.pid
 
     @property
     def is_running(self) -> bool:
-        """Whether it has not ended."""
+        """Whether the process has not ended."""
         return self._process.returncode is None
 
     async def wait(self) -> int:
-        """Wait for its end and its last line; return the exit status as a shell shows it.
+        """Wait for the end and the last line; return the exit status as a shell shows it.
 
-        Raises
-        ------
-        Exception
-            What `on_stdout` or `on_stderr` raised, at once. The child runs on, unheard.
+        Raises an exception of `on_stdout` or `on_stderr` at once; the child then runs on.
         """
         await asyncio.wait((self._over, self._failed), return_when=asyncio.FIRST_COMPLETED)
         if self._failed.done():
@@ -202,35 +173,35 @@ class Child:
         return self._over.result()
 
     def send_signal(self, number: int) -> None:
-        """Send a signal to it and to whatever it has started in its process group."""
-        if number == signal.SIGTERM and self._told_at is None:
-            self._told_at = monotonic()
+        """Send a signal to all processes of the child's process group."""
+        if number == signal.SIGTERM and self._terminated_at is None:
+            self._terminated_at = monotonic()
         if self._is_over:
-            return  # the group's number may be another's by now
+            return  # the number may belong to another group by now
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(self._process.pid, number)
 
     async def stop(self) -> int:
-        """Ask it to end, insist after `STOP_SECONDS_MAX`, and return its exit status.
+        """Send SIGTERM, after `STOP_SECONDS_MAX` SIGKILL, and return the exit status.
 
-        It is asked once: who is asked a second time may take that for impatience.
+        SIGTERM is sent only once: a program may take a second one as an order to end at once.
         """
-        if self._told_at is None:
+        if self._terminated_at is None:
             self.send_signal(signal.SIGTERM)
-        assert self._told_at is not None
-        left = self._told_at + STOP_SECONDS_MAX - monotonic()
+        assert self._terminated_at is not None
+        left = self._terminated_at + STOP_SECONDS_MAX - monotonic()
         await asyncio.wait((self._over,), timeout=max(left, 0.0))
         self.send_signal(signal.SIGKILL)
         await asyncio.wait((self._over,))
         return self._over.result()
 
-    async def _see_it_out(self) -> int:
+    async def _wait_until_over(self) -> int:
         ended = [output.ended for output in self._outputs]
         try:
             status = await self._process.wait()
             await asyncio.wait(ended, timeout=LAST_WORDS_SECONDS_MAX)
         finally:
-            # Also when the event loop ends with the process still running.
+            # This also runs where the event loop ends before the process.
             self.send_signal(signal.SIGKILL)
             self._is_over = True
             for output in self._outputs:
@@ -247,10 +218,10 @@ end_with_parent({}, signal.SIGTERM)
 from runpy import run_module
 run_module("gradwire", run_name="__main__", alter_sys=True)
 """
-"""``python -m gradwire``, for a process id to be filled in.
+"""``python -m gradwire`` that ends with its parent, whose process id is to be filled in.
 
-The master asks for its own end, before anything else: asyncio can run nothing between fork and exec
-that is safe where there are threads.
+The master asks for that itself, before anything else: asyncio offers no way to do so between fork
+and exec that is safe in a process with threads.
 """
 
 MASTER_COMMAND: Final = ("--log-level", "warning", "master", "--recovery-seconds", "0")
@@ -269,23 +240,11 @@ class LocalMaster:
 async def local_master(
     options: Sequence[str], environ: Mapping[str, str], on_stderr: Callable[[str], None]
 ) -> AsyncIterator[LocalMaster]:
-    """Run ``gradwire master`` for as long as the block lasts.
+    """Run ``gradwire master`` until the block ends.
 
-    Parameters
-    ----------
-    options : sequence of str
-        Of the command.
-    environ : mapping
-        What it finds in its environment besides ours.
-    on_stderr : callable
-        Called with each line that it logs.
-
-    Raises
-    ------
-    MasterEndedError
-        If it does not start; what it said has gone to `on_stderr`.
-    DeadlineError
-        If it takes too long.
+    `environ` adds to the variables of this process; `on_stderr` gets each line that the master
+    logs. `MasterEndedError` if the master ends instead of starting, `DeadlineError` if it does not
+    start in `MASTER_START_SECONDS_MAX`.
     """
     announced: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
 
@@ -318,31 +277,23 @@ async def local_master(
 
 
 def worker_environment(
-    rank: int, workers: int, master: str, key_file: Path | None, *, of_a_world: bool
+    rank: int, workers: int, master: str, key_file: Path | None, *, is_whole_run: bool
 ) -> dict[str, str]:
-    """Return what a worker process finds in its environment: ours, and torchrun's names.
+    """Return the variables of a worker process: gradwire's, and those of torchrun.
 
-    Parameters
-    ----------
-    rank, workers : int
-        Which one it is of how many on this machine.
-    master : str
-        Address of the master.
-    key_file : Path or None
-        Where its key lies, if that is not what our environment says anyway.
-    of_a_world : bool
-        Whether these workers are all there are.
+    `rank` and `workers` are those of this machine; `is_whole_run` says that the run has no other
+    workers. `key_file` is None where the variables of this process name the worker's key.
     """
     environ = {
         "GRADWIRE_MASTER": master,
         "LOCAL_RANK": str(rank),
         "LOCAL_WORLD_SIZE": str(workers),
-        # Progress has to come through a pipe while it is news.
+        # Without it, Python would hold back lines that it writes to a pipe.
         "PYTHONUNBUFFERED": "1",
     }
     if key_file is not None:
         environ["GRADWIRE_KEY_FILE"] = str(key_file)
-    if of_a_world:
+    if is_whole_run:
         environ |= {"RANK": str(rank), "WORLD_SIZE": str(workers)}
     if "OMP_NUM_THREADS" not in os.environ:
         # More threads than processors slow every worker down.

@@ -141,11 +141,11 @@ def test_the_age_follows_what_changes() -> None:
 
 def test_the_longer_a_run_the_less_its_residual_says_about_the_training() -> None:
     delays = Delays()
-    assert delays.unsettled == 1.0
+    assert delays.residual_weight == 1.0
     told = []
     for _ in range(100):
         delays.note_step(1.0, 10.0 if delays.wants_residual else None)
-        told.append(delays.unsettled)
+        told.append(delays.residual_weight)
 
     assert set(told[:10]) == {1.0}
     assert told == sorted(told, reverse=True)

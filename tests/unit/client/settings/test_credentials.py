@@ -101,7 +101,7 @@ def test_a_cipher_that_is_named_is_taken(cipher: CipherName, suite: Suite) -> No
 
 @pytest.mark.parametrize("faster", [Suite.AES, Suite.CHACHA])
 def test_else_it_is_the_faster_one(faster: Suite, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_sealing_ns", lambda suite: 1 if suite is faster else 2)
+    monkeypatch.setattr(module, "_sealing_seconds", lambda suite: 1 if suite is faster else 2)
     fastest_suite.cache_clear()
     try:
         assert credentials(WORKER_KEY).suite is faster
@@ -118,7 +118,7 @@ def test_this_machine_is_asked_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
     fastest_suite.cache_clear()
     with monkeypatch.context() as changed:
-        changed.setattr(module, "_sealing_ns", note)
+        changed.setattr(module, "_sealing_seconds", note)
         once = [fastest_suite() for _ in range(3)]
     fastest_suite.cache_clear()
 

@@ -2,6 +2,7 @@
 
 import json
 import re
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -22,7 +23,7 @@ USUAL = (
 @pytest.fixture
 def costs(tmp_path: Path) -> str:
     file = tmp_path / "costs.json"
-    file.write_text(json.dumps(COSTS.to_json()), encoding="utf-8")
+    file.write_text(json.dumps(asdict(COSTS)), encoding="utf-8")
     return str(file)
 
 
@@ -113,7 +114,6 @@ def test_what_a_run_has_measured_takes_the_place_of_what_kernels_say() -> None:
         encode_seconds=0.004,
         apply_seconds=0.002,
         steps=100,
-        seconds=5.0,
     )
     given = inputs(parameters=1_000_000, density=0.01, workers=2)
 
@@ -127,7 +127,7 @@ def test_what_a_run_has_measured_takes_the_place_of_what_kernels_say() -> None:
 def test_another_density_than_the_measured_one_is_reckoned_from_there() -> None:
     measured = Measured(
         parameters=1_000_000, step_seconds=0.05, session_seconds=0.01, density=0.01,
-        update_bytes=10_000, encode_seconds=0.004, apply_seconds=None, steps=100, seconds=5.0,
+        update_bytes=10_000, encode_seconds=0.004, apply_seconds=None, steps=100,
     )  # fmt: skip
     sparser = as_measured(inputs(parameters=1_000_000, density=0.001, workers=2), measured)
 

@@ -1,6 +1,7 @@
 """Costs, kept in a file and read again."""
 
 import json
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,7 @@ from support.wording import naming
 def test_costs_are_read_from_an_estimate_or_from_their_own_object(
     tmp_path: Path, whole: bool
 ) -> None:
-    found = COSTS.to_json()
+    found = asdict(COSTS)
     file = tmp_path / "costs.json"
     file.write_text(json.dumps({"limit": "encode", "costs": found} if whole else found))
 
@@ -29,9 +30,9 @@ def test_costs_are_read_from_an_estimate_or_from_their_own_object(
         ("[1]", ("no object",)),
         ('{"costs": 3}', ("no object",)),
         ("{}", ("step_seconds",)),
-        (json.dumps(COSTS.to_json() | {"apply_seconds": -1}), ("apply_seconds=-1", 0, 1)),
-        (json.dumps(COSTS.to_json() | {"apply_seconds": "1"}), ("apply_seconds='1'",)),
-        (json.dumps(COSTS.to_json() | {"step_seconds": float("nan")}), ("step_seconds=nan",)),
+        (json.dumps(asdict(COSTS) | {"apply_seconds": -1}), ("apply_seconds=-1", 0, 1)),
+        (json.dumps(asdict(COSTS) | {"apply_seconds": "1"}), ("apply_seconds='1'",)),
+        (json.dumps(asdict(COSTS) | {"step_seconds": float("nan")}), ("step_seconds=nan",)),
     ],
 )
 def test_a_file_with_something_else_is_refused(

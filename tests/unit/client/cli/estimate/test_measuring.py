@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from gradwire.cli.estimate.measuring import mean_of, measure, of_worker
+from gradwire.cli.estimate.measuring import mean_figures, measure, worker_figures
 from gradwire.errors import UsageError
 from support.wording import naming
 
@@ -30,7 +30,7 @@ LAST = moment(10, 1000, 100, 900, 850, 104_000, 62_000, 4.2, 2.3)
 
 
 def test_what_was_before_half_of_the_time_does_not_count() -> None:
-    found = of_worker([FIRST, HALF, LAST])
+    found = worker_figures([FIRST, HALF, LAST])
 
     assert found.density == pytest.approx(4000 / 400 / 1000)
     assert found.update_bytes == pytest.approx(2000 / 400)
@@ -40,14 +40,14 @@ def test_what_was_before_half_of_the_time_does_not_count() -> None:
 
 
 def test_a_single_moment_counts_from_the_beginning() -> None:
-    found = of_worker([FIRST])
+    found = worker_figures([FIRST])
 
     assert found.density == pytest.approx(0.9)
     assert found.apply_seconds == pytest.approx(0.01)
 
 
 def test_several_updates_of_a_step_count_as_one() -> None:
-    found = of_worker([moment(1, 10, 0, 30, 30, 3000, 900, 0.1, 0.3)])
+    found = worker_figures([moment(1, 10, 0, 30, 30, 3000, 900, 0.1, 0.3)])
 
     assert found.update_bytes == 90
     assert found.apply_seconds == pytest.approx(0.03)
@@ -63,14 +63,14 @@ def test_several_updates_of_a_step_count_as_one() -> None:
 )
 def test_too_little_is_refused(found: list[dict[str, Any]], named: str) -> None:
     with pytest.raises(UsageError, match=naming(named)):
-        of_worker(found)
+        worker_figures(found)
 
 
 def test_workers_count_alike_and_who_applied_nothing_says_nothing_about_it() -> None:
-    one = of_worker([FIRST])
-    other = of_worker([moment(2, 100, 0, 100, 0, 30_000, 50_000, 3.0, 0.0)])
+    one = worker_figures([FIRST])
+    other = worker_figures([moment(2, 100, 0, 100, 0, 30_000, 50_000, 3.0, 0.0)])
 
-    found = mean_of([one, other])
+    found = mean_figures([one, other])
 
     assert found.density == pytest.approx(0.6)
     assert found.encode_seconds == pytest.approx(0.02)

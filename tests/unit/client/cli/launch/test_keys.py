@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gradwire.cli.launch.keys import given_run_key_file, local_keys
+from gradwire.cli.launch.keys import local_keys, run_key_file_from_environment
 from gradwire_protocol.crypto.keys import SECRET_BYTES, RunKey, WorkerKey
 from gradwire_udp.files.keys import KeyFileError, read_keys, read_run_keys, write_key
 from support.wording import naming
@@ -31,7 +31,7 @@ def test_every_launch_has_another_run_key_and_its_workers_keys_follow_from_it() 
         assert [read_keys(path) for path in one.worker_key_files] == [
             run_key.worker_key(f"rank-{rank}") for rank in range(3)
         ]
-        assert one.of_master["GRADWIRE_KEY_FILE"] == str(one.run_key_file)
+        assert one.master_environment["GRADWIRE_KEY_FILE"] == str(one.run_key_file)
 
 
 def test_they_are_for_this_user_alone() -> None:
@@ -72,9 +72,9 @@ def test_a_worker_key_cannot_start_a_run(folder: Path) -> None:
 
 def test_the_environment_may_name_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("GRADWIRE_KEY_FILE", raising=False)
-    without = given_run_key_file()
+    without = run_key_file_from_environment()
     monkeypatch.setenv("GRADWIRE_KEY_FILE", "")
-    empty = given_run_key_file()
+    empty = run_key_file_from_environment()
     monkeypatch.setenv("GRADWIRE_KEY_FILE", "my.key")
 
-    assert (without, empty, given_run_key_file()) == (None, None, Path("my.key"))
+    assert (without, empty, run_key_file_from_environment()) == (None, None, Path("my.key"))
