@@ -22,7 +22,7 @@ from gradwire_udp import (
     UdpDriver,
     open_listener,
 )
-from support.driven_side import CODE, LOOPS, Side, on_loops, run_on
+from support.driven_side import CODE, Side, on_loops
 from support.fickle_socket import FickleSocket
 from support.tcp_side import OVER_TCP, TcpSide
 from support.waiting import until
@@ -104,29 +104,26 @@ async def test_what_comes_over_one_goes_out_over_the_others_at_once() -> None:
         relay.drivers.close()
 
 
-@LOOPS
-def test_a_datagram_socket_that_takes_nothing_keeps_its_train_as_it_was(kind: str) -> None:
+@on_loops
+async def test_a_datagram_socket_that_takes_nothing_keeps_its_train_as_it_was() -> None:
     """Over TCP the same message is sent meanwhile, with the headers of another connection."""
     payload = Random(1).randbytes(MIB)
 
-    async def test() -> None:
-        relay = Relay()
-        try:
-            [first, second], [third] = await relay.join(2, 1)
-            first.send([(1, 0, b"go")])
-            await until(lambda: second.received and third.received, "a start")
+    relay = Relay()
+    try:
+        [first, second], [third] = await relay.join(2, 1)
+        first.send([(1, 0, b"go")])
+        await until(lambda: second.received and third.received, "a start")
 
-            relay.socket.failures_to_send = [BlockingIOError(), *[None] * 3] * 20
-            first.send([(1, 1, payload)])
-            await until(lambda: len(second.received) == len(third.received) == 2, "all of it")
+        relay.socket.failures_to_send = [BlockingIOError(), *[None] * 3] * 20
+        first.send([(1, 1, payload)])
+        await until(lambda: len(second.received) == len(third.received) == 2, "all of it")
 
-            assert second.received[1] == third.received[1] == (1, 1, payload)
-            assert not any(second.endpoint.counters.drops.values())
-            assert not any(third.endpoint.counters.drops.values())
-        finally:
-            relay.drivers.close()
-
-    run_on(kind, test)
+        assert second.received[1] == third.received[1] == (1, 1, payload)
+        assert not any(second.endpoint.counters.drops.values())
+        assert not any(third.endpoint.counters.drops.values())
+    finally:
+        relay.drivers.close()
 
 
 @on_loops
@@ -145,25 +142,22 @@ async def test_the_application_s_timer_fires_once() -> None:
         relay.drivers.close()
 
 
-@LOOPS
-def test_a_timer_that_an_event_on_any_of_them_sets_fires(kind: str) -> None:
+@on_loops
+async def test_a_timer_that_an_event_on_any_of_them_sets_fires() -> None:
     class Hasty(Relay):
         def handle_event(self, connection: Connection, event: Event, now: float) -> None:
             super().handle_event(connection, event, now)
             if isinstance(event, MessageReceived):
                 self.deadline = now
 
-    async def test() -> None:
-        relay = Hasty()
-        try:
-            _, [side] = await relay.join(0, 1)
-            side.send([(1, 0, b"now")])
+    relay = Hasty()
+    try:
+        _, [side] = await relay.join(0, 1)
+        side.send([(1, 0, b"now")])
 
-            await until(lambda: relay.fired_at, "the timer")
-        finally:
-            relay.drivers.close()
-
-    run_on(kind, test)
+        await until(lambda: relay.fired_at, "the timer")
+    finally:
+        relay.drivers.close()
 
 
 @on_loops

@@ -15,7 +15,7 @@ from gradwire_udp import Features, SocketCounters, UdpDriver, open_socket
 from gradwire_udp.endpoint_driver import BLOCKED_SECONDS
 from gradwire_udp.udp import driver
 from support.datagrams import HERE, NOTHING, needs_overflow, train
-from support.driven_side import LOOPS, on_loops, run_on
+from support.driven_side import on_loops
 from support.fickle_socket import FickleSocket
 from support.scripted_endpoint import ScriptedEndpoint
 from support.waiting import until
@@ -189,25 +189,22 @@ async def test_after_sixteen_trains_others_have_their_turn() -> None:
         assert it.counters.datagrams_sent == 80
 
 
-@LOOPS
-def test_an_endpoint_that_always_has_something_to_send_still_hears(kind: str) -> None:
+@on_loops
+async def test_an_endpoint_that_always_has_something_to_send_still_hears() -> None:
     class Talker(ScriptedEndpoint):
         def next_train(self, now: float) -> Train | None:
             return None if self.received else train([10], ("127.0.0.1", 9))
 
-    async def test() -> None:
-        with driven(endpoint=Talker()) as it:
-            it.endpoint.deadline = it.driver.now() + 0.001
-            it.driver.turn()
-            await rounds(10)
-            it.peers[1].sendto(b"enough", it.driver.address)
+    with driven(endpoint=Talker()) as it:
+        it.endpoint.deadline = it.driver.now() + 0.001
+        it.driver.turn()
+        await rounds(10)
+        it.peers[1].sendto(b"enough", it.driver.address)
 
-            await until(lambda: it.endpoint.received, "what it was told")
-            await until(lambda: it.endpoint.fired_at, "the timer")
+        await until(lambda: it.endpoint.received, "what it was told")
+        await until(lambda: it.endpoint.fired_at, "the timer")
 
-            assert it.endpoint.received[0][0] == b"enough"
-
-    run_on(kind, test)
+        assert it.endpoint.received[0][0] == b"enough"
 
 
 @on_loops
@@ -230,25 +227,22 @@ async def test_the_next_train_is_asked_for_when_the_one_before_it_is_gone() -> N
         assert it.counters.send_errors == 0
 
 
-@LOOPS
-def test_while_the_socket_takes_nothing_the_timer_leaves_the_processor_alone(kind: str) -> None:
+@on_loops
+async def test_while_the_socket_takes_nothing_the_timer_leaves_the_processor_alone() -> None:
     class Urgent(ScriptedEndpoint):
         def handle_timer(self, now: float) -> None:
             self.fired_at.append(now)  # and it is due again, because something is to be sent
 
-    async def test() -> None:
-        never: list[OSError | None] = [BlockingIOError()] * 10_000
-        with driven(FickleSocket.on_loopback(to_send=never), endpoint=Urgent()) as it:
-            it.endpoint.deadline = it.driver.now()
-            it.give(1)
+    never: list[OSError | None] = [BlockingIOError()] * 10_000
+    with driven(FickleSocket.on_loopback(to_send=never), endpoint=Urgent()) as it:
+        it.endpoint.deadline = it.driver.now()
+        it.give(1)
 
-            it.driver.turn()
-            await until(lambda: len(it.endpoint.fired_at) > 3, "the timer")
+        it.driver.turn()
+        await until(lambda: len(it.endpoint.fired_at) > 3, "the timer")
 
-            for before, after in pairwise(it.endpoint.fired_at):
-                assert after - before >= BLOCKED_SECONDS
-
-    run_on(kind, test)
+        for before, after in pairwise(it.endpoint.fired_at):
+            assert after - before >= BLOCKED_SECONDS
 
 
 # Timers.
@@ -278,28 +272,25 @@ async def test_what_of_the_kernel_is_in_use_can_be_asked() -> None:
 
 
 @needs_overflow
-@LOOPS
+@on_loops
 @pytest.mark.parametrize("seconds", [3_600.0, 0.0])
-def test_of_datagrams_dropped_by_the_kernel_there_is_a_line_but_not_too_often(
-    kind: str, seconds: float, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+async def test_of_datagrams_dropped_by_the_kernel_there_is_a_line_but_not_too_often(
+    seconds: float, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(driver, "WARNING_SECONDS", seconds)
 
-    async def test() -> None:
-        with driven() as it:
-            it.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
-            drops = []
-            for i in range(3):
-                for _ in range(1_000):
-                    it.peers[0].sendto(bytes(100), it.driver.address)
-                await until(lambda: len(it.endpoint.reads) > 2 * i, "what came through")  # noqa: B023
-                it.peers[0].sendto(b"last", it.driver.address)
-                await until(lambda: it.endpoint.received[-1][0] == b"last", "the last one")
-                drops.append(it.counters.receive_drops)
+    with driven() as it:
+        it.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
+        drops = []
+        for i in range(3):
+            for _ in range(1_000):
+                it.peers[0].sendto(bytes(100), it.driver.address)
+            await until(lambda: len(it.endpoint.reads) > 2 * i, "what came through")  # noqa: B023
+            it.peers[0].sendto(b"last", it.driver.address)
+            await until(lambda: it.endpoint.received[-1][0] == b"last", "the last one")
+            drops.append(it.counters.receive_drops)
 
-            assert 0 < drops[0] < drops[1] < drops[2]
-            lines = [r.getMessage() for r in caplog.records if r.levelno == logging.WARNING]
-            assert len(lines) == (1 if seconds else 3)
-            assert f"batches of them, {drops[0]} in all" in lines[0]
-
-    run_on(kind, test)
+        assert 0 < drops[0] < drops[1] < drops[2]
+        lines = [r.getMessage() for r in caplog.records if r.levelno == logging.WARNING]
+        assert len(lines) == (1 if seconds else 3)
+        assert f"batches of them, {drops[0]} in all" in lines[0]
