@@ -27,6 +27,7 @@ from gradwire_protocol.wire.packets import (
 )
 from support.acks import ack
 from support.endpoints import events_of, hand_over, sent_by
+from support.insides import sealing_of
 from support.pair import data_frame
 
 BYTES_MAX: Final = 4_096
@@ -66,7 +67,7 @@ class Worker:
             TRANSPORT, flags, 0, self.connection.session_id, self.next_number
         )
         self.next_number += 1
-        return bytes(self._own._agreement.sealing.seal(bytearray(header + frames)))
+        return bytes(sealing_of(self._own).seal(bytearray(header + frames)))
 
 
 def check(data: bytes) -> None:

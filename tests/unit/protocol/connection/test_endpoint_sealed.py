@@ -45,9 +45,8 @@ from support.endpoints import (
     listening,
     sent_by,
 )
+from support.insides import go_on_from, keys_of
 from support.keyed import OTHER_RUN_KEY, RUN_KEY, TimeOfDay, dialling_with, listening_with
-from support.numbering import go_on_from
-from support.unsealing import keys_of
 from support.wording import naming
 
 EPOCH = 2**EPOCH_PACKETS_BITS

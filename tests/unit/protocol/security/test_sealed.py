@@ -29,7 +29,8 @@ from gradwire_protocol.security.sealed import (
 from gradwire_protocol.wire.frames import pack_ping
 from gradwire_protocol.wire.packets import SINGLE, TRANSPORT, TRANSPORT_HEADER
 from support.fragments import message_of
-from support.unsealing import Unsealing, opening_keys
+from support.insides import opening_keys
+from support.unsealing import Unsealing
 from support.wording import naming
 
 KEY = bytes(range(32))
@@ -58,8 +59,8 @@ def messages(draw: st.DrawFn) -> ShapedMessage:
 def sealing(suite: Suite = Suite.AES) -> CipherSealing:
     """Return what seals with `KEY`, in memory that was used before."""
     workspace = Workspace()
-    for buffer in workspace._buffers:
-        buffer[:] = 0xFF
+    for room in (workspace.outgoing, workspace.incoming):
+        room(READ_BYTES_MAX // TRAIN_PACKETS_MAX).rows[:] = 0xFF
     return CipherSealing(suite, KEY, workspace)
 
 
