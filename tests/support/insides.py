@@ -1,7 +1,7 @@
 """What tests look at inside the objects of the protocol that no caller of them needs.
 
-`invariants`, `state_of` and `Unsealing` compare it, and some tests look at it to show that something
-is forgotten. Where a private attribute gets another name, only this file changes.
+`invariants`, `state_of` and `Unsealing` compare it, and some tests look at it to show that
+something is forgotten. Where a private attribute gets another name, only this file changes.
 """
 
 from collections.abc import Collection, Iterable

@@ -41,6 +41,7 @@ from gradwire_protocol.wire.frames import (
     parse_frames,
 )
 from support.acks import ack
+from support.frames import pack
 from support.wording import naming
 
 U16 = st.integers(0, 2**16 - 1)
@@ -88,25 +89,6 @@ FRAMES: st.SearchStrategy[Frame] = st.one_of(
     st.builds(Response, TOKENS),
     st.builds(Close, U16, st.text(PRINTABLE, max_size=60)),
 )
-
-
-def pack(frame: Frame) -> bytes:
-    """Return the bytes of a frame."""
-    match frame:
-        case Data():
-            return pack_data(frame)
-        case Ack():
-            return pack_ack(frame)
-        case Ping():
-            return pack_ping()
-        case Credit():
-            return pack_credit(frame.credit)
-        case Challenge():
-            return pack_challenge(frame.data)
-        case Response():
-            return pack_response(frame.data)
-        case Close():
-            return pack_close(frame.code, frame.reason)
 
 
 def whole(payload: bytes) -> Data:
