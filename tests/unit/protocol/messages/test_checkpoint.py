@@ -125,13 +125,9 @@ def test_safetensors_reads_what_is_written(checkpoint: Checkpoint, seed: int) ->
 
 
 def test_the_replica_stands_where_arrays_like_to_begin() -> None:
-    assert [parse_head(data, len(data))[1] % ALIGNMENT for data in every_length_of_header()] == (
-        [0] * ALIGNMENT
-    )
-
-
-def every_length_of_header() -> list[bytes]:
-    return [bytes_of(checkpoint_of(run="r" * (i + 1))) for i in range(ALIGNMENT)]
+    for characters in range(1, ALIGNMENT + 1):
+        data = bytes_of(checkpoint_of(run="r" * characters))
+        assert parse_head(data, len(data))[1] % ALIGNMENT == 0
 
 
 def test_a_replica_goes_out_piece_by_piece_and_uncopied(monkeypatch: pytest.MonkeyPatch) -> None:
