@@ -17,7 +17,7 @@ from gradwire_protocol.security.checksum import Checksum
 from gradwire_protocol.wire.frames import Data, Frame
 from gradwire_protocol.wire.ranges import RangeSet
 from support.acks import ack
-from support.pair import frames_of, packet_number
+from support.pair import frames_of, kinds_of, packet_number
 
 DATAGRAM_BYTES: Final = 1400
 FRAGMENT_BYTES: Final = fragment_bytes_of(DATAGRAM_BYTES)
@@ -152,6 +152,10 @@ class Rig:
     def packets(self, now: float = START) -> list[list[Frame]]:
         """Send all that may leave now; return the frames of each packet."""
         return [frames_of(datagram) for datagram in self.datagrams(now)]
+
+    def kinds(self, now: float = START) -> list[list[str]]:
+        """Send all that may leave now; return the names of the frames of each packet."""
+        return [kinds_of(packet) for packet in self.packets(now)]
 
     def fragments(self, now: float = START) -> list[list[tuple[int, int]]]:
         """Send all that may leave now; return the fragments of each packet."""

@@ -16,9 +16,7 @@ from gradwire_protocol import (
     SessionIds,
     State,
 )
-from gradwire_protocol.limits import (
-    HALF_OPEN_SECONDS_MAX,
-)
+from gradwire_protocol.limits import HALF_OPEN_SECONDS_MAX
 from gradwire_protocol.wire.packets import (
     ACCEPT_BYTES,
     INIT_BYTES,
@@ -61,15 +59,6 @@ def test_an_init_is_answered_and_the_first_packet_opens_the_connection() -> None
     assert (connection.state, connection.address) == (State.OPEN, "peer")
     assert endpoint.counters.handshakes_answered == 1
     assert endpoint.counters.connections_opened == 1
-
-
-def test_a_repeated_init_gets_the_same_answer() -> None:
-    endpoint = listening()
-
-    answers = [ask(endpoint, init_of(5), now=NOW + i) for i in range(3)]
-
-    assert answers[0] == answers[1] == answers[2]
-    assert endpoint.counters.handshakes_answered == 3
 
 
 def test_another_init_of_the_same_peer_gets_another_answer_and_one_of_them_holds() -> None:
@@ -138,18 +127,6 @@ def test_who_comes_second_for_the_last_place_is_told_at_once_that_there_is_none(
     assert len(close) < len(inits[1]), "to an address that has proved itself"
     assert [answer[0] for answer in again] == [RESET], "it is forgotten"
     assert drops(master) == {Drop.FULL: 1, Drop.UNKNOWN_SESSION: 1}
-
-
-def test_a_first_packet_that_proves_nothing_opens_nothing() -> None:
-    endpoint = listening()
-    [accept] = ask(endpoint, init_of(5))
-    packet = first_packet(init_of(5), accept)
-
-    ask(endpoint, packet[:-1] + bytes([packet[-1] ^ 1]))
-    assert drops(endpoint) == {Drop.NOT_AUTHENTIC: 1}
-    ask(endpoint, packet)
-
-    assert len(endpoint) == 1
 
 
 def test_half_open_connections_are_forgotten_even_if_nobody_else_comes() -> None:

@@ -147,9 +147,6 @@ def test_a_retry_after_the_connection_is_open_changes_nothing() -> None:
     assert sent_by(line.worker, line.now) == []
 
 
-# RESETs.
-
-
 # Other versions.
 
 
@@ -176,6 +173,9 @@ def test_it_is_believed_when_nobody_answers_besides() -> None:
         sent_by(worker, timer)
 
     assert ends(worker) == [Disconnected(CloseCode.VERSION, "2", by_peer=True)]
+
+
+# RESETs.
 
 
 def restarted_for(connection: Connection, *, size: int = RESET_DATAGRAM_BYTES_MIN) -> list[bytes]:
