@@ -24,14 +24,7 @@ from gradwire_codecs.feedback import host_feedback
 from gradwire_codecs.feedback.host_feedback import HostFeedback
 from gradwire_codecs.format.update import BYTES_MIN
 from gradwire_codecs.kernels.threshold import CHUNK
-from support.feedbacks import KINDS, counts_for, rounding_of
-
-
-def start(kind: type[HostFeedback], initial: Float32Array) -> HostFeedback:
-    replica = Replica.from_parameters(initial)
-    feedback = kind(initial.copy(), replica)
-    feedback.settle()
-    return feedback
+from support.feedbacks import KINDS, counts_for, rounding_of, start, train
 
 
 @KINDS
@@ -62,12 +55,12 @@ def test_sent_plus_kept_is_what_came_in(
 
     for _ in range(steps):
         before = feedback.parameters.copy()
-        feedback.parameters += random.normal(0, 1e-3, elements).astype(np.float32)
+        train(feedback, random)
         came_in += (feedback.parameters.astype(np.float64) - before) * counts_for(feedback)
         for part in feedback.encode(multiple, magnitude_max=magnitude_max):
             peer.apply(part)
         shared = peer.replica.values.copy()
-        peer.parameters += random.normal(0, 1e-3, elements).astype(np.float32)
+        train(peer, random)
         for part in peer.encode(multiple):
             feedback.apply(part)
         came_from_peer += (peer.replica.values - shared) * float(peer.replica.quantum)
@@ -85,13 +78,13 @@ def test_it_is_known_how_much_was_sent(kind: type[HostFeedback], bytes_max: int)
     random = np.random.default_rng(5)
     feedback = start(kind, np.zeros(9_000, np.float32))
     for multiple in (9_000, 20_000):
-        feedback.parameters += random.normal(0, 1e-3, 9_000).astype(np.float32)
+        train(feedback, random)
         updates = [decode(body, 9_000) for body in feedback.encode(multiple, bytes_max=bytes_max)]
 
         changes = [int(np.abs(update.change.astype(np.int64)).sum()) for update in updates]
         assert feedback.quanta_sent == sum(changes) > 9_000
 
-    feedback.encode(2**24)
+    assert feedback.encode(2**24) == []
     assert feedback.quanta_sent == 0
 
 
@@ -99,7 +92,7 @@ def test_it_is_known_how_much_was_sent(kind: type[HostFeedback], bytes_max: int)
 def test_after_a_flush_less_than_one_quantum_is_kept(kind: type[HostFeedback]) -> None:
     random = np.random.default_rng(3)
     feedback = start(kind, np.zeros(10_000, np.float32))
-    feedback.parameters += random.normal(0, 0.1, 10_000).astype(np.float32)
+    train(feedback, random, 0.1)
 
     feedback.encode(multiple_of(0.05, float(feedback.replica.quantum)))
     feedback.encode(1, magnitude_max=2**31 - 1)
@@ -111,7 +104,7 @@ def test_with_shared_feedback_parameters_equal_the_replica_after_encoding() -> N
     random = np.random.default_rng(4)
     feedback = start(SharedFeedback, random.normal(0, 0.1, 3000).astype(np.float32))
     for _ in range(3):
-        feedback.parameters += random.normal(0, 1e-3, 3000).astype(np.float32)
+        train(feedback, random)
         feedback.encode(16_777)
         shared = np.empty_like(feedback.parameters)
         feedback.replica.write_parameters(shared)
@@ -141,7 +134,7 @@ def test_a_portion_of_the_residual_is_in_the_parameters(
         before = replica.values.copy()
         feedback.encode(multiple)
         waiting -= (replica.values - before) * float(replica.quantum)
-        peer.parameters += random.normal(0, 1e-3, 500).astype(np.float32)
+        train(peer, random)
         for body in peer.encode(20_000):
             feedback.apply(body)
 
@@ -152,7 +145,7 @@ def test_a_portion_of_the_residual_is_in_the_parameters(
 
 
 @pytest.mark.parametrize("portion", [0.0, -0.5, 1.01, np.nan])
-def test_a_portion_of_no_use_is_refused(portion: float) -> None:
+def test_a_portion_outside_its_range_is_refused(portion: float) -> None:
     with pytest.raises(CodecError, match=f"portion={portion}; it is above 0 and at most 1"):
         PartialFeedback(np.zeros(4, np.float32), Replica.zeros(4), portion)
 
@@ -175,9 +168,9 @@ def test_an_element_that_is_not_finite_changes_nothing(
 ) -> None:
     random = np.random.default_rng(5)
     feedback = start(kind, np.zeros(7000, np.float32))
-    feedback.parameters += random.normal(0, 1e-3, 7000).astype(np.float32)
+    train(feedback, random)
     feedback.encode(16_777)
-    feedback.parameters += random.normal(0, 1e-2, 7000).astype(np.float32)
+    train(feedback, random, 1e-2)
     feedback.parameters[at] = value
     before = (feedback.replica.digest(), feedback.parameters.tobytes())
     kept = feedback.residual().tobytes()
@@ -246,19 +239,13 @@ def test_values_exactly_at_the_threshold_are_sent(exponent: int) -> None:
     assert replica.values.tolist() == [5, -5, 0, 0, 0, 0]
 
 
-def test_nothing_due_encodes_to_nothing() -> None:
-    feedback = start(LocalFeedback, np.zeros(100, np.float32))
-
-    assert feedback.encode(1) == []
-
-
 @KINDS
 def test_a_dense_update_is_encoded_in_ranges(kind: type[HostFeedback]) -> None:
     """More hits than there is room for: several updates, together complete."""
     elements = 3 * CHUNK + 17
     random = np.random.default_rng(6)
     feedback = start(kind, np.zeros(elements, np.float32))
-    feedback.parameters += random.normal(0, 0.01, elements).astype(np.float32)
+    train(feedback, random, 0.01)
     peer = start(kind, np.zeros(elements, np.float32))
 
     parts = feedback.encode(1, magnitude_max=2**31 - 1)
@@ -277,7 +264,7 @@ def test_a_sum_of_updates_does_what_the_updates_do(kind: type[HostFeedback]) -> 
     total = Replica.zeros(9000)
     peer = start(LocalFeedback, np.zeros(9000, np.float32))
     for _ in range(5):
-        peer.parameters += random.normal(0, 1e-2, 9000).astype(np.float32)
+        train(peer, random, 1e-2)
         for part in peer.encode(100_000):
             one_by_one.apply(part)
             total.apply(part)
@@ -292,7 +279,7 @@ def test_a_sum_of_updates_does_what_the_updates_do(kind: type[HostFeedback]) -> 
 def test_the_first_threshold_leads_to_the_density_asked_for(kind: type[HostFeedback]) -> None:
     random = np.random.default_rng(8)
     feedback = start(kind, np.zeros(200_000, np.float32))
-    feedback.parameters += random.normal(0, 1e-3, 200_000).astype(np.float32)
+    train(feedback, random)
 
     threshold = feedback.first_threshold(0.01)
     [encoded] = feedback.encode(multiple_of(threshold, float(feedback.replica.quantum)))
@@ -300,14 +287,9 @@ def test_the_first_threshold_leads_to_the_density_asked_for(kind: type[HostFeedb
     assert 0.009 < len(decode(encoded, 200_000).index) / 200_000 < 0.011
 
 
-def test_the_first_threshold_of_no_change_is_one_quantum() -> None:
-    feedback = start(LocalFeedback, np.ones(100, np.float32))
-
+def test_the_first_threshold_of_no_change_is_one_quantum_and_of_a_nan_there_is_none() -> None:
+    feedback = start(LocalFeedback, np.ones(200_000, np.float32))
     assert feedback.first_threshold(0.01) == 2.0**-24
-
-
-def test_the_first_threshold_refuses_a_nan() -> None:
-    feedback = start(LocalFeedback, np.zeros(200_000, np.float32))
     feedback.parameters[4] = np.nan
 
     with pytest.raises(NonFiniteError, match="element 4 is nan"):
@@ -318,7 +300,7 @@ def test_the_first_threshold_refuses_a_nan() -> None:
 def test_a_residual_is_restored(kind: type[HostFeedback]) -> None:
     random = np.random.default_rng(9)
     feedback = start(kind, np.zeros(500, np.float32))
-    feedback.parameters += random.normal(0, 1e-3, 500).astype(np.float32)
+    train(feedback, random)
     feedback.encode(16_777)
     residual = feedback.residual()
     digest = feedback.replica.digest()
@@ -399,7 +381,7 @@ def test_a_threshold_becomes_whole_quanta(threshold: float, multiple: int) -> No
 
 
 @pytest.mark.parametrize("threshold", [0.0, -1.0, float("inf"), float("nan")])
-def test_a_threshold_of_no_use_is_refused(threshold: float) -> None:
+def test_a_threshold_outside_its_range_is_refused(threshold: float) -> None:
     with pytest.raises(CodecError, match=f"threshold={threshold}; it has to be positive"):
         encode(np.ones(4, np.float32), Replica.zeros(4), threshold=threshold)
 
@@ -480,7 +462,7 @@ def test_damage_is_mended_and_what_a_worker_knows_stays(
     random = np.random.default_rng(seed)
     feedback = start(kind, random.normal(0, 0.1, 100).astype(np.float32))
     others = Replica(feedback.replica.values.copy())
-    feedback.parameters += random.normal(0, 1e-3, 100).astype(np.float32)
+    train(feedback, random)
     quantum = float(feedback.replica.quantum)
     known = feedback.replica.values * quantum + feedback.residual()
 

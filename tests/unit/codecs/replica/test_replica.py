@@ -110,10 +110,18 @@ def test_parameters_without_headroom_are_refused_and_the_next_quantum_is_offered
     assert Replica.from_parameters(parameters, -23).values[1] == -8 * 2**23
 
 
-@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
-def test_parameters_that_are_not_finite_are_refused(value: float) -> None:
-    with pytest.raises(NonFiniteError, match="element 2 is"):
-        Replica.from_parameters(np.array([0, 0, value], np.float32))
+@pytest.mark.parametrize(
+    ("parameters", "error", "says"),
+    [
+        *(([0, 0, x], NonFiniteError, "element 2 is") for x in (np.nan, np.inf, -np.inf)),
+        ([], CodecError, "empty"),
+    ],
+)
+def test_parameters_that_are_empty_or_not_finite_are_refused(
+    parameters: list[float], error: type[CodecError], says: str
+) -> None:
+    with pytest.raises(error, match=says):
+        Replica.from_parameters(np.array(parameters, np.float32))
 
 
 @pytest.mark.parametrize(
@@ -128,11 +136,6 @@ def test_a_replica_is_a_flat_int32_array(values: Int32Array) -> None:
 def test_the_quantum_has_a_range(exponent: int) -> None:
     with pytest.raises(CodecError, match="exponent is -40 to 0"):
         Replica.zeros(4, exponent)
-
-
-def test_parameters_that_are_empty_are_refused() -> None:
-    with pytest.raises(CodecError, match="empty"):
-        Replica.from_parameters(np.empty(0, np.float32))
 
 
 # Range.
