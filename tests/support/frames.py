@@ -33,5 +33,4 @@ _PACK: Final[dict[type[Frame], Callable[[Any], bytes]]] = {
 
 
 def pack(frame: Frame) -> bytes:
-    """Return the bytes of a frame."""
     return _PACK[type(frame)](frame)

@@ -53,27 +53,21 @@ class Diary(StaticWindow):
         return len(self.sent) - 1
 
     def on_ack(self, sample: AckSample) -> None:
-        """Write it down."""
         self.acks.append(sample)
 
     def on_lost(self, size: int, sent_at: float, in_flight: int, now: float) -> None:
-        """Write it down."""
         self.losses.append((size, sent_at, in_flight))
 
     def on_spurious_loss(self, size: int, now: float) -> None:
-        """Write it down."""
         self.taken_back.append(size)
 
     def on_persistent_congestion(self) -> None:
-        """Write it down."""
         self.collapses += 1
 
     def on_path_changed(self) -> None:
-        """Write it down."""
         self.paths += 1
 
     def set_datagram_bytes(self, datagram_bytes: int) -> None:
-        """Write it down."""
         self.datagram_bytes = datagram_bytes
 
 
@@ -118,7 +112,6 @@ class Rig:
     def push(
         self, *sizes: int, priority: Priority = Priority.UPDATE, fragment_bytes: int | None = None
     ) -> None:
-        """Queue messages of these sizes."""
         for size in sizes:
             shape = fragment_bytes or self.sender.fragment_bytes
             payload = payload_of(self.messages, size)

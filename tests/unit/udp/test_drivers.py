@@ -74,7 +74,6 @@ class Relay:
         return self.deadline
 
     async def join(self, udp: int, tcp: int) -> tuple[list[Side], list[TcpSide]]:
-        """Return so many sides that are connected."""
         over_udp = [Side(config=OVER_UDP) for _ in range(udp)]
         over_tcp = [TcpSide() for _ in range(tcp)]
         for side in over_udp:

@@ -39,7 +39,6 @@ NOTHING = np.empty(0, np.float32)
 def found(
     looking: ThresholdPass, start: int, stop: int, multiple: int, magnitude_max: int
 ) -> tuple[UInt32Array, Int32Array]:
-    """Return all hits of a pass."""
     hits = [
         [taken.copy() for taken in looking.take(low, high)]
         for low, high in looking.look(start, stop, multiple, magnitude_max)

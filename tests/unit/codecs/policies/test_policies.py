@@ -52,7 +52,6 @@ def normal_update(threshold: float, *, scale: float = 1.0, seconds: float = 0.1)
 
 
 def train(policy: ThresholdPolicy, updates: int, **options: float) -> list[Observation]:
-    """Let a policy see so many updates."""
     seen = []
     for _ in range(updates):
         assert policy.threshold is not None

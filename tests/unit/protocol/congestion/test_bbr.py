@@ -40,7 +40,6 @@ class Flow(Exchanges):
         return round(self.bbr.pacing_rate / (PACING_MARGIN * SIZE / RTT), 3)
 
     def phase(self) -> Phase:
-        """Return what it is doing."""
         return self.bbr.phase
 
     def fill(self) -> "Flow":

@@ -31,7 +31,6 @@ OVER_TCP = ConnectionConfig().over_tcp
 
 
 def opened(endpoint: Endpoint, session_id: int, address: str) -> None:
-    """Let somebody connect."""
     init = init_of(session_id)
     [accept] = ask(endpoint, init, address)
     ask(endpoint, first_packet(init, accept), address)

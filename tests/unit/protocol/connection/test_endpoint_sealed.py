@@ -71,7 +71,6 @@ class Line:
             self.now += 0.001
 
     def wait(self, seconds: float) -> None:
-        """Let time pass."""
         until = self.now + seconds
         while self.now < until:
             self.now = min(self.now + 0.005, until)
@@ -133,7 +132,6 @@ def test_an_initiator_comes_back_with_its_cookie_at_once() -> None:
 
 
 def sent_init(endpoint: Endpoint) -> bytes:
-    """Return the INIT that an endpoint dials with."""
     endpoint.connect("master", NOW)
     return sent_by(endpoint)[0][0]
 

@@ -49,13 +49,11 @@ def connection_to(peer: str, datagram_bytes: int = 1400) -> Connection:
 
 
 def queue(connection: Connection, *sizes: int) -> None:
-    """Give a connection messages to send."""
     for number, size in enumerate(sizes):
         connection.send(0, number, 1, bytes(size), Priority.UPDATE)
 
 
 def turns_of(*connections: Connection) -> FairQueue:
-    """Let connections wait for a turn."""
     turns = FairQueue()
     for connection in connections:
         turns.enqueue(connection)

@@ -14,12 +14,10 @@ FULL = CHALLENGE_TRIES_MAX * CHALLENGE_DATAGRAM_BYTES
 
 
 def new_path() -> PathValidation:
-    """Return the path to a peer at home."""
     return PathValidation("home", Random(1).randbytes)
 
 
 def challenge(path: PathValidation, now: float) -> bytes:
-    """Return the data of the challenge that is due."""
     due = path.challenge_to_send(0.1, now)
     assert due is not None
     return due[0]

@@ -57,7 +57,6 @@ FRAMES = st.sampled_from(
 
 
 def step(method: object, **arguments: st.SearchStrategy[object]) -> st.SearchStrategy[Step]:
-    """Return a strategy for one kind of step."""
     return st.builds(partial, st.just(method), **arguments)
 
 

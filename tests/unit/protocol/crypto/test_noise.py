@@ -37,7 +37,6 @@ def pair(
 
 
 def flip(data: bytes, bit: int) -> bytes:
-    """Return bytes with one bit changed."""
     damaged = bytearray(data)
     damaged[bit // 8] ^= 1 << bit % 8
     return bytes(damaged)

@@ -64,7 +64,6 @@ class Conversation:
         self._receiving = MessageLink(self.pair.responder.connection)
 
     def turn(self) -> None:
-        """Let what was sent leave."""
         self.pair.network.turn(self.pair.initiator.host)
 
     def received(self, n: int) -> tuple[list[MessageReceived], list[Message]]:

@@ -32,7 +32,6 @@ BLOCK_BYTES = ELEMENT_BYTES * BLOCK_ELEMENTS
 
 
 def blocks_of(values: bytes, elements: int) -> list[Snapshot]:
-    """Cut a replica into blocks of so many elements."""
     size = ELEMENT_BYTES * elements
     return [
         Snapshot(at // ELEMENT_BYTES, values[at : at + size]) for at in range(0, len(values), size)

@@ -33,7 +33,6 @@ def receive(
 
 
 def acknowledge(received: ReceivedPackets, now: float = 0.0) -> Ack:
-    """Take the acknowledgement that is owed."""
     return received.make_ack(credit=0, now=now)
 
 

@@ -58,7 +58,6 @@ TIME = TimeOfDay()
 def initiator_of(
     suite: Suite = Suite.AES, *, session_id: int = 7, key: WorkerKey = WORKER_KEY, seed: int = 3
 ) -> Initiator:
-    """Return an attempt to connect."""
     credentials = Credentials(key=key, suite=suite, unix_time_ns=TIME)
     return Initiator(
         session_id,
@@ -125,7 +124,6 @@ class Door:
         return agreement.is_reset(parse_retry_or_reset(reset))
 
     def drops(self) -> dict[Drop, int]:
-        """Return what was dropped, by reason."""
         return {reason: n for reason, n in self.counters.drops.items() if n}
 
     def exhaust(self, now: float = NOW) -> None:

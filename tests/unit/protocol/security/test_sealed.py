@@ -70,7 +70,6 @@ def opening(suite: Suite = Suite.AES) -> CipherOpening:
 
 
 def header_of(number: int, flags: int = SINGLE, session_id: int = SESSION_ID) -> bytes:
-    """Return the header of a packet."""
     return TRANSPORT_HEADER.pack(TRANSPORT, flags, 0, session_id, number)
 
 
@@ -94,7 +93,6 @@ def frames_of(message: ShapedMessage) -> list[bytes]:
 
 
 def cut(buffers: Sequence[memoryview], segment: int) -> list[bytes]:
-    """Return the datagrams of a train."""
     joined = b"".join(buffers)
     return [joined[at : at + segment] for at in range(0, len(joined), segment)]
 

@@ -97,12 +97,10 @@ def whole(payload: bytes) -> Data:
 
 
 def header(flags: int, fragment_bytes: int, index: int, total: int) -> bytes:
-    """Return the header of a DATA frame."""
     return struct.pack("<BBHIIIHH", 0x01, flags, fragment_bytes, 0, index, total, 0, 1)
 
 
 def parse(packed: bytes) -> Sequence[Frame]:
-    """Read frames."""
     return parse_frames(memoryview(packed))
 
 

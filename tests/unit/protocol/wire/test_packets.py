@@ -44,7 +44,6 @@ REPLY_BYTES = 40
 
 
 def exactly(size: int) -> st.SearchStrategy[bytes]:
-    """Return a strategy for so many bytes."""
     return st.binary(min_size=size, max_size=size)
 
 
@@ -84,7 +83,6 @@ REPLY = Reply(7, OUR_LIMITS)
 
 
 def changed(data: bytes, changes: dict[int, int]) -> bytes:
-    """Return bytes some of which are replaced."""
     copy = bytearray(data)
     for at, value in changes.items():
         copy[at] = value

@@ -23,7 +23,6 @@ RESET_AT_ONCE = struct.pack("ii", 1, 0)
 
 
 def closed_port() -> int:
-    """Return a port where nobody listens."""
     with open_listener(("127.0.0.1", 0)) as sock:
         port: int = sock.getsockname()[1]
         return port

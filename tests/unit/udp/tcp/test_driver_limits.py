@@ -26,7 +26,6 @@ def framed(packet: bytes) -> bytes:
 
 
 def dialled(side: TcpSide, *, receive_buffer: int | None = None) -> socket.socket:
-    """Return a TCP connection to a side."""
     sock = socket.socket()
     if receive_buffer is not None:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)

@@ -100,7 +100,6 @@ def driven(
 
 
 async def rounds(n: int) -> None:
-    """Let the loop go round so many times."""
     for _ in range(n):
         await asyncio.sleep(0)
 
