@@ -33,8 +33,12 @@ LOOPS = pytest.mark.parametrize("kind", variants("uvloop", "asyncio"))
 CODE = 64
 
 
-_sides: list["Keeper"] = []
-"""What `run_on` has to close, whether its test passes or fails."""
+_closing: list[Callable[[], None]] = []
+
+
+def close_in_the_end(close: Callable[[], None]) -> None:
+    """Let `run_on` call this when its test is over, whether it passes or fails."""
+    _closing.append(close)
 
 
 def run_on(kind: str, test: Callable[[], Awaitable[None]]) -> None:
@@ -44,8 +48,8 @@ def run_on(kind: str, test: Callable[[], Awaitable[None]]) -> None:
         try:
             await test()
         finally:
-            while _sides:
-                _sides.pop().driver.close()
+            while _closing:
+                _closing.pop()()
 
     with asyncio.Runner(loop_factory=partial(new_event_loop, kind)) as runner:
         runner.run(run())
@@ -99,7 +103,7 @@ class Keeper:
             connections_max=connections_max,
             credentials=credentials,
         )
-        _sides.append(self)
+        close_in_the_end(lambda: self.driver.close())
 
     # What the driver asks of an application.
 

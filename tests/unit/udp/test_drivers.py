@@ -22,7 +22,7 @@ from gradwire_udp import (
     UdpDriver,
     open_listener,
 )
-from support.driven_side import CODE, Side, on_loops
+from support.driven_side import CODE, Side, close_in_the_end, on_loops
 from support.fickle_socket import FickleSocket
 from support.tcp_side import OVER_TCP, TcpSide
 from support.waiting import until
@@ -45,6 +45,7 @@ class Relay:
         ]
         loop = asyncio.get_running_loop()
         self.drivers = Drivers(self, loop)
+        close_in_the_end(self.drivers.close)
         udp, tcp = self.endpoints
         self.udp = self.drivers.add(
             lambda shared: UdpDriver(self.socket, udp, shared, loop, SocketCounters())
@@ -88,19 +89,16 @@ class Relay:
 @on_loops
 async def test_what_comes_over_one_goes_out_over_the_others_at_once() -> None:
     relay = Relay()
-    try:
-        [first, second], [third, fourth] = await relay.join(2, 2)
+    [first, second], [third, fourth] = await relay.join(2, 2)
 
-        first.send([(1, 0, b"over UDP")])
-        third.send([(2, 0, b"over TCP")])
-        everyone = (first, second, third, fourth)
-        await until(lambda: sum(len(s.received) for s in everyone) == 6, "all relays")
+    first.send([(1, 0, b"over UDP")])
+    third.send([(2, 0, b"over TCP")])
+    everyone = (first, second, third, fourth)
+    await until(lambda: sum(len(s.received) for s in everyone) == 6, "all relays")
 
-        assert first.received == [(2, 0, b"over TCP")]
-        assert third.received == [(1, 0, b"over UDP")]
-        assert sorted(second.received) == sorted(fourth.received)
-    finally:
-        relay.drivers.close()
+    assert first.received == [(2, 0, b"over TCP")]
+    assert third.received == [(1, 0, b"over UDP")]
+    assert sorted(second.received) == sorted(fourth.received)
 
 
 @on_loops
@@ -109,36 +107,30 @@ async def test_a_datagram_socket_that_takes_nothing_keeps_its_train_as_it_was() 
     payload = Random(1).randbytes(MIB)
 
     relay = Relay()
-    try:
-        [first, second], [third] = await relay.join(2, 1)
-        first.send([(1, 0, b"go")])
-        await until(lambda: second.received and third.received, "a start")
+    [first, second], [third] = await relay.join(2, 1)
+    first.send([(1, 0, b"go")])
+    await until(lambda: second.received and third.received, "a start")
 
-        relay.socket.failures_to_send = [BlockingIOError(), *[None] * 3] * 20
-        first.send([(1, 1, payload)])
-        await until(lambda: len(second.received) == len(third.received) == 2, "all of it")
+    relay.socket.failures_to_send = [BlockingIOError(), *[None] * 3] * 20
+    first.send([(1, 1, payload)])
+    await until(lambda: len(second.received) == len(third.received) == 2, "all of it")
 
-        assert second.received[1] == third.received[1] == (1, 1, payload)
-        assert not any(second.endpoint.counters.drops.values())
-        assert not any(third.endpoint.counters.drops.values())
-    finally:
-        relay.drivers.close()
+    assert second.received[1] == third.received[1] == (1, 1, payload)
+    assert not any(second.endpoint.counters.drops.values())
+    assert not any(third.endpoint.counters.drops.values())
 
 
 @on_loops
 async def test_the_application_s_timer_fires_once() -> None:
     relay = Relay()
-    try:
-        [first], [second] = await relay.join(1, 1)
-        relay.deadline = relay.drivers.now() + 0.01
-        relay.drivers.turn()
-        await until(lambda: relay.fired_at, "the timer")
-        first.send([(1, 0, b"and")])
-        await until(lambda: second.received, "what comes after it")
+    [first], [second] = await relay.join(1, 1)
+    relay.deadline = relay.drivers.now() + 0.01
+    relay.drivers.turn()
+    await until(lambda: relay.fired_at, "the timer")
+    first.send([(1, 0, b"and")])
+    await until(lambda: second.received, "what comes after it")
 
-        assert len(relay.fired_at) == 1
-    finally:
-        relay.drivers.close()
+    assert len(relay.fired_at) == 1
 
 
 @on_loops
@@ -150,32 +142,26 @@ async def test_a_timer_that_an_event_on_any_of_them_sets_fires() -> None:
                 self.deadline = now
 
     relay = Hasty()
-    try:
-        _, [side] = await relay.join(0, 1)
-        side.send([(1, 0, b"now")])
+    _, [side] = await relay.join(0, 1)
+    side.send([(1, 0, b"now")])
 
-        await until(lambda: relay.fired_at, "the timer")
-    finally:
-        relay.drivers.close()
+    await until(lambda: relay.fired_at, "the timer")
 
 
 @on_loops
 async def test_all_are_quiet_when_each_one_is() -> None:
     relay = Relay()
-    try:
-        [first], [second] = await relay.join(1, 1)
-        for side in (first, second):
-            side.send([(1, 0, b"hello")])  # so that all know how long a round trip is
-        await until(lambda: first.delivered and second.delivered, "both deliveries")
+    [first], [second] = await relay.join(1, 1)
+    for side in (first, second):
+        side.send([(1, 0, b"hello")])  # so that all know how long a round trip is
+    await until(lambda: first.delivered and second.delivered, "both deliveries")
 
-        await relay.drivers.wait_quiet(0.01)
-        assert [len(endpoint) for endpoint in relay.endpoints] == [1, 1]
-        for connection in relay.connections:
-            connection.close(CODE, "enough", relay.drivers.now())
-        relay.drivers.turn()
-        await relay.drivers.wait_quiet(10.0)
+    await relay.drivers.wait_quiet(0.01)
+    assert [len(endpoint) for endpoint in relay.endpoints] == [1, 1]
+    for connection in relay.connections:
+        connection.close(CODE, "enough", relay.drivers.now())
+    relay.drivers.turn()
+    await relay.drivers.wait_quiet(10.0)
 
-        assert [len(endpoint) for endpoint in relay.endpoints] == [0, 0]
-        await until(lambda: first.ended and second.ended, "both to hear it")
-    finally:
-        relay.drivers.close()
+    assert [len(endpoint) for endpoint in relay.endpoints] == [0, 0]
+    await until(lambda: first.ended and second.ended, "both to hear it")

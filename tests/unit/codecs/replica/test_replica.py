@@ -14,20 +14,11 @@ from gradwire_codecs import (
     OutOfRangeError,
     Replica,
     Update,
-    encode,
     quantum_exponent_for,
 )
 from gradwire_codecs.arrays import Int32Array
 from gradwire_codecs.replica.replica import BLOCK_ELEMENTS
-
-
-def encoded_updates(seed: int, elements: int, how_many: int) -> list[bytes]:
-    random = np.random.default_rng(seed)
-    encoded = []
-    for _ in range(how_many):
-        change = random.normal(0, 0.01, elements).astype(np.float32)
-        encoded += encode(change, Replica.zeros(elements), threshold=0.01)
-    return encoded
+from support.updates import encoded_updates
 
 
 @given(seed=st.integers(0, 2**32), order=st.randoms(use_true_random=False))
@@ -72,15 +63,6 @@ def test_the_digest_is_the_documented_sum() -> None:
         total += ((x ^ x >> 31) | 1) * int(value)
 
     assert Replica(values).digest() == total % 2**64
-
-
-def test_a_malformed_update_leaves_the_replica_unchanged() -> None:
-    replica = Replica.zeros(10)
-
-    with pytest.raises(MalformedUpdateError):
-        replica.apply(b"no update")
-
-    assert not replica.values.any()
 
 
 @given(

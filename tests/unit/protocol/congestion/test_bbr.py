@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from gradwire_protocol.congestion import CONTROLLERS, BbrLite
+from gradwire_protocol.congestion import BbrLite
 from gradwire_protocol.congestion.bbr import (
     BANDWIDTH_ROUNDS,
     DRAIN_GAIN,
@@ -51,14 +51,6 @@ class Flow(Exchanges):
 
 
 # Before anything is known.
-
-
-def test_it_is_found_by_its_name_and_begins_with_the_initial_window() -> None:
-    controller = CONTROLLERS["bbr"](DATAGRAM, lambda: 0.5)
-
-    assert controller.name == "bbr"
-    assert controller.window_bytes == INITIAL
-    assert controller.pacing_rate == INITIAL / 0.001
 
 
 def test_without_a_bandwidth_the_window_is_spread_over_the_round_trip() -> None:

@@ -39,6 +39,7 @@ from support.endpoints import (
     listening,
     other_version,
     sent_by,
+    versions_for,
 )
 from support.pair import RESPONDER, Pair
 
@@ -202,8 +203,7 @@ def test_an_init_of_another_version_and_another_size_is_not_answered() -> None:
 def test_a_peer_without_our_version_is_reported() -> None:
     endpoint = dialling()
     connection = endpoint.connect("peer", NOW)
-    session_id = connection.session_id.to_bytes(4, "little")
-    versions = bytes([0x13, 2, 0, 0]) + session_id + bytes([2, 3])
+    versions = versions_for(connection, 2, 3)
     assert parse_versions(versions) == (2, 3)
 
     hand_over(endpoint, [versions])
@@ -218,9 +218,8 @@ def test_a_peer_without_our_version_is_reported() -> None:
 
 def test_versions_after_the_connection_is_open_change_nothing() -> None:
     pair = Pair().connect()
-    session_id = pair.initiator.connection.session_id.to_bytes(4, "little")
+    versions = versions_for(pair.initiator.connection, 2)
 
-    versions = bytes([0x13, 1, 0, 0]) + session_id + b"\x02"
     hand_over(pair.initiator.endpoint, [versions], RESPONDER, pair.network.now)
 
     assert pair.initiator.connection.state is State.OPEN

@@ -44,6 +44,7 @@ from support.endpoints import (
     hand_over,
     listening,
     sent_by,
+    versions_for,
 )
 from support.insides import go_on_from, keys_of
 from support.keyed import OTHER_RUN_KEY, RUN_KEY, TimeOfDay, dialling_with, listening_with
@@ -153,7 +154,7 @@ def test_who_says_that_the_master_speaks_another_version_does_not_stop_the_hands
     connection = worker.connect("master", NOW)
     [accept] = ask(master, sent_init(worker), "worker")
 
-    hand_over(worker, [b"\x13\x01\0\0" + connection.session_id.to_bytes(4, "little") + b"\x02"])
+    hand_over(worker, [versions_for(connection, 2)])
     hand_over(worker, [accept], "master")
 
     assert events_of(worker) == [(connection, Connected())]
@@ -162,7 +163,7 @@ def test_who_says_that_the_master_speaks_another_version_does_not_stop_the_hands
 def test_it_is_believed_when_nobody_answers_besides() -> None:
     worker = dialling_with()
     connection = worker.connect("master", NOW)
-    hand_over(worker, [b"\x13\x01\0\0" + connection.session_id.to_bytes(4, "little") + b"\x02"])
+    hand_over(worker, [versions_for(connection, 2)])
     assert events_of(worker) == []
 
     sent_by(worker)

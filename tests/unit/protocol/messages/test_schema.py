@@ -1,6 +1,5 @@
 """Records: a map whose every field is checked, and refused by name."""
 
-import tracemalloc
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -29,6 +28,7 @@ from gradwire_protocol.messages.schema import (
     record,
     text,
 )
+from support.memory import peak_of
 from support.wording import naming
 
 
@@ -267,9 +267,9 @@ def test_lists_are_counted_however_they_are_nested() -> None:
     class Large(Inner):
         BYTES_MAX = len(packed)
 
-    tracemalloc.start()
-    with pytest.raises(InvalidMessageError, match=f"more than {COLLECTIONS_MAX} lists and maps"):
-        Large.parse(packed)
-    _, peak = tracemalloc.get_traced_memory()
-    tracemalloc.stop()
-    assert peak < 64 * 2 * COLLECTIONS_MAX
+    def refuse() -> None:
+        limit = f"more than {COLLECTIONS_MAX} lists and maps"
+        with pytest.raises(InvalidMessageError, match=limit):
+            Large.parse(packed)
+
+    assert peak_of(refuse) < 64 * 2 * COLLECTIONS_MAX

@@ -278,7 +278,8 @@ def test_there_is_room_behind_what_was_read_and_it_can_be_written_to(
         one.send(Train([memoryview(bytes(sum(sizes)))], sizes[0], sum(sizes), other.address))
         read = other.receive()
         while read is not None:
-            buffer, view = np.frombuffer(read.view.obj, "u1"), np.frombuffer(read.view, "u1")
+            whole = memoryview(read.view.obj)
+            buffer, view = np.frombuffer(whole, "u1"), np.frombuffer(read.view, "u1")
             begin = view.ctypes.data - buffer.ctypes.data
             assert not read.view.readonly
             assert begin + view.size + 4 <= buffer.size

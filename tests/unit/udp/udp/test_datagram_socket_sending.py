@@ -1,7 +1,6 @@
 """What is sent leaves once, whole and in order, whatever the kernel makes of it."""
 
 import errno
-import tracemalloc
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import replace
@@ -16,6 +15,7 @@ from gradwire_udp import DatagramSocket, Features, SocketCounters, open_socket
 from gradwire_udp.udp.datagram_socket import CONTROLS_MAX, TRAIN_BYTES_MAX, TRAIN_DATAGRAMS_MAX
 from support.datagrams import HERE, NOTHING, needs_gso, receive_datagrams, train
 from support.fickle_socket import FickleSocket
+from support.memory import peak_of
 
 
 class Path(ExitStack):
@@ -83,13 +83,11 @@ def test_the_largest_trains_are_taken(path: Path) -> None:
 
 
 def test_many_sizes_make_no_heap_of_control_messages(path: Path) -> None:
-    tracemalloc.start()
-    for segment in range(1, 2_000):
-        path.sender.send(train([segment] * 2, path.address, ecn=2))
-    held, _ = tracemalloc.get_traced_memory()
-    tracemalloc.stop()
+    def send() -> None:
+        for segment in range(1, 2_000):
+            path.sender.send(train([segment] * 2, path.address, ecn=2))
 
-    assert held < 1_000 * CONTROLS_MAX
+    assert peak_of(send) < 1_000 * CONTROLS_MAX
 
 
 # A kernel that cuts no trains after all.
