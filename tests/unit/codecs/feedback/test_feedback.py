@@ -1,5 +1,8 @@
 """Residual feedback: nothing is lost, nothing is invented, and errors change nothing."""
 
+from collections.abc import Callable
+from functools import partial
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -25,6 +28,8 @@ from gradwire_codecs.feedback.host_feedback import HostFeedback
 from gradwire_codecs.format.update import BYTES_MIN
 from gradwire_codecs.kernels.threshold import CHUNK
 from support.feedbacks import KINDS, counts_for, rounding_of, start, train
+
+VECTOR, REPLICA = np.ones(4, np.float32), Replica.zeros(4)
 
 
 @KINDS
@@ -142,12 +147,6 @@ def test_a_portion_of_the_residual_is_in_the_parameters(
     assert np.abs(parameters - shared - portion * waiting).max() < 2.0**-21
     assert np.abs(feedback.residual() - waiting).max() < 2.0**-21 / portion
     assert (np.abs(waiting) < multiple * float(replica.quantum) + 2.0**-21 / portion).all()
-
-
-@pytest.mark.parametrize("portion", [0.0, -0.5, 1.01, np.nan])
-def test_a_portion_outside_its_range_is_refused(portion: float) -> None:
-    with pytest.raises(CodecError, match=f"portion={portion}; it is above 0 and at most 1"):
-        PartialFeedback(np.zeros(4, np.float32), Replica.zeros(4), portion)
 
 
 def test_what_a_residual_leads_to_has_to_be_in_range() -> None:
@@ -308,19 +307,39 @@ def test_a_residual_that_does_not_fit_is_refused(residual: Float32Array, says: s
 
 
 @pytest.mark.parametrize(
-    "parameters",
+    ("make", "says"),
     [
-        np.zeros(5, np.float32),
-        np.zeros(4, np.float64),
-        np.zeros((2, 2), np.float32),
-        np.zeros(8, np.float32)[::2],
-        np.broadcast_to(np.float32(0), 4),
-        np.zeros(17, np.uint8)[1:].view(np.float32),
+        *(
+            (
+                partial(PartialFeedback, VECTOR, REPLICA, portion),
+                f"portion={portion}; it is above 0",
+            )
+            for portion in (0.0, -0.5, 1.01, np.nan)
+        ),
+        *(
+            (
+                partial(encode, VECTOR, REPLICA, threshold=threshold),
+                f"threshold={threshold}; it has",
+            )
+            for threshold in (0.0, -1.0, np.inf, np.nan)
+        ),
+        *(
+            (partial(LocalFeedback, parameters, REPLICA), "writeable flat float32 array of 4 elem")
+            for parameters in (
+                np.zeros(5, np.float32),
+                np.zeros(4, np.float64),
+                np.zeros((2, 2), np.float32),
+                np.zeros(8, np.float32)[::2],
+                np.broadcast_to(np.float32(0), 4),
+                np.zeros(17, np.uint8)[1:].view(np.float32),
+            )
+        ),
+        (partial(LocalFeedback, VECTOR, REPLICA, threads=0), "threads=0; it is 1 or more"),
     ],
 )
-def test_parameters_are_a_flat_writeable_float32_array(parameters: Float32Array) -> None:
-    with pytest.raises(CodecError, match="writeable flat float32 array of 4 elements"):
-        LocalFeedback(parameters, Replica.zeros(4))
+def test_what_cannot_work_is_refused(make: Callable[[], object], says: str) -> None:
+    with pytest.raises(CodecError, match=says):
+        make()
 
 
 @pytest.mark.parametrize(
@@ -356,12 +375,6 @@ def test_options_out_of_range_are_named_and_change_nothing(
 )
 def test_a_threshold_becomes_whole_quanta(threshold: float, multiple: int) -> None:
     assert multiple_of(threshold, 2.0**-24) == multiple
-
-
-@pytest.mark.parametrize("threshold", [0.0, -1.0, float("inf"), float("nan")])
-def test_a_threshold_outside_its_range_is_refused(threshold: float) -> None:
-    with pytest.raises(CodecError, match=f"threshold={threshold}; it has to be positive"):
-        encode(np.ones(4, np.float32), Replica.zeros(4), threshold=threshold)
 
 
 @KINDS

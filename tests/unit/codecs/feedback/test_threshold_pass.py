@@ -332,11 +332,6 @@ def test_what_a_work_raises_is_raised_when_all_have_ended(failing: int) -> None:
     assert ended == [1 - failing]
 
 
-def test_no_threads_are_no_use() -> None:
-    with pytest.raises(CodecError, match="threads=0; it is 1 or more"):
-        LocalFeedback(np.ones(1, np.float32), Replica.zeros(1), threads=0)
-
-
 FORKED = """
 import os, sys
 from gradwire_codecs.kernels.threads import Threads

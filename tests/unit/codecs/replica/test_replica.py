@@ -1,5 +1,7 @@
 """The replica: commuting sums, a digest, and the range of the quantum."""
 
+from collections.abc import Callable
+from functools import partial
 from random import Random
 
 import numpy as np
@@ -16,7 +18,6 @@ from gradwire_codecs import (
     Update,
     quantum_exponent_for,
 )
-from gradwire_codecs.arrays import Int32Array
 from gradwire_codecs.replica.replica import BLOCK_ELEMENTS
 from support.updates import encoded_updates
 
@@ -93,31 +94,27 @@ def test_parameters_without_headroom_are_refused_and_the_next_quantum_is_offered
 
 
 @pytest.mark.parametrize(
-    ("parameters", "error", "says"),
+    ("make", "error", "says"),
     [
-        *(([0, 0, x], NonFiniteError, "element 2 is") for x in (np.nan, np.inf, -np.inf)),
-        ([], CodecError, "empty"),
+        *(
+            (partial(Replica.from_parameters, np.array([0, 0, value], np.float32)),
+             NonFiniteError, "element 2 is")
+            for value in (np.nan, np.inf, -np.inf)
+        ),
+        (partial(Replica.from_parameters, np.empty(0, np.float32)), CodecError, "empty"),
+        *(
+            (partial(Replica, values), CodecError, "a flat int32 array")
+            for values in (np.zeros((2, 2), np.int32), np.zeros(4, np.int64), np.zeros(0, np.int32))
+        ),
+        (partial(Replica.zeros, 4, -41), CodecError, "exponent is -40 to 0"),
+        (partial(Replica.zeros, 4, 1), CodecError, "exponent is -40 to 0"),
     ],
-)
-def test_parameters_that_are_empty_or_not_finite_are_refused(
-    parameters: list[float], error: type[CodecError], says: str
+)  # fmt: skip
+def test_what_can_be_no_replica_is_refused(
+    make: Callable[[], object], error: type[CodecError], says: str
 ) -> None:
     with pytest.raises(error, match=says):
-        Replica.from_parameters(np.array(parameters, np.float32))
-
-
-@pytest.mark.parametrize(
-    "values", [np.zeros((2, 2), np.int32), np.zeros(4, np.int64), np.zeros(0, np.int32)]
-)
-def test_a_replica_is_a_flat_int32_array(values: Int32Array) -> None:
-    with pytest.raises(CodecError, match="a flat int32 array"):
-        Replica(values)
-
-
-@pytest.mark.parametrize("exponent", [-41, 1])
-def test_the_quantum_has_a_range(exponent: int) -> None:
-    with pytest.raises(CodecError, match="exponent is -40 to 0"):
-        Replica.zeros(4, exponent)
+        make()
 
 
 # Range.
