@@ -79,7 +79,23 @@ def on_loops(test: Callable[..., Awaitable[None]]) -> Callable[..., None]:
     return made
 
 
-class Keeper:
+class Alarm:
+    """The timer of an application: it fires once at its deadline, and that is written down."""
+
+    def __init__(self) -> None:
+        self.deadline: float | None = None
+        self.fired_at: list[float] = []
+
+    def handle_timer(self, now: float) -> None:
+        if self.deadline is not None and now >= self.deadline:
+            self.deadline = None
+            self.fired_at.append(now)
+
+    def next_timer(self) -> float | None:
+        return self.deadline
+
+
+class Keeper(Alarm):
     """An endpoint, and an application that keeps what it hears; what drives it is added."""
 
     driver: EndpointDriver
@@ -91,12 +107,11 @@ class Keeper:
         credentials: Credentials | None = None,
         random_bytes: Callable[[int], bytes] = os.urandom,
     ) -> None:
+        super().__init__()
         self.connection: Connection | None = None
         self.received: list[tuple[int, int, bytes]] = []
         self.delivered: list[tuple[int, int]] = []
         self.ended: Disconnected | None = None
-        self.deadline: float | None = None
-        self.fired_at: list[float] = []
         self.endpoint = Endpoint(
             config,
             random_bytes=random_bytes,
@@ -120,14 +135,6 @@ class Keeper:
                 self.ended = event
             case _:
                 pass
-
-    def handle_timer(self, now: float) -> None:
-        if self.deadline is not None and now >= self.deadline:
-            self.deadline = None
-            self.fired_at.append(now)
-
-    def next_timer(self) -> float | None:
-        return self.deadline
 
     # What a test wants.
 
@@ -172,6 +179,13 @@ async def connected(one: Side, other: Side) -> None:
     """Let one side dial the other, and wait until both know it."""
     one.dial(other.driver.address)
     await until(lambda: one.connection and other.connection, "the connection")
+
+
+async def connected_sides() -> tuple[Side, Side]:
+    """Return two sides, one of which has dialled the other."""
+    one, other = Side(), Side(accepts=True)
+    await connected(one, other)
+    return one, other
 
 
 def messages(seed: int, n: int, sizes: list[int]) -> list[tuple[int, int, bytes]]:

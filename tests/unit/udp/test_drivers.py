@@ -22,7 +22,7 @@ from gradwire_udp import (
     UdpDriver,
     open_listener,
 )
-from support.driven_side import CODE, Side, close_in_the_end, on_loops
+from support.driven_side import CODE, Alarm, Side, close_in_the_end, on_loops
 from support.fickle_socket import FickleSocket
 from support.tcp_side import OVER_TCP, TcpSide
 from support.waiting import until
@@ -31,13 +31,12 @@ OVER_UDP = ConnectionConfig(datagram_bytes=DATAGRAM_BYTES_MAX)
 """As large as over TCP, so that both send a message from the same place."""
 
 
-class Relay:
+class Relay(Alarm):
     """An application on UDP and TCP that passes on to everyone else what it hears."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.connections: list[Connection] = []
-        self.deadline: float | None = None
-        self.fired_at: list[float] = []
         self.socket = FickleSocket.on_loopback()
         self.endpoints = [
             Endpoint(config, random_bytes=os.urandom, connections_max=4)
@@ -65,14 +64,6 @@ class Relay:
                         other.relay(event.message, Priority.UPDATE)
             case _:
                 pass
-
-    def handle_timer(self, now: float) -> None:
-        if self.deadline is not None and now >= self.deadline:
-            self.fired_at.append(now)
-            self.deadline = None
-
-    def next_timer(self) -> float | None:
-        return self.deadline
 
     async def join(self, udp: int, tcp: int) -> tuple[list[Side], list[TcpSide]]:
         over_udp = [Side(config=OVER_UDP) for _ in range(udp)]

@@ -15,7 +15,7 @@ from gradwire_udp import TcpAddress, TcpCounters, open_listener
 from gradwire_udp.tcp.framing import ReadBuffer
 from gradwire_udp.tcp.peer import TcpPeer
 from support.driven_side import CODE, messages, on_loops
-from support.tcp_side import TcpSide, connected_over_tcp
+from support.tcp_side import TcpSide, connected_over_tcp, connected_tcp_sides
 from support.waiting import until
 
 RESET_AT_ONCE = struct.pack("ii", 1, 0)
@@ -39,27 +39,10 @@ def answering_nothing() -> Iterator[socket.socket]:
 
 
 @on_loops
-async def test_a_hundred_messages_each_way_arrive_exactly_once() -> None:
-    sizes = [1, 2, 100, 1_375, 1_376, 8_860, 8_861, 300_000]
-    there, back = messages(1, 100, sizes), messages(2, 100, sizes)
-
-    one, other = TcpSide(), TcpSide(accepts=1)
-    await connected_over_tcp(one, other)
-
-    one.send(there)
-    other.send(back)
-    await until(lambda: len(one.delivered) == len(other.delivered) == 100, "all deliveries")
-
-    assert sorted(other.received) == sorted(there)
-    assert sorted(one.received) == sorted(back)
-
-
-@on_loops
 async def test_much_more_than_the_kernel_takes_at_once_arrives_and_nothing_is_sent_twice() -> None:
     payloads = [Random(i).randbytes(MIB) for i in range(40)]
 
-    one, other = TcpSide(), TcpSide(accepts=1)
-    await connected_over_tcp(one, other)
+    one, other = await connected_tcp_sides()
 
     one.send([(0, number, payload) for number, payload in enumerate(payloads)])
     other.send([(1, number, payload) for number, payload in enumerate(payloads)])
@@ -81,8 +64,7 @@ async def test_what_one_side_counts_as_sent_the_other_counts_as_received() -> No
     def received(side: TcpSide) -> tuple[int, int]:
         return side.counters.packets_received, side.counters.bytes_received
 
-    one, other = TcpSide(), TcpSide(accepts=1)
-    await connected_over_tcp(one, other)
+    one, other = await connected_tcp_sides()
     one.send(messages(3, 20, [500, 20_000]))
     await until(lambda: len(one.delivered) == 20, "all deliveries")
 
@@ -95,9 +77,7 @@ async def test_what_one_side_counts_as_sent_the_other_counts_as_received() -> No
 
 @on_loops
 async def test_where_a_peer_is_shows_that_it_is_reached_over_tcp() -> None:
-    one, other = TcpSide(), TcpSide(accepts=1)
-
-    await connected_over_tcp(one, other)
+    one, other = await connected_tcp_sides()
 
     assert one.connection is not None
     assert str(one.connection.address) == f"tcp:127.0.0.1:{other.address[1]}"
@@ -112,25 +92,8 @@ def test_no_two_connections_have_the_same_address() -> None:
 
 
 @on_loops
-async def test_waiting_for_quiet_ends_when_every_goodbye_is_said() -> None:
-    one, other = TcpSide(), TcpSide(accepts=1)
-    await connected_over_tcp(one, other)
-    one.send([(0, 0, b"hello")])
-    other.send([(0, 0, b"hello")])
-    await until(lambda: one.delivered and other.delivered, "both deliveries")
-
-    one.hang_up("enough")
-    await one.driver.wait_quiet(10.0)
-    await other.driver.wait_quiet(10.0)
-
-    assert len(one.endpoint) == len(other.endpoint) == 0
-    assert other.ended == Disconnected(CODE, "enough", by_peer=True)
-
-
-@on_loops
 async def test_a_connection_that_is_cut_is_over_at_once() -> None:
-    one, other = TcpSide(), TcpSide(accepts=1)
-    await connected_over_tcp(one, other)
+    one, other = await connected_tcp_sides()
 
     other.driver.close()
     await until(lambda: one.ended, "the end")
@@ -228,8 +191,7 @@ def test_a_connection_to_itself_is_nobody_s() -> None:
 
 @on_loops
 async def test_closing_twice_is_closing_once() -> None:
-    one, other = TcpSide(), TcpSide(accepts=1)
-    await connected_over_tcp(one, other)
+    one, other = await connected_tcp_sides()
 
     for _ in range(2):
         one.driver.close()

@@ -14,29 +14,17 @@ from gradwire_udp import Features, SocketCounters, UdpDriver, open_socket
 from gradwire_udp.endpoint_driver import BLOCKED_SECONDS
 from gradwire_udp.udp import driver
 from support.datagrams import HERE, NOTHING, needs_overflow, train
-from support.driven_side import close_in_the_end, on_loops
+from support.driven_side import Alarm, close_in_the_end, on_loops
 from support.fickle_socket import FickleSocket
 from support.scripted_endpoint import ScriptedEndpoint
 from support.waiting import until
 
 
-class Silence:
-    """An application that wants nothing."""
-
-    def __init__(self) -> None:
-        self.deadline: float | None = None
-        self.fired_at: list[float] = []
+class Silence(Alarm):
+    """An application that wants nothing but its timer."""
 
     def handle_event(self, connection: Connection, event: Event, now: float) -> None:
         raise NotImplementedError
-
-    def handle_timer(self, now: float) -> None:
-        if self.deadline is not None and now >= self.deadline:
-            self.fired_at.append(now)
-            self.deadline = None
-
-    def next_timer(self) -> float | None:
-        return self.deadline
 
 
 class Driven:
