@@ -25,7 +25,10 @@ from gradwire_codecs import (
 NORMAL = NormalDist()
 ELEMENTS = 1_000_000
 
-POLICIES: dict[str, Callable[[float | None], ThresholdPolicy]] = {
+Make = Callable[[float | None], ThresholdPolicy]
+"""Makes a policy with this initial threshold, or with none."""
+
+POLICIES: dict[str, Make] = {
     "target": lambda initial: TargetDensity(initial=initial),
     "band": lambda initial: DensityBand(initial=initial),
     "update_bytes": lambda initial: ByteBudget(update_bytes=4_096, initial=initial),
@@ -51,11 +54,15 @@ def normal_update(threshold: float, *, scale: float = 1.0, seconds: float = 0.1)
     return observation(density, threshold, size_bytes=round(size), seconds=seconds)
 
 
+def threshold_of(policy: ThresholdPolicy) -> float:
+    assert policy.threshold is not None
+    return policy.threshold
+
+
 def train(policy: ThresholdPolicy, updates: int, **options: float) -> list[Observation]:
     seen = []
     for _ in range(updates):
-        assert policy.threshold is not None
-        seen.append(normal_update(policy.threshold, **options))
+        seen.append(normal_update(threshold_of(policy), **options))
         policy.observe(seen[-1])
     return seen
 
@@ -71,9 +78,7 @@ def test_every_policy_that_adapts_is_held_to_what_all_of_them_do() -> None:
 
 
 @ADAPTING
-def test_a_threshold_that_adapts_starts_where_it_is_told(
-    make: Callable[[float | None], ThresholdPolicy],
-) -> None:
+def test_a_threshold_that_adapts_starts_where_it_is_told(make: Make) -> None:
     policy = make(None)
     assert policy.threshold is None
     policy.observe(observation(0.5))
@@ -86,7 +91,7 @@ def test_a_threshold_that_adapts_starts_where_it_is_told(
 
 
 @ADAPTING
-def test_an_initial_threshold_is_kept(make: Callable[[float | None], ThresholdPolicy]) -> None:
+def test_an_initial_threshold_is_kept(make: Make) -> None:
     policy = make(0.125)
 
     policy.start(0.25)
@@ -95,25 +100,21 @@ def test_an_initial_threshold_is_kept(make: Callable[[float | None], ThresholdPo
 
 
 @ADAPTING
-def test_one_update_moves_a_threshold_twofold_at_most(
-    make: Callable[[float | None], ThresholdPolicy],
-) -> None:
+def test_one_update_moves_a_threshold_twofold_at_most(make: Make) -> None:
     policy = make(1.0)
 
     policy.observe(observation(1.0, size_bytes=10**9))
-    risen = policy.threshold
-    assert risen is not None
+    risen = threshold_of(policy)
     policy.observe(observation(0.0, risen))
 
     assert 1.0 < risen <= 2.0
-    assert policy.threshold is not None
-    assert risen / 2 <= policy.threshold < risen
+    assert risen / 2 <= threshold_of(policy) < risen
 
 
 @ADAPTING
 @pytest.mark.parametrize(("size", "used", "ends_at"), [(0, 0.25, 0.125), (10**9, 64.0, 128.0)])
 def test_a_threshold_does_not_run_away_from_what_can_be_used(
-    make: Callable[[float | None], ThresholdPolicy], size: int, used: float, ends_at: float
+    make: Make, size: int, used: float, ends_at: float
 ) -> None:
     """Such as one quantum, and the most quanta there are."""
     policy = make(used)
@@ -132,7 +133,7 @@ def test_a_threshold_does_not_run_away_from_what_can_be_used(
     more=st.integers(1, 10),
 )
 def test_a_restored_policy_goes_on_like_the_one_that_was_saved(
-    make: Callable[[float | None], ThresholdPolicy], updates: int, initial: float | None, more: int
+    make: Make, updates: int, initial: float | None, more: int
 ) -> None:
     saved = make(initial)
     if updates:
@@ -246,10 +247,9 @@ def test_the_first_updates_move_a_threshold_more_than_later_ones() -> None:
     policy = TargetDensity(0.01, initial=1.0)
     factors = []
     for _ in range(20):
-        assert policy.threshold is not None
-        before = policy.threshold
+        before = threshold_of(policy)
         policy.observe(observation(0.02, before))
-        factors.append(policy.threshold / before)
+        factors.append(threshold_of(policy) / before)
 
     assert factors == sorted(factors, reverse=True)
     assert factors[0] == pytest.approx(2**0.5)
@@ -270,11 +270,11 @@ def test_changes_that_come_in_step_neither_begin_nor_stay_dense(
         sign = np.where(random.random(residual.size) < 0.5 + drift / 2, 1.0, -1.0)
         residual += sign * (1 + 1e-4 * random.normal(size=residual.size))
         policy.start(float(np.quantile(np.abs(residual), 1 - target)))
-        assert policy.threshold is not None
-        count = np.trunc(residual / policy.threshold)
-        residual -= count * policy.threshold
+        threshold = threshold_of(policy)
+        count = np.trunc(residual / threshold)
+        residual -= count * threshold
         densities.append(np.count_nonzero(count) / residual.size)
-        policy.observe(observation(densities[-1], policy.threshold))
+        policy.observe(observation(densities[-1], threshold))
 
     assert sum(densities[:60]) < 2.0
     assert np.mean(densities[150:]) < 2.5 * target
@@ -317,8 +317,7 @@ def test_twenty_updates_outside_of_a_band_double_or_halve_the_threshold() -> Non
 
     for density, expected in ((0.5, 2.0), (0.0, 1.0)):
         for _ in range(20):
-            assert policy.threshold is not None
-            policy.observe(observation(density, policy.threshold))
+            policy.observe(observation(density, threshold_of(policy)))
         assert policy.threshold == pytest.approx(expected)
 
 
@@ -347,8 +346,7 @@ def test_a_pause_between_two_updates_hardly_moves_the_threshold() -> None:
     """Such as an evaluation: what it leaves free is not made up for."""
     policy = ByteBudget(bytes_per_second=1e5, initial=2.0)
     train(policy, 300)
-    before = policy.threshold
-    assert before is not None
+    before = threshold_of(policy)
 
     policy.observe(normal_update(before, seconds=600.0))
 
@@ -378,11 +376,9 @@ def test_a_budget_begins_with_the_density_that_fills_it(elements: int, budget: i
 def test_an_update_that_carries_nothing_does_not_halve_a_small_budget_s_threshold() -> None:
     policy = ByteBudget(update_bytes=64, initial=1.0)
     for _ in range(100):
-        policy.observe(observation(1e-5, policy.threshold or 0.0, size_bytes=64))
-    before = policy.threshold
-    assert before is not None
+        policy.observe(observation(1e-5, threshold_of(policy), size_bytes=64))
+    before = threshold_of(policy)
 
     policy.observe(observation(0.0, before))
 
-    assert policy.threshold is not None
-    assert 0.8 < policy.threshold / before < 1
+    assert 0.8 < threshold_of(policy) / before < 1
