@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import numpy as np
 import pytest
@@ -306,33 +307,30 @@ def test_a_residual_that_does_not_fit_is_refused(residual: Float32Array, says: s
     assert feedback.parameters.tolist() == [1, 1, 1, 1]
 
 
+NO_PARAMETERS: list[Any] = [
+    np.zeros(5, np.float32),
+    np.zeros(4, np.float64),
+    np.zeros((2, 2), np.float32),
+    np.zeros(8, np.float32)[::2],
+    np.broadcast_to(np.float32(0), 4),
+    np.zeros(17, np.uint8)[1:].view(np.float32),
+]
+
+
 @pytest.mark.parametrize(
     ("make", "says"),
     [
         *(
-            (
-                partial(PartialFeedback, VECTOR, REPLICA, portion),
-                f"portion={portion}; it is above 0",
-            )
+            (partial(PartialFeedback, VECTOR, REPLICA, portion), f"portion={portion}; it is")
             for portion in (0.0, -0.5, 1.01, np.nan)
         ),
         *(
-            (
-                partial(encode, VECTOR, REPLICA, threshold=threshold),
-                f"threshold={threshold}; it has",
-            )
+            (partial(encode, VECTOR, REPLICA, threshold=threshold), f"threshold={threshold}; it")
             for threshold in (0.0, -1.0, np.inf, np.nan)
         ),
         *(
             (partial(LocalFeedback, parameters, REPLICA), "writeable flat float32 array of 4 elem")
-            for parameters in (
-                np.zeros(5, np.float32),
-                np.zeros(4, np.float64),
-                np.zeros((2, 2), np.float32),
-                np.zeros(8, np.float32)[::2],
-                np.broadcast_to(np.float32(0), 4),
-                np.zeros(17, np.uint8)[1:].view(np.float32),
-            )
+            for parameters in NO_PARAMETERS
         ),
         (partial(LocalFeedback, VECTOR, REPLICA, threads=0), "threads=0; it is 1 or more"),
     ],

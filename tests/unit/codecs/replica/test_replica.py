@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from functools import partial
 from random import Random
+from typing import Any
 
 import numpy as np
 import pytest
@@ -93,6 +94,9 @@ def test_parameters_without_headroom_are_refused_and_the_next_quantum_is_offered
     assert Replica.from_parameters(parameters, -23).values[1] == -8 * 2**23
 
 
+NO_VALUES: list[Any] = [np.zeros((2, 2), np.int32), np.zeros(4, np.int64), np.zeros(0, np.int32)]
+
+
 @pytest.mark.parametrize(
     ("make", "error", "says"),
     [
@@ -104,7 +108,7 @@ def test_parameters_without_headroom_are_refused_and_the_next_quantum_is_offered
         (partial(Replica.from_parameters, np.empty(0, np.float32)), CodecError, "empty"),
         *(
             (partial(Replica, values), CodecError, "a flat int32 array")
-            for values in (np.zeros((2, 2), np.int32), np.zeros(4, np.int64), np.zeros(0, np.int32))
+            for values in NO_VALUES
         ),
         (partial(Replica.zeros, 4, -41), CodecError, "exponent is -40 to 0"),
         (partial(Replica.zeros, 4, 1), CodecError, "exponent is -40 to 0"),

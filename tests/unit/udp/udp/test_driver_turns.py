@@ -49,8 +49,8 @@ class Driven:
             features,
         )
         self.peers = [open_socket(("127.0.0.1", 0)) for _ in range(2)]
-        for each in (self.driver, *self.peers):
-            close_in_the_end(each.close)
+        for close in (self.driver.close, *(peer.close for peer in self.peers)):
+            close_in_the_end(close)
 
     def give(self, n: int, sizes: tuple[int, ...] = (10, 10)) -> list[Train]:
         """Let the endpoint have so many trains for the first peer."""
