@@ -325,8 +325,7 @@ def test_a_peer_that_does_not_release_is_kept_alive_however_long_it_takes() -> N
 
 
 def test_declaring_more_than_the_credit_ends_the_connection() -> None:
-    puppet = Puppet(NARROW)
-    puppet.events()
+    puppet = Puppet(NARROW).opened()
     charge = charge_of(2 * 2**20)
     reason = naming(2 * charge, "credit", WINDOW_BYTES_MIN)
 

@@ -73,8 +73,7 @@ def raw_ack(largest: int, first_run: int, ranges: Sequence[tuple[int, int]] = ()
 def test_breaking_a_rule_ends_the_connection_and_both_sides_hear_which(
     frames: list[bytes], flags: int, named: tuple[object, ...]
 ) -> None:
-    puppet = Puppet()
-    puppet.events()
+    puppet = Puppet().opened()
 
     puppet.send(*frames, flags=flags)
 
@@ -154,8 +153,7 @@ def test_whatever_an_acknowledgement_names_is_taken_or_a_violation(
 
 
 def test_nothing_of_a_malformed_packet_is_used() -> None:
-    puppet = Puppet()
-    puppet.events()
+    puppet = Puppet().opened()
 
     puppet.send(data_frame(b"good"), b"\x07")
 
@@ -163,8 +161,7 @@ def test_nothing_of_a_malformed_packet_is_used() -> None:
 
 
 def test_a_violation_after_the_end_is_counted_and_changes_nothing() -> None:
-    puppet = Puppet()
-    puppet.events()
+    puppet = Puppet().opened()
     puppet.connection.close(64, "enough", puppet.now)
 
     puppet.send(b"\x07")

@@ -62,8 +62,8 @@ class Line:
         self.dialled = self.worker.connect("master", self.now)
         self.exchange()
         [self.accepted] = self.master.connections()
-        self.events: list[tuple[Connection, object]] = []
         self.exchange()
+        self.opened = [*events_of(self.worker), *events_of(self.master)]
 
     def exchange(self, lets_pass: Callable[[bytes], bool] = lambda _: True) -> None:
         """Let everything that may leave arrive, until there is nothing more."""
@@ -96,8 +96,7 @@ def ends(endpoint: Endpoint) -> list[Disconnected]:
 def test_both_are_connected_and_the_master_knows_who_it_is() -> None:
     line = Line()
 
-    assert events_of(line.worker) == [(line.dialled, Connected())]
-    assert events_of(line.master) == [(line.accepted, Connected())]
+    assert line.opened == [(line.dialled, Connected()), (line.accepted, Connected())]
     assert line.dialled.identity is None
     assert line.accepted.identity is not None
     assert (line.accepted.identity.name, line.accepted.identity.role) == ("worker", Role.WORKER)
@@ -186,7 +185,6 @@ def restarted_for(connection: Connection, *, size: int = RESET_DATAGRAM_BYTES_MI
 
 def test_a_reset_ends_the_connection_it_was_made_for() -> None:
     line = Line()
-    events_of(line.worker)
 
     [reset] = restarted_for(line.dialled)
     hand_over(line.worker, [reset], "master", line.now)
@@ -251,8 +249,6 @@ def test_without_keys_a_master_resets_and_who_only_dials_does_not() -> None:
 )
 def test_who_is_not_admitted_any_more_is_told_so(keyring: Keyring) -> None:
     line = Line()
-    events_of(line.master)
-    events_of(line.worker)
 
     line.master.set_keyring(keyring, line.now)
     line.exchange()
@@ -274,7 +270,6 @@ def test_who_is_admitted_stays() -> None:
 def test_who_is_on_the_way_out_is_not_closed_again() -> None:
     line = Line()
     line.accepted.close(CloseCode.NONE, "bye", line.now)
-    events_of(line.master)
 
     line.master.set_keyring(Keyring([OTHER_RUN_KEY]), line.now)
 
@@ -291,8 +286,6 @@ def test_too_many_forgeries_end_a_connection_and_both_hear_why(
 ) -> None:
     monkeypatch.setattr("gradwire_protocol.security.sealed.FORGERIES_MAX", 8)
     line = Line()
-    events_of(line.master)
-    events_of(line.worker)
     header = TRANSPORT_HEADER.pack(TRANSPORT, 0, 0, line.accepted.session_id, 99)
     forged = header.ljust(100, b"\0")
 
@@ -344,7 +337,7 @@ def test_a_train_that_begins_an_epoch_is_taken_as_a_whole() -> None:
 
     assert line.master.counters.epochs_begun == 1
     assert drops(line.master) == {}
-    assert len([event for _, event in events_of(line.master)]) == 2
+    assert len(events_of(line.master)) == 1
 
 
 def test_a_packet_of_a_key_that_is_erased_is_dropped() -> None:

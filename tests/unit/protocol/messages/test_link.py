@@ -42,8 +42,7 @@ class Talk:
     """A link whose other end is a puppet."""
 
     def __init__(self) -> None:
-        self.puppet = Puppet()
-        self.puppet.events()
+        self.puppet = Puppet().opened()
         self.link = MessageLink(self.puppet.connection)
 
     def receive(self, payload: bytes, *, stream: int, number: int, kind: int) -> list[Message]:
