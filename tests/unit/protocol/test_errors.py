@@ -11,6 +11,7 @@ from gradwire_protocol import (
     InvalidDatagramError,
     InvalidMessageError,
     ProtocolError,
+    RefusedError,
     TransportError,
     UnreachableError,
     UsageError,
@@ -44,3 +45,9 @@ def test_one_class_catches_all() -> None:
     classes = [member for _, member in inspect.getmembers(errors, inspect.isclass)]
 
     assert [c for c in classes if not issubclass(c, GradwireError)] == []
+
+
+def test_a_refusal_knows_its_reason() -> None:
+    error = RefusedError("run_full", "16 workers take part, which is the limit")
+
+    assert (error.code, str(error)) == ("run_full", "16 workers take part, which is the limit")
