@@ -45,6 +45,8 @@ class Timer:
         self._deadline: float | None = None
         self._alarm_at = math.inf
         descriptor = _new_timer_descriptor() if precise else None
+        self.is_precise = descriptor is not None
+        """Whether a timer of Linux wakes it, to some tens of microseconds; else the loop does."""
         self._alarm: _LoopAlarm | _DescriptorAlarm = (
             _LoopAlarm(loop, self._expired)
             if descriptor is None

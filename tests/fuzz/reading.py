@@ -41,3 +41,8 @@ class Reader:
 def piece(data: bytes) -> bytes:
     """Return bytes behind their length."""
     return len(data).to_bytes(2, "little") + data
+
+
+def steps(*steps: tuple[int, bytes]) -> bytes:
+    """Return steps as targets read them: a byte of how, and a piece."""
+    return b"".join(bytes([how]) + piece(data) for how, data in steps)

@@ -48,6 +48,7 @@ from gradwire_protocol.wire.packets import (
 )
 from support.acks import ack
 from support.endpoints import ask, drops, listening, sent_by
+from support.insides import go_on_from, keys_of
 from support.keyed import (
     OTHER_RUN_KEY,
     RUN_KEY,
@@ -57,10 +58,8 @@ from support.keyed import (
     listening_with,
 )
 from support.network import Link, damage
-from support.numbering import go_on_from
 from support.pair import INITIATOR, RESPONDER, Pair, Passing, Side
 from support.tiers import examples
-from support.unsealing import keys_of
 from support.wording import naming
 
 SEEDS = pytest.mark.seeds(3)

@@ -33,8 +33,12 @@ LOOPS = pytest.mark.parametrize("kind", variants("uvloop", "asyncio"))
 CODE = 64
 
 
-_sides: list["Keeper"] = []
-"""What `run_on` has to close, whether its test passes or fails."""
+_closing: list[Callable[[], None]] = []
+
+
+def close_in_the_end(close: Callable[[], None]) -> None:
+    """Let `run_on` call this when its test is over, whether it passes or fails."""
+    _closing.append(close)
 
 
 def run_on(kind: str, test: Callable[[], Awaitable[None]]) -> None:
@@ -44,8 +48,8 @@ def run_on(kind: str, test: Callable[[], Awaitable[None]]) -> None:
         try:
             await test()
         finally:
-            while _sides:
-                _sides.pop().driver.close()
+            while _closing:
+                _closing.pop()()
 
     with asyncio.Runner(loop_factory=partial(new_event_loop, kind)) as runner:
         runner.run(run())
@@ -75,7 +79,23 @@ def on_loops(test: Callable[..., Awaitable[None]]) -> Callable[..., None]:
     return made
 
 
-class Keeper:
+class Alarm:
+    """The timer of an application: it fires once at its deadline, and that is written down."""
+
+    def __init__(self) -> None:
+        self.deadline: float | None = None
+        self.fired_at: list[float] = []
+
+    def handle_timer(self, now: float) -> None:
+        if self.deadline is not None and now >= self.deadline:
+            self.deadline = None
+            self.fired_at.append(now)
+
+    def next_timer(self) -> float | None:
+        return self.deadline
+
+
+class Keeper(Alarm):
     """An endpoint, and an application that keeps what it hears; what drives it is added."""
 
     driver: EndpointDriver
@@ -87,19 +107,18 @@ class Keeper:
         credentials: Credentials | None = None,
         random_bytes: Callable[[int], bytes] = os.urandom,
     ) -> None:
+        super().__init__()
         self.connection: Connection | None = None
         self.received: list[tuple[int, int, bytes]] = []
         self.delivered: list[tuple[int, int]] = []
         self.ended: Disconnected | None = None
-        self.deadline: float | None = None
-        self.fired_at: list[float] = []
         self.endpoint = Endpoint(
             config,
             random_bytes=random_bytes,
             connections_max=connections_max,
             credentials=credentials,
         )
-        _sides.append(self)
+        close_in_the_end(lambda: self.driver.close())
 
     # What the driver asks of an application.
 
@@ -116,14 +135,6 @@ class Keeper:
                 self.ended = event
             case _:
                 pass
-
-    def handle_timer(self, now: float) -> None:
-        if self.deadline is not None and now >= self.deadline:
-            self.deadline = None
-            self.fired_at.append(now)
-
-    def next_timer(self) -> float | None:
-        return self.deadline
 
     # What a test wants.
 
@@ -168,6 +179,13 @@ async def connected(one: Side, other: Side) -> None:
     """Let one side dial the other, and wait until both know it."""
     one.dial(other.driver.address)
     await until(lambda: one.connection and other.connection, "the connection")
+
+
+async def connected_sides() -> tuple[Side, Side]:
+    """Return two sides, one of which has dialled the other."""
+    one, other = Side(), Side(accepts=True)
+    await connected(one, other)
+    return one, other
 
 
 def messages(seed: int, n: int, sizes: list[int]) -> list[tuple[int, int, bytes]]:

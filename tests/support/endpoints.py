@@ -15,6 +15,7 @@ from gradwire_protocol.wire.packets import (
     NO_KEY_ID,
     TRANSPORT,
     TRANSPORT_HEADER,
+    VERSIONS,
     Accept,
     Greeting,
     Init,
@@ -73,6 +74,12 @@ def agreed(init: bytes, accept: bytes) -> tuple[Reply, Checksum, Checksum]:
 def other_version(datagram: bytes) -> bytes:
     """Return an INIT as a later version of the protocol would send it."""
     return datagram[:1] + b"\x02" + datagram[2:]
+
+
+def versions_for(connection: Connection, *versions: int) -> bytes:
+    """Return the VERSIONS that answers the INIT of a connection."""
+    session_id = connection.session_id.to_bytes(4, "little")
+    return bytes([VERSIONS, len(versions), 0, 0]) + session_id + bytes(versions)
 
 
 def first_packet(

@@ -20,6 +20,18 @@ class QuarterFeedback(PartialFeedback):
 KINDS: Final = pytest.mark.parametrize("kind", [LocalFeedback, SharedFeedback, QuarterFeedback])
 
 
+def start(kind: type[HostFeedback], initial: Float32Array) -> HostFeedback:
+    """Return the feedback of a worker that begins with these parameters, a copy of them."""
+    feedback = kind(initial.copy(), Replica.from_parameters(initial))
+    feedback.drop_residual()
+    return feedback
+
+
+def train(feedback: HostFeedback, random: np.random.Generator, scale: float = 1e-3) -> None:
+    """Change all parameters by normal noise."""
+    feedback.parameters += random.normal(0, scale, len(feedback.parameters)).astype(np.float32)
+
+
 def rounding_of(feedback: HostFeedback) -> float:
     """Return what the rounding of a parameter does to a residual of which it has a portion."""
     largest = np.abs(feedback.parameters).max()

@@ -27,7 +27,6 @@ def message_of(
 
 
 def fragment_of(message: ShapedMessage, index: int) -> Data:
-    """Return one fragment of a message."""
     return Data(
         message.stream,
         message.number,

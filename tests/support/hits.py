@@ -1,8 +1,13 @@
 """Hits to encode, of every density and mixture of magnitudes."""
 
+from typing import Final
+
 import numpy as np
+import pytest
+from hypothesis import strategies as st
 
 from gradwire_codecs import Update
+from gradwire_codecs.format.header import DENSE, EVERY, LISTED, PLAIN
 
 
 def update_of(
@@ -21,3 +26,27 @@ def update_of(
     multiple = max(min(2**24, (2**31 - 1) // magnitude_max), 1)
     index = (hits + start).astype(np.uint32)
     return Update(start, start + length, multiple, index, count.astype(np.int32))
+
+
+HITS: Final = st.builds(
+    update_of,
+    st.integers(0, 2**32),
+    st.sampled_from([0, 7, 2**31 - 9000]),
+    st.sampled_from([1, 64, 1000, 8000]),
+    st.sampled_from([0.0, 0.002, 0.05, 0.5, 1.0]),
+    st.sampled_from([0.0, 0.02, 0.5, 1.0]),
+    st.sampled_from([2, 3, 127, 2**31 - 1]),
+)
+"""Updates of all formats, the largest positions included."""
+
+FORMS: Final = pytest.mark.parametrize(
+    ("update", "form"),
+    [
+        (update_of(1, 3, 6000, 0.02, 0.0, 2), PLAIN),
+        (update_of(1, 3, 6000, 0.05, 0.05, 9), LISTED),
+        (update_of(1, 3, 6000, 0.05, 1.0, 900), EVERY),
+        (update_of(1, 3, 6000, 0.9, 0.5, 3), DENSE),
+    ],
+    ids=["plain", "listed", "every", "dense"],
+)
+"""An update of each format."""

@@ -41,6 +41,7 @@ from gradwire_protocol.delivery.outgoing import SENT
 from gradwire_protocol.limits import AMPLIFICATION_MAX, PACKET_HEADER_BYTES
 from gradwire_protocol.recovery.sent_packets import Fate
 from gradwire_protocol.wire.packets import INIT, TRANSPORT, TRANSPORT_HEADER
+from support import insides
 from support.accounts import Account
 from support.network import Host, SimulatedNetwork
 
@@ -123,7 +124,7 @@ class Invariants:
 
         def heard_timer(now: float) -> None:
             handle_timer(now)
-            for connection in endpoint._reporting:
+            for connection in insides.reporting(endpoint):
                 self._end_of(host, connection)
 
         def heard_event() -> tuple[Connection, Event] | None:
@@ -163,7 +164,7 @@ class Invariants:
         if len(datagram) < PACKET_HEADER_BYTES or datagram[0] != TRANSPORT:
             return
         _, _, _, session_id, number = TRANSPORT_HEADER.unpack_from(datagram)
-        connection = host.endpoint._connections.get(session_id)
+        connection = insides.connection_of(host.endpoint, session_id)
         if connection is None:
             return
         end = self._end_of(host, connection)
@@ -216,8 +217,8 @@ def _sender_of(endpoint: Endpoint, datagram: bytes) -> Connection | None:
 
 
 def _check_reassembly(connection: Connection) -> None:
-    reassembly = connection._reassembly
-    held = sum(message.charge for message in reassembly._open.values())
+    reassembly = insides.reassembly_of(connection)
+    held = insides.charges_of(reassembly)
     assert held <= connection.bytes_held <= reassembly.window_bytes, (
         f"I6: {held} bytes are put together, {connection.bytes_held} held"
     )
@@ -236,7 +237,7 @@ def _check_in_flight(sender: Sender) -> None:
 
 def _check_queue(sender: Sender) -> None:
     sent, queue = sender.recovery.sent, sender.queue
-    messages = queue._messages.values()
+    messages = insides.messages_of(queue)
     assert queue.bytes_queued == sum(m.shaped.total for m in messages), "I4: bytes queued"
     if not messages:
         return
@@ -252,26 +253,26 @@ def _check_queue(sender: Sender) -> None:
     for message in messages:
         if not message.next_fragment or (message.shaped.count == 1 and (message.key, 0) in shared):
             continue
-        in_doubt = message._fates == SENT
+        in_doubt = insides.fates_of(message) == SENT
         in_doubt[indexes[keys == message.key]] = False
         lost = [i for i in np.flatnonzero(in_doubt).tolist() if (message.key, i) not in shared]
         assert not lost, f"I4: nothing will tell of fragments {lost} of message {message.key}"
 
 
 def _check_progress(endpoint: Endpoint, connection: Connection) -> None:
-    sender, received = connection.sender, connection._traffic.received
+    sender, received = connection.sender, insides.received_by(connection)
     recovery = sender.recovery
     assert recovery.deadline is not None or not (
         recovery.sent.packets_in_flight and recovery.probing
     ), "I8: nobody would ever ask what became of packets"
-    assert not received._eliciting or received.deadline is not None, (
+    assert not insides.owes_an_acknowledgement(received) or received.deadline is not None, (
         "I8: nothing would ever be acknowledged"
     )
     assert (
         sender.queue.next_message() is None
         or sender.recovery.sent.packets_in_flight
-        or sender._paced_until is not None
-        or connection in endpoint._turns
+        or insides.paced_until(sender) is not None
+        or insides.waits_for_a_turn(endpoint, connection)
     ), "I8: nothing would ever be sent"
 
 
@@ -279,13 +280,14 @@ def _check_timer(host: Host, end: Account, now: float) -> None:
     endpoint, connection = host.endpoint, end.connection
     if connection.state is State.CLOSED:
         return
-    deadline, armed = connection.next_timer(), endpoint._timers.deadline_of(connection)
+    deadline = connection.next_timer()
+    armed = insides.armed_deadline(endpoint, connection)
     assert deadline is not None, "I8: nothing would ever wake it"
     # An ACK may show that it should have been asked for before; then that happens at once.
     end.overdue = end.overdue + 1 if deadline < now - host.slowness else 0
     assert end.overdue <= OVERDUE_TURNS_MAX, f"I8: since {now - deadline} seconds it is due"
-    if connection in endpoint._turns:
-        armed = endpoint._paced_until
+    if insides.waits_for_a_turn(endpoint, connection):
+        armed = insides.turn_deadline(endpoint)
         assert armed is not None, "I8: it waits for a turn that does not come"
     else:
         assert armed is not None, "I8: the endpoint would never wake it"

@@ -6,9 +6,9 @@ each answer, and time is what the test says it is.
 
 from collections import Counter
 from random import Random
-from typing import Final
+from typing import Final, Self
 
-from gradwire_protocol import Address, Connection, ConnectionConfig, Endpoint, Event
+from gradwire_protocol import Address, Connected, Connection, ConnectionConfig, Endpoint, Event
 from gradwire_protocol.connection.train import ECN_NOT
 from gradwire_protocol.limits import DATAGRAM_BYTES, WINDOW_BYTES
 from gradwire_protocol.wire.frames import TOKEN_BYTES, Challenge, Frame, pack_ack, pack_ping
@@ -71,6 +71,11 @@ class Puppet:
         self.now += 0.01
         self.endpoint.handle_timer(self.now)
         self.receive()
+
+    def opened(self) -> Self:
+        """Take the event that says so; return the puppet."""
+        assert self.events() == [Connected()]
+        return self
 
     @property
     def connection(self) -> Connection:

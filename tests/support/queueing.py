@@ -52,14 +52,12 @@ class Line:
         return [(message.key, message.shaped.number, index) for index in indexes]
 
     def take_all(self) -> list[Sent]:
-        """Send all that may be sent."""
         sent = []
         while some := self.take():
             sent += some
         return sent
 
     def acknowledge(self, *sent: Sent) -> None:
-        """Let fragments arrive."""
         for key, number, index in sent:
             shaped = self.queue.on_acked(key, [index])
             if shaped is not None:
@@ -67,13 +65,11 @@ class Line:
                 self.complete.append(number)
 
     def lose(self, *sent: Sent) -> None:
-        """Let fragments get lost."""
         for key, _, index in sent:
             self.queue.on_lost(key, np.array([index], np.int32))
 
 
 def line_of(*sizes: int, priority: Priority = Priority.UPDATE, credit: int = PLENTY) -> Line:
-    """Return a queue with messages of these sizes."""
     line = Line()
     line.queue.credit = credit
     line.push(*sizes, priority=priority)

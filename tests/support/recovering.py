@@ -50,7 +50,6 @@ def lost(outcome: Outcome) -> list[int]:
 
 
 def in_flight(recovery: Recovery) -> list[int]:
-    """Return the packets in flight."""
     sent = recovery.sent
     flying = np.flatnonzero(sent.fates(sent.oldest, sent.next_number) == Fate.IN_FLIGHT)
     return [int(number) + sent.oldest for number in flying]

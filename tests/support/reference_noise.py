@@ -38,12 +38,10 @@ class ReferenceHandshake:
             noise.start_handshake()
 
     def write(self, payload: bytes) -> tuple[bytes, bytes]:
-        """Return our public key and the sealed payload."""
         message = bytes(self._noise.write_message(payload))
         return message[:PUBLIC_KEY_BYTES], message[PUBLIC_KEY_BYTES:]
 
     def read(self, public_key: bytes, sealed: bytes) -> bytes:
-        """Return the payload that the other side has sealed."""
         return bytes(self._noise.read_message(public_key + sealed))
 
     @property

@@ -27,7 +27,6 @@ class ScriptedEndpoint:
 
     @property
     def received(self) -> list[Datagram]:
-        """Every datagram that came."""
         return [datagram for read in self.reads for datagram in read]
 
     # What a driver asks for.

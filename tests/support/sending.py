@@ -17,7 +17,7 @@ from gradwire_protocol.security.checksum import Checksum
 from gradwire_protocol.wire.frames import Data, Frame
 from gradwire_protocol.wire.ranges import RangeSet
 from support.acks import ack
-from support.pair import frames_of, packet_number
+from support.pair import frames_of, kinds_of, packet_number
 
 DATAGRAM_BYTES: Final = 1400
 FRAGMENT_BYTES: Final = fragment_bytes_of(DATAGRAM_BYTES)
@@ -53,27 +53,21 @@ class Diary(StaticWindow):
         return len(self.sent) - 1
 
     def on_ack(self, sample: AckSample) -> None:
-        """Write it down."""
         self.acks.append(sample)
 
     def on_lost(self, size: int, sent_at: float, in_flight: int, now: float) -> None:
-        """Write it down."""
         self.losses.append((size, sent_at, in_flight))
 
     def on_spurious_loss(self, size: int, now: float) -> None:
-        """Write it down."""
         self.taken_back.append(size)
 
     def on_persistent_congestion(self) -> None:
-        """Write it down."""
         self.collapses += 1
 
     def on_path_changed(self) -> None:
-        """Write it down."""
         self.paths += 1
 
     def set_datagram_bytes(self, datagram_bytes: int) -> None:
-        """Write it down."""
         self.datagram_bytes = datagram_bytes
 
 
@@ -118,7 +112,6 @@ class Rig:
     def push(
         self, *sizes: int, priority: Priority = Priority.UPDATE, fragment_bytes: int | None = None
     ) -> None:
-        """Queue messages of these sizes."""
         for size in sizes:
             shape = fragment_bytes or self.sender.fragment_bytes
             payload = payload_of(self.messages, size)
@@ -152,6 +145,10 @@ class Rig:
     def packets(self, now: float = START) -> list[list[Frame]]:
         """Send all that may leave now; return the frames of each packet."""
         return [frames_of(datagram) for datagram in self.datagrams(now)]
+
+    def kinds(self, now: float = START) -> list[list[str]]:
+        """Send all that may leave now; return the names of the frames of each packet."""
+        return [kinds_of(packet) for packet in self.packets(now)]
 
     def fragments(self, now: float = START) -> list[list[tuple[int, int]]]:
         """Send all that may leave now; return the fragments of each packet."""

@@ -13,6 +13,7 @@ import numpy as np
 from gradwire_protocol.delivery.incoming import IncomingMessage
 from gradwire_protocol.delivery.shaped_message import ShapedMessage
 from gradwire_protocol.recovery.sent_packets import Fate, SentPackets
+from support.insides import came_of, trains_of
 
 State: TypeAlias = Any
 """Numbers, texts and bytes, and lists of these."""
@@ -74,10 +75,9 @@ class _Walk:
 
     def _of_incoming(self, message: IncomingMessage) -> State:
         shaped = message.shaped
-        received = bytes(message._received)
+        received, groups = came_of(message)
         rows = [shaped.payload_of(i).tobytes() for i, came in enumerate(received) if came]
-        held = self.of([message._missing, message._parity])
-        return [*_names(shaped), received, rows, held]
+        return [*_names(shaped), received, rows, self.of(groups)]
 
     def _of_sent(self, sent: SentPackets) -> State:
         numbers = np.arange(sent.oldest, sent.next_number)
@@ -90,7 +90,7 @@ class _Walk:
             for i, fate, key, index in zip(numbers.tolist(), fates, keys, indexes, strict=True)
         ]
         in_flight = [sent.bytes_in_flight, sent.packets_in_flight]
-        return [sent.oldest, packets, in_flight, self.of(sent.contents), self.of(sent._trains)]
+        return [sent.oldest, packets, in_flight, self.of(sent.contents), self.of(trains_of(sent))]
 
 
 def _names(shaped: ShapedMessage) -> list[int]:

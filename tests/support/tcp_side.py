@@ -46,3 +46,10 @@ async def connected_over_tcp(one: TcpSide, other: TcpSide) -> None:
     """Let one side dial the other, and wait until both know it."""
     one.dial(other.address)
     await until(lambda: one.connection and other.connection, "the connection")
+
+
+async def connected_tcp_sides() -> tuple[TcpSide, TcpSide]:
+    """Return two sides, one of which has dialled the other."""
+    one, other = TcpSide(), TcpSide(accepts=1)
+    await connected_over_tcp(one, other)
+    return one, other

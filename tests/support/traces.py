@@ -110,7 +110,6 @@ class Listener:
         return [said, self.endpoint.next_timer()]
 
     def release(self) -> None:
-        """Be done with the messages that came."""
         for connection, charge in self._charges:
             connection.release(charge)
         self._charges.clear()

@@ -4,29 +4,12 @@ It is made from the sending half as the handshake left it, and opens with the co
 that has a copy of its key.
 """
 
-from gradwire_protocol import Connection
-from gradwire_protocol.crypto.epochs import OpeningKeys, SealingKeys, epoch_of, next_key
+from gradwire_protocol.crypto.epochs import epoch_of, next_key
 from gradwire_protocol.security.checksum import Checksum
 from gradwire_protocol.security.protection import Opening, Sealing
 from gradwire_protocol.security.sealed import CipherOpening, CipherSealing, Workspace
 from gradwire_protocol.wire.packets import TRANSPORT_HEADER
-
-
-def opening_keys(opening: Opening) -> OpeningKeys:
-    """Return the keys that packets are opened with."""
-    assert isinstance(opening, CipherOpening)
-    return opening._keys
-
-
-def keys_of(connection: Connection) -> OpeningKeys:
-    """Return the keys that a connection opens packets with."""
-    return opening_keys(connection._traffic.receiver.opening)
-
-
-def sealing_keys(sealing: Sealing) -> SealingKeys:
-    """Return the keys that packets are sealed with."""
-    assert isinstance(sealing, CipherSealing)
-    return sealing._keys
+from support.insides import first_key, sealing_keys
 
 
 class Unsealing:
@@ -43,10 +26,8 @@ class Unsealing:
         self._key: bytes | None = None
         self._epoch = 0
         if isinstance(sealing, CipherSealing):
-            keys = sealing_keys(sealing)
-            assert keys.epoch == 0, "the key of the first epoch is gone"
-            self._key = keys._key
-            self._opening = CipherOpening(keys._suite, keys._key, Workspace())
+            suite, self._key = first_key(sealing_keys(sealing))
+            self._opening = CipherOpening(suite, self._key, Workspace())
         else:
             assert isinstance(sealing, Checksum)
             self._opening = sealing

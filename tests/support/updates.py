@@ -3,7 +3,7 @@
 import numpy as np
 from hypothesis import strategies as st
 
-from gradwire_codecs import Update
+from gradwire_codecs import Replica, Update, encode
 from gradwire_codecs.format.header import INT32_MAX
 from gradwire_codecs.format.update import ELEMENTS_MAX
 
@@ -33,6 +33,17 @@ def updates(draw: st.DrawFn, length_max: int = 3000) -> Update:
     count = magnitude * random.choice([-1, 1], hits.size)
     index = (hits + start).astype(np.uint32)
     return Update(start, start + length, multiple, index, count.astype(np.int32))
+
+
+def encoded_updates(seed: int, elements: int, n: int) -> list[bytes]:
+    """Return what `n` changes of normal noise are encoded to."""
+    random = np.random.default_rng(seed)
+    changes = [random.normal(0, 0.01, elements).astype(np.float32) for _ in range(n)]
+    return [
+        body
+        for change in changes
+        for body in encode(change, Replica.zeros(elements), threshold=0.01)
+    ]
 
 
 def single(length: int, index: list[int], count: list[int], multiple: int = 1) -> Update:

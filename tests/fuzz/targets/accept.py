@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from fuzz.keyed import NOW, WORKER_KEY, dialling
-from fuzz.reading import Reader, piece
+from fuzz.reading import Reader, steps
 from gradwire_protocol import Connection, Endpoint, State
 from gradwire_protocol.crypto.suites import Suite
 from gradwire_protocol.errors import InvalidDatagramError
@@ -122,19 +122,15 @@ def seeds() -> Iterable[bytes]:
     retries = [(1, _rest(pack_retry(0, bytes([i]) * 16))) for i in range(5)]
     forged = _rest(Accept(Suite.AES, 0, bytes(32), bytes(56)).pack())
     for how in (0, KEYED, KEYED | CHACHA):
-        yield _steps(how, (AUTHENTIC, reply), (AUTHENTIC, reply))
-    yield _steps(KEYED, (AUTHENTIC, reply), (3, _rest(pack_reset(0, token))))
-    yield _steps(KEYED, (AUTHENTIC, reply), (3 | ELSEWHERE, _rest(pack_reset(0, token))))
-    yield _steps(KEYED, (AUTHENTIC, bytes(REPLY_BYTES)), (AUTHENTIC, reply))
-    yield _steps(KEYED, *retries, retries[0], (AUTHENTIC, reply))
-    yield _steps(KEYED, (0, forged), (ELSEWHERE, forged), (2, _rest(versions)))
-    yield _steps(0, (2, b"\1\0\0" + bytes([VERSION])), (4, bytes(30)))
+        yield bytes([how]) + steps((AUTHENTIC, reply), (AUTHENTIC, reply))
+    yield bytes([KEYED]) + steps((AUTHENTIC, reply), (3, _rest(pack_reset(0, token))))
+    yield bytes([KEYED]) + steps((AUTHENTIC, reply), (3 | ELSEWHERE, _rest(pack_reset(0, token))))
+    yield bytes([KEYED]) + steps((AUTHENTIC, bytes(REPLY_BYTES)), (AUTHENTIC, reply))
+    yield bytes([KEYED]) + steps(*retries, retries[0], (AUTHENTIC, reply))
+    yield bytes([KEYED]) + steps((0, forged), (ELSEWHERE, forged), (2, _rest(versions)))
+    yield bytes([0]) + steps((2, b"\1\0\0" + bytes([VERSION])), (4, bytes(30)))
 
 
 def _rest(datagram: bytes) -> bytes:
     """Return a datagram without what `addressed` puts in."""
     return datagram[1:4] + datagram[8:]
-
-
-def _steps(how: int, *steps: tuple[int, bytes]) -> bytes:
-    return bytes([how]) + b"".join(bytes([kind]) + piece(data) for kind, data in steps)

@@ -52,7 +52,8 @@ def check(data: bytes) -> None:
     assert np.array_equal(after["residual"], np.asarray(state["residual"]))
     participant.restore(after)
     assert _same(participant.save(), after)
-    policy = participant.thresholds._policy
+    policy = Settings(master="nowhere").make_policy()
+    policy.restore(after["policy"])
     policy.start(0.5)
     policy.observe(Observation(density=0.5, threshold=0.25, size_bytes=40, seconds=0.1))
     assert policy.threshold is not None

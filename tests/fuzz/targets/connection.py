@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Final
 
-from fuzz.reading import Reader, piece
+from fuzz.reading import Reader, steps
 from gradwire_protocol import Connection, Disconnected, MessageReceived, Priority, State
 from gradwire_protocol.connection.train import ECN_MARKED, ECN_NOT
 from gradwire_protocol.errors import InvalidMessageError
@@ -129,17 +129,13 @@ def seeds() -> Iterable[bytes]:
     large = data_frame(b"p" * FRAGMENT_BYTES_MIN, total=MESSAGE_BYTES_MAX,
                        fragment_bytes=FRAGMENT_BYTES_MIN)  # fmt: skip
     acks = [pack_ack(ack((0, last), credit=2**30)) for last in (0, 1, 3, 2**40)]
-    yield _steps((0, finish), (AGAIN, finish), (1, pack_ping()))
-    yield _steps((0, first), (2, acks[0]), (0, second), (0, second))
-    yield _steps((0, parity), (FLAGGED, second))
-    yield _steps((TRAIN | FLAGGED, first), (1, again))
-    yield _steps((0, large), (3, pack_ping()), (3, acks[1] + pack_credit(2**40)))
-    yield _steps((2, acks[1]), (2, acks[2]), (2, acks[3]))
-    yield _steps((FROM_ELSEWHERE | 1, pack_ping()), (FROM_ELSEWHERE, pack_response(bytes(8))))
-    yield _steps((MARKED, pack_challenge(b"12345678") * 3), (TRAIN | 1, pack_ping()))
-    yield _steps((0, pack_close(64, "left")), (3, pack_ping()))
-    yield _steps((BEHIND, pack_ping()), (0, b"\x07unknown"))
-
-
-def _steps(*steps: tuple[int, bytes]) -> bytes:
-    return b"".join(bytes([how]) + piece(frames) for how, frames in steps)
+    yield steps((0, finish), (AGAIN, finish), (1, pack_ping()))
+    yield steps((0, first), (2, acks[0]), (0, second), (0, second))
+    yield steps((0, parity), (FLAGGED, second))
+    yield steps((TRAIN | FLAGGED, first), (1, again))
+    yield steps((0, large), (3, pack_ping()), (3, acks[1] + pack_credit(2**40)))
+    yield steps((2, acks[1]), (2, acks[2]), (2, acks[3]))
+    yield steps((FROM_ELSEWHERE | 1, pack_ping()), (FROM_ELSEWHERE, pack_response(bytes(8))))
+    yield steps((MARKED, pack_challenge(b"12345678") * 3), (TRAIN | 1, pack_ping()))
+    yield steps((0, pack_close(64, "left")), (3, pack_ping()))
+    yield steps((BEHIND, pack_ping()), (0, b"\x07unknown"))

@@ -4,43 +4,29 @@ What is accepted packs to the same frames again, and to the same bytes but for p
 a CLOSE shows of its reason.
 """
 
-from collections.abc import Callable, Iterable
-from typing import Any, Final
+from collections.abc import Iterable
+from typing import Final
 
 from gradwire_protocol.errors import ViolationError
 from gradwire_protocol.limits import FRAGMENT_BYTES_MIN, MESSAGE_BYTES_MAX
 from gradwire_protocol.wire.frames import (
     Ack,
-    Challenge,
     Close,
-    Credit,
     Data,
     Frame,
-    Ping,
-    Response,
     pack_ack,
     pack_challenge,
     pack_close,
     pack_credit,
-    pack_data,
     pack_ping,
     pack_response,
     parse_frames,
 )
 from support.acks import ack
+from support.frames import pack
 from support.pair import data_frame
 
 BYTES_MAX: Final = 1_500
-
-_PACK: Final[dict[type[Frame], Callable[[Any], bytes]]] = {
-    Ack: pack_ack,
-    Data: pack_data,
-    Ping: lambda _: pack_ping(),
-    Credit: lambda frame: pack_credit(frame.credit),
-    Challenge: lambda frame: pack_challenge(frame.data),
-    Response: lambda frame: pack_response(frame.data),
-    Close: lambda frame: pack_close(frame.code, frame.reason),
-}
 
 
 def check(data: bytes) -> None:
@@ -49,7 +35,7 @@ def check(data: bytes) -> None:
         frames = parse_frames(memoryview(data))
     except ViolationError:
         return
-    packed = b"".join(_PACK[type(frame)](frame) for frame in frames)
+    packed = b"".join(map(pack, frames))
     if all(map(_has_text, frames)):
         assert parse_frames(memoryview(packed)) == frames, "other frames"
     if not any(isinstance(frame, Close) for frame in frames):

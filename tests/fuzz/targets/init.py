@@ -33,6 +33,7 @@ from gradwire_protocol.wire.packets import (
     parse_retry_or_reset,
 )
 from support.endpoints import LIMITS, ask
+from support.insides import spend_inits
 
 BYTES_MAX: Final = 240
 """Behind its first 176 bytes an INIT is padding, which `check` adds."""
@@ -112,9 +113,7 @@ def check_authentic(how: int, greeting: bytes) -> None:
 
 def cookie_from(endpoint: Endpoint, init: Init) -> bytes:
     """Let an endpoint have more INITs than it answers at once; return the cookie it asks for."""
-    inits = endpoint._responder._inits
-    while inits.try_spend(NOW):
-        pass
+    spend_inits(endpoint, NOW)
     [retry] = ask(endpoint, init.pack(), ADDRESS, NOW)
     assert retry[0] == RETRY
     check_smaller([retry])

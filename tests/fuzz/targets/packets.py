@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from fuzz.keyed import NOW, dialling, responding
-from fuzz.reading import Reader, piece
+from fuzz.reading import Reader, steps
 from gradwire_protocol import Connection, Endpoint, State
 from gradwire_protocol.limits import DATAGRAM_BYTES_MAX, PACKET_HEADER_BYTES
 from gradwire_protocol.wire.frames import pack_ack, pack_challenge, pack_close, pack_ping
@@ -27,6 +27,7 @@ from gradwire_protocol.wire.packets import (
 )
 from support.acks import ack
 from support.endpoints import events_of, hand_over, sent_by
+from support.insides import sealing_of
 from support.pair import data_frame
 
 BYTES_MAX: Final = 4_096
@@ -66,7 +67,7 @@ class Worker:
             TRANSPORT, flags, 0, self.connection.session_id, self.next_number
         )
         self.next_number += 1
-        return bytes(self._own._agreement.sealing.seal(bytearray(header + frames)))
+        return bytes(sealing_of(self._own).seal(bytearray(header + frames)))
 
 
 def check(data: bytes) -> None:
@@ -157,16 +158,12 @@ def seeds() -> Iterable[bytes]:
     fragment = data_frame(bytes(1_148), total=8 * 1_148, fragment_bytes=1_148)
     many = (COPIES_MAX - 1) << COPIES_SHIFT
     acked = pack_ack(ack((0, 0), credit=2**30))
-    yield _steps((SEALED, pack_ping() + acked), (SEALED | many, pack_ping()))
-    yield _steps((SEALED | many | FLAGGED, fragment), (CHANGED | many | FLAGGED, fragment))
-    yield _steps((SEALED | FROM_ELSEWHERE, pack_challenge(b"12345678")), (SEALED, pack_ping()))
-    yield _steps((SEALED, pack_close(64, "left")), (SEALED, pack_ping()), (ADDRESSED, bytes(40)))
-    yield _steps((SEALED, b"\x07"), (CHANGED, pack_ping()))
-    yield _steps((ADDRESSED | many, bytes(8) + fragment), (ADDRESSED, bytes(3)))
+    yield steps((SEALED, pack_ping() + acked), (SEALED | many, pack_ping()))
+    yield steps((SEALED | many | FLAGGED, fragment), (CHANGED | many | FLAGGED, fragment))
+    yield steps((SEALED | FROM_ELSEWHERE, pack_challenge(b"12345678")), (SEALED, pack_ping()))
+    yield steps((SEALED, pack_close(64, "left")), (SEALED, pack_ping()), (ADDRESSED, bytes(40)))
+    yield steps((SEALED, b"\x07"), (CHANGED, pack_ping()))
+    yield steps((ADDRESSED | many, bytes(8) + fragment), (ADDRESSED, bytes(3)))
     for kind in (TRANSPORT, INIT, ACCEPT, RETRY, RESET, 0x55):
-        yield _steps((RAW | many, bytes([kind, VERSION]) + bytes(range(60))))
-    yield _steps((RAW, bytes([INIT, VERSION + 1])), (RAW | CUT, bytes([19, 0]) + bytes(200)))
-
-
-def _steps(*steps: tuple[int, bytes]) -> bytes:
-    return b"".join(bytes([how]) + piece(data) for how, data in steps)
+        yield steps((RAW | many, bytes([kind, VERSION]) + bytes(range(60))))
+    yield steps((RAW, bytes([INIT, VERSION + 1])), (RAW | CUT, bytes([19, 0]) + bytes(200)))

@@ -3,7 +3,7 @@
 import errno
 import ipaddress
 import socket
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import pytest
 from hypothesis import given
@@ -75,28 +75,27 @@ def test_what_is_shown_can_be_split_again(host: str, port: int) -> None:
     assert split_address(show_address((host, port))) == (host, port)
 
 
-def test_a_socket_s_ipv6_address_is_shown_without_flow_and_scope() -> None:
+def test_an_ipv6_address_is_shown_without_flow_and_scope_and_anything_else_as_it_is() -> None:
     assert show_address(("::1", 7, 0, 0)) == "[::1]:7"
-
-
-def test_what_is_no_socket_address_is_shown_as_it_is() -> None:
     assert show_address("master") == "master"
 
 
 # Looking up.
 
 
-def test_an_ipv4_address_needs_no_looking_up() -> None:
-    assert resolve("127.0.0.1:7") == (socket.AF_INET, ("127.0.0.1", 7))
-
-
-def test_an_ipv6_address_is_written_in_brackets() -> None:
-    assert resolve("[::1]:7") == (socket.AF_INET6, ("::1", 7, 0, 0))
-
-
-def test_the_port_may_be_left_out() -> None:
-    assert resolve("127.0.0.1") == (socket.AF_INET, ("127.0.0.1", PORT))
-    assert resolve("127.0.0.1", 80) == (socket.AF_INET, ("127.0.0.1", 80))
+@pytest.mark.parametrize(
+    ("written", "family", "address"),
+    [
+        (("127.0.0.1:7",), socket.AF_INET, ("127.0.0.1", 7)),
+        (("127.0.0.1",), socket.AF_INET, ("127.0.0.1", PORT)),
+        (("127.0.0.1", 80), socket.AF_INET, ("127.0.0.1", 80)),
+        (("[::1]:7",), socket.AF_INET6, ("::1", 7, 0, 0)),
+    ],
+)
+def test_an_ip_address_needs_no_looking_up(
+    written: tuple[Any, ...], family: socket.AddressFamily, address: SocketAddress
+) -> None:
+    assert resolve(*written) == (family, address)
 
 
 def test_a_name_is_looked_up() -> None:

@@ -3,8 +3,10 @@
 import asyncio
 import math
 from collections.abc import Awaitable, Callable
-from functools import partial
+from functools import partial, wraps
+from inspect import Parameter, Signature, signature
 from time import monotonic
+from typing import Any
 
 import pytest
 
@@ -24,6 +26,7 @@ class Recorder:
     def __init__(self, *, precise: bool) -> None:
         self.fired_at: list[float] = []
         self.then: Callable[[], None] = lambda: None
+        self.precise = precise
         self.timer = Timer(asyncio.get_running_loop(), self.fire, precise=precise)
 
     def fire(self) -> None:
@@ -43,111 +46,104 @@ def run_on(kind: str, precise: bool, test: Callable[[Recorder], Awaitable[None]]
         runner.run(run())
 
 
-@KINDS
+def on_every_timer(test: Callable[..., Awaitable[None]]) -> Callable[..., None]:
+    """Make a test of a coroutine that is given a timer: one of every kind, on every loop."""
+
+    @wraps(test)
+    def run(kind: str, precise: bool, **parameters: Any) -> None:
+        run_on(kind, precise, partial(test, **parameters))
+
+    names = [name for name in signature(test).parameters if name != "recorder"]
+    added = [Parameter(name, Parameter.KEYWORD_ONLY) for name in (*names, "kind", "precise")]
+    vars(run)["__signature__"] = Signature(added)
+    made: Callable[..., None] = KINDS(run)
+    return made
+
+
+@on_every_timer
 @pytest.mark.parametrize("wait", [-1.0, 0.0, 0.0001, 0.0015, 0.01])
-def test_it_fires_once_and_not_before_its_time(kind: str, precise: bool, wait: float) -> None:
-    async def test(recorder: Recorder) -> None:
-        deadline = monotonic() + wait
-        recorder.timer.set(deadline)
-        assert recorder.fired_at == []
+async def test_it_fires_once_and_not_before_its_time(recorder: Recorder, wait: float) -> None:
+    deadline = monotonic() + wait
+    recorder.timer.set(deadline)
+    assert recorder.fired_at == []
 
-        await until(lambda: recorder.fired_at, "the timer")
-        await others_have_fired(precise)
+    await until(lambda: recorder.fired_at, "the timer")
+    await others_have_fired(recorder)
 
-        [fired_at] = recorder.fired_at
-        assert fired_at >= deadline
-
-    run_on(kind, precise, test)
+    [fired_at] = recorder.fired_at
+    assert fired_at >= deadline
 
 
-@KINDS
-def test_it_can_be_moved_to_an_earlier_time(kind: str, precise: bool) -> None:
-    async def test(recorder: Recorder) -> None:
-        recorder.timer.set(monotonic() + 3_600.0)
-        recorder.timer.set(monotonic() + 0.002)
+@on_every_timer
+async def test_it_can_be_moved_to_an_earlier_time(recorder: Recorder) -> None:
+    recorder.timer.set(monotonic() + 3_600.0)
+    recorder.timer.set(monotonic() + 0.002)
 
-        await until(lambda: recorder.fired_at, "the timer")
+    await until(lambda: recorder.fired_at, "the timer")
 
-        assert len(recorder.fired_at) == 1
-
-    run_on(kind, precise, test)
+    assert len(recorder.fired_at) == 1
 
 
-@KINDS
-def test_it_can_be_moved_to_a_later_time(kind: str, precise: bool) -> None:
-    async def test(recorder: Recorder) -> None:
-        recorder.timer.set(monotonic() + 0.001)
-        deadline = monotonic() + 0.02
-        recorder.timer.set(deadline)
+@on_every_timer
+async def test_it_can_be_moved_to_a_later_time(recorder: Recorder) -> None:
+    recorder.timer.set(monotonic() + 0.001)
+    deadline = monotonic() + 0.02
+    recorder.timer.set(deadline)
 
-        await until(lambda: recorder.fired_at, "the timer")
+    await until(lambda: recorder.fired_at, "the timer")
 
-        [fired_at] = recorder.fired_at
-        assert fired_at >= deadline
-
-    run_on(kind, precise, test)
+    [fired_at] = recorder.fired_at
+    assert fired_at >= deadline
 
 
-@KINDS
+@on_every_timer
 @pytest.mark.parametrize("instead", [None, math.inf])
-def test_what_is_not_wanted_any_more_does_not_fire(
-    kind: str, precise: bool, instead: float | None
+async def test_what_is_not_wanted_any_more_does_not_fire(
+    recorder: Recorder, instead: float | None
 ) -> None:
-    async def test(recorder: Recorder) -> None:
-        recorder.timer.set(monotonic() + 0.001)
-        recorder.timer.set(instead)
+    recorder.timer.set(monotonic() + 0.001)
+    recorder.timer.set(instead)
 
-        await others_have_fired(precise)
+    await others_have_fired(recorder)
 
-        assert recorder.fired_at == []
-
-    run_on(kind, precise, test)
+    assert recorder.fired_at == []
 
 
-@KINDS
-def test_it_can_be_set_again_when_it_fires(kind: str, precise: bool) -> None:
-    async def test(recorder: Recorder) -> None:
-        def again() -> None:
-            if len(recorder.fired_at) < 5:
-                recorder.timer.set(monotonic() + 0.0003)
+@on_every_timer
+async def test_it_can_be_set_again_when_it_fires(recorder: Recorder) -> None:
+    def again() -> None:
+        if len(recorder.fired_at) < 5:
+            recorder.timer.set(monotonic() + 0.0003)
 
-        recorder.then = again
-        recorder.timer.set(monotonic())
+    recorder.then = again
+    recorder.timer.set(monotonic())
 
-        await until(lambda: len(recorder.fired_at) == 5, "five rounds")
-        await others_have_fired(precise)
+    await until(lambda: len(recorder.fired_at) == 5, "five rounds")
+    await others_have_fired(recorder)
 
-        assert len(recorder.fired_at) == 5
-
-    run_on(kind, precise, test)
+    assert len(recorder.fired_at) == 5
 
 
-@KINDS
-def test_closing_it_is_the_end(kind: str, precise: bool) -> None:
-    async def test(recorder: Recorder) -> None:
-        recorder.timer.set(monotonic())
-        recorder.timer.close()
-        recorder.timer.close()
+@on_every_timer
+async def test_closing_it_is_the_end(recorder: Recorder) -> None:
+    recorder.timer.set(monotonic())
+    recorder.timer.close()
+    recorder.timer.close()
 
-        await others_have_fired(precise)
+    await others_have_fired(recorder)
 
-        assert recorder.fired_at == []
-
-    run_on(kind, precise, test)
+    assert recorder.fired_at == []
 
 
-@KINDS
-def test_it_can_be_closed_when_it_fires(kind: str, precise: bool) -> None:
-    async def test(recorder: Recorder) -> None:
-        recorder.then = recorder.timer.close
-        recorder.timer.set(monotonic())
+@on_every_timer
+async def test_it_can_be_closed_when_it_fires(recorder: Recorder) -> None:
+    recorder.then = recorder.timer.close
+    recorder.timer.set(monotonic())
 
-        await until(lambda: recorder.fired_at, "the timer")
-        await others_have_fired(precise)
+    await until(lambda: recorder.fired_at, "the timer")
+    await others_have_fired(recorder)
 
-        assert len(recorder.fired_at) == 1
-
-    run_on(kind, precise, test)
+    assert len(recorder.fired_at) == 1
 
 
 @pytest.mark.parametrize("kind", ["asyncio", "uvloop"])
@@ -162,7 +158,7 @@ def test_where_a_deadline_moves_later_the_system_is_not_asked(
         ask(descriptor, nanoseconds)
 
     async def test(recorder: Recorder) -> None:
-        if isinstance(recorder.timer._alarm, timers._LoopAlarm):
+        if not recorder.timer.is_precise:
             pytest.skip("this system has no timers that are files")
         now = monotonic()
         for i in range(100):
@@ -189,14 +185,14 @@ def test_where_the_system_has_no_such_timers_the_loop_s_are_used(
 
         await until(lambda: recorder.fired_at, "the timer")
 
-        assert isinstance(recorder.timer._alarm, timers._LoopAlarm)
+        assert not recorder.timer.is_precise
 
     run_on(kind, True, test)
 
 
-async def others_have_fired(precise: bool) -> None:
-    """Wait until timers set now have fired, which those set before must have."""
-    later = Recorder(precise=precise)
+async def others_have_fired(recorder: Recorder) -> None:
+    """Wait until a timer set now has fired, which those of its kind set before must have."""
+    later = Recorder(precise=recorder.precise)
     later.timer.set(monotonic() + 0.005)
     await until(lambda: later.fired_at, "a later timer")
     later.timer.close()

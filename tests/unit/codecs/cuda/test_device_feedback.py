@@ -1,5 +1,6 @@
 """Vectors on a device: the bytes and the bits that the CPU gives, and errors change nothing."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -64,6 +65,12 @@ class Pair:
     def train(self, change: Float32Array) -> None:
         self.parameters += change
         self.tensor.copy_(torch.from_numpy(self.parameters))
+
+    def both(self, action: Callable[[Feedback], object]) -> None:
+        """Do something with both, which are the same afterwards."""
+        for feedback in (self.host, self.device):
+            action(feedback)
+        self.assert_same()
 
     def assert_same(self) -> None:
         assert self.host.replica.values.tobytes() == self.device.replica.values.tobytes()
@@ -164,39 +171,31 @@ def test_what_is_done_seldom_has_the_same_bits_too(device: torch.device, portion
     random = np.random.default_rng(3)
     pair = Pair.start(random.normal(0, 0.1, 2500).astype(np.float32), device, portion=portion)
     pair.train(random.normal(0, 1e-3, 2500).astype(np.float32))
-    both: tuple[Feedback, Feedback] = (pair.host, pair.device)
     total = np.where(random.random(2000) < 0.3, random.integers(-9999, 9999, 2000), 0)
     damage = random.integers(-(2**31), 2**31, 700).astype(np.int32)
     residual = random.normal(0, 1e-3, 2500).astype(np.float32)
+    clipped = []
 
-    for feedback in both:
-        feedback.apply_sum(total.astype(np.int32), 400)
-    pair.assert_same()
-    for feedback in both:
-        feedback.absorb()
-    pair.assert_same()
-    for feedback in both:
-        feedback.correct_replica(damage, 1100)
-        feedback.correct_replica(-damage, 1100)
-    pair.assert_same()
-    assert pair.host.first_threshold(0.01) == pair.device.first_threshold(0.01)
-    for feedback in both:
-        feedback.restore_residual(residual)
-    pair.assert_same()
-    clipped = [clip_residual(feedback, 5000, 2.0) for feedback in both]
-    assert clipped[0].elements == clipped[1].elements > 0
-    assert clipped[0].magnitude == pytest.approx(clipped[1].magnitude, rel=1e-12)
-    pair.assert_same()
-    for feedback in both:
-        feedback.add_change(residual)
-    pair.assert_same()
-    for feedback in both:
+    def refuse(feedback: Feedback) -> None:
         with pytest.raises(CodecError), feedback.restoring_on_error():
             add_and_fail(feedback, residual)
-    pair.assert_same()
-    for feedback in both:
-        feedback.drop_residual()
-    pair.assert_same()
+
+    pair.both(lambda feedback: feedback.apply_sum(total.astype(np.int32), 400))
+    pair.both(lambda feedback: feedback.absorb())
+    pair.both(
+        lambda feedback: (
+            feedback.correct_replica(damage, 1100),
+            feedback.correct_replica(-damage, 1100),
+        )
+    )
+    assert pair.host.first_threshold(0.01) == pair.device.first_threshold(0.01)
+    pair.both(lambda feedback: feedback.restore_residual(residual))
+    pair.both(lambda feedback: clipped.append(clip_residual(feedback, 5000, 2.0)))
+    assert clipped[0].elements == clipped[1].elements > 0
+    assert clipped[0].magnitude == pytest.approx(clipped[1].magnitude, rel=1e-12)
+    pair.both(lambda feedback: feedback.add_change(residual))
+    pair.both(refuse)
+    pair.both(lambda feedback: feedback.drop_residual())
 
 
 @KINDS

@@ -1,17 +1,14 @@
 """Hits that are encoded on the device are the bytes that the CPU makes of them."""
 
 import numpy as np
-import pytest
 import torch
 from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from gradwire_codecs import Update
 from gradwire_codecs.cuda.encoding import encode_hits
 from gradwire_codecs.cuda.streams import SideStream
-from gradwire_codecs.format.header import DENSE, EVERY, LISTED, PLAIN
 from gradwire_codecs.format.update import split_update
-from support.hits import update_of
+from support.hits import FORMS, HITS, update_of
 from support.tiers import examples
 from support.updates import range_of
 
@@ -25,37 +22,13 @@ def on_device(update: Update, device: torch.device, bytes_max: int) -> list[byte
 
 
 @settings(max_examples=examples(15))
-@given(
-    seed=st.integers(0, 2**32),
-    start=st.sampled_from([0, 7, 2**31 - 9000]),
-    length=st.sampled_from([1, 64, 1000, 8000]),
-    density=st.sampled_from([0.0, 0.002, 0.05, 0.5, 1.0]),
-    larger=st.sampled_from([0.0, 0.02, 0.5, 1.0]),
-    magnitude_max=st.sampled_from([2, 3, 127, 2**31 - 1]),
-)
-def test_all_formats_are_the_same_bytes(
-    device: torch.device,
-    seed: int,
-    start: int,
-    length: int,
-    density: float,
-    larger: float,
-    magnitude_max: int,
-) -> None:
-    update = update_of(seed, start, length, density, larger, magnitude_max)
-
+@given(update=HITS)
+def test_all_formats_are_the_same_bytes(device: torch.device, update: Update) -> None:
     assert on_device(update, device, 2**22) == split_update(update, 2**22)
 
 
-@pytest.mark.parametrize(
-    ("density", "larger", "magnitude_max", "form"),
-    [(0.02, 0.0, 2, PLAIN), (0.05, 0.05, 9, LISTED), (0.05, 1.0, 900, EVERY), (0.9, 0.5, 3, DENSE)],
-)
-def test_each_format_is_chosen(
-    device: torch.device, density: float, larger: float, magnitude_max: int, form: int
-) -> None:
-    update = update_of(1, 3, 6000, density, larger, magnitude_max)
-
+@FORMS
+def test_each_format_is_chosen(device: torch.device, update: Update, form: int) -> None:
     [encoded] = on_device(update, device, 2**22)
 
     assert encoded[0] == form

@@ -1,5 +1,9 @@
 """Residual feedback: nothing is lost, nothing is invented, and errors change nothing."""
 
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -24,14 +28,9 @@ from gradwire_codecs.feedback import host_feedback
 from gradwire_codecs.feedback.host_feedback import HostFeedback
 from gradwire_codecs.format.update import BYTES_MIN
 from gradwire_codecs.kernels.threshold import CHUNK
-from support.feedbacks import KINDS, counts_for, rounding_of
+from support.feedbacks import KINDS, counts_for, rounding_of, start, train
 
-
-def start(kind: type[HostFeedback], initial: Float32Array) -> HostFeedback:
-    replica = Replica.from_parameters(initial)
-    feedback = kind(initial.copy(), replica)
-    feedback.drop_residual()
-    return feedback
+VECTOR, REPLICA = np.ones(4, np.float32), Replica.zeros(4)
 
 
 @KINDS
@@ -62,12 +61,12 @@ def test_sent_plus_kept_is_what_came_in(
 
     for _ in range(steps):
         before = feedback.parameters.copy()
-        feedback.parameters += random.normal(0, 1e-3, elements).astype(np.float32)
+        train(feedback, random)
         came_in += (feedback.parameters.astype(np.float64) - before) * counts_for(feedback)
         for part in feedback.encode(multiple, magnitude_max=magnitude_max):
             peer.apply(part)
         shared = peer.replica.values.copy()
-        peer.parameters += random.normal(0, 1e-3, elements).astype(np.float32)
+        train(peer, random)
         for part in peer.encode(multiple):
             feedback.apply(part)
         came_from_peer += (peer.replica.values - shared) * float(peer.replica.quantum)
@@ -85,13 +84,13 @@ def test_it_is_known_how_much_was_sent(kind: type[HostFeedback], bytes_max: int)
     random = np.random.default_rng(5)
     feedback = start(kind, np.zeros(9_000, np.float32))
     for multiple in (9_000, 20_000):
-        feedback.parameters += random.normal(0, 1e-3, 9_000).astype(np.float32)
+        train(feedback, random)
         updates = [decode(body, 9_000) for body in feedback.encode(multiple, bytes_max=bytes_max)]
 
         changes = [int(np.abs(update.change.astype(np.int64)).sum()) for update in updates]
         assert feedback.quanta_sent == sum(changes) > 9_000
 
-    feedback.encode(2**24)
+    assert feedback.encode(2**24) == []
     assert feedback.quanta_sent == 0
 
 
@@ -99,7 +98,7 @@ def test_it_is_known_how_much_was_sent(kind: type[HostFeedback], bytes_max: int)
 def test_after_a_flush_less_than_one_quantum_is_kept(kind: type[HostFeedback]) -> None:
     random = np.random.default_rng(3)
     feedback = start(kind, np.zeros(10_000, np.float32))
-    feedback.parameters += random.normal(0, 0.1, 10_000).astype(np.float32)
+    train(feedback, random, 0.1)
 
     feedback.encode(multiple_of(0.05, float(feedback.replica.quantum)))
     feedback.encode(1, magnitude_max=2**31 - 1)
@@ -111,7 +110,7 @@ def test_with_shared_feedback_parameters_equal_the_replica_after_encoding() -> N
     random = np.random.default_rng(4)
     feedback = start(SharedFeedback, random.normal(0, 0.1, 3000).astype(np.float32))
     for _ in range(3):
-        feedback.parameters += random.normal(0, 1e-3, 3000).astype(np.float32)
+        train(feedback, random)
         feedback.encode(16_777)
         shared = np.empty_like(feedback.parameters)
         feedback.replica.write_parameters(shared)
@@ -141,7 +140,7 @@ def test_a_portion_of_the_residual_is_in_the_parameters(
         before = replica.values.copy()
         feedback.encode(multiple)
         waiting -= (replica.values - before) * float(replica.quantum)
-        peer.parameters += random.normal(0, 1e-3, 500).astype(np.float32)
+        train(peer, random)
         for body in peer.encode(20_000):
             feedback.apply(body)
 
@@ -149,12 +148,6 @@ def test_a_portion_of_the_residual_is_in_the_parameters(
     assert np.abs(parameters - shared - portion * waiting).max() < 2.0**-21
     assert np.abs(feedback.residual() - waiting).max() < 2.0**-21 / portion
     assert (np.abs(waiting) < multiple * float(replica.quantum) + 2.0**-21 / portion).all()
-
-
-@pytest.mark.parametrize("portion", [0.0, -0.5, 1.01, np.nan])
-def test_a_portion_of_no_use_is_refused(portion: float) -> None:
-    with pytest.raises(CodecError, match=f"portion={portion}; it has to be above 0 and at most 1"):
-        PartialFeedback(np.zeros(4, np.float32), Replica.zeros(4), portion)
 
 
 def test_what_a_residual_leads_to_has_to_be_in_range() -> None:
@@ -165,29 +158,6 @@ def test_what_a_residual_leads_to_has_to_be_in_range() -> None:
         feedback.encode(2**24)
 
     assert not feedback.replica.values.any()
-
-
-@KINDS
-@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
-@pytest.mark.parametrize("at", [0, 2047, 2048, 6999])
-def test_an_element_that_is_not_finite_changes_nothing(
-    kind: type[HostFeedback], value: float, at: int
-) -> None:
-    random = np.random.default_rng(5)
-    feedback = start(kind, np.zeros(7000, np.float32))
-    feedback.parameters += random.normal(0, 1e-3, 7000).astype(np.float32)
-    feedback.encode(16_777)
-    feedback.parameters += random.normal(0, 1e-2, 7000).astype(np.float32)
-    feedback.parameters[at] = value
-    before = (feedback.replica.digest(), feedback.parameters.tobytes())
-    kept = feedback.residual().tobytes()
-
-    with pytest.raises(NonFiniteError, match=f"element {at} is") as refused:
-        feedback.encode(16_777)
-
-    assert refused.value.index == at
-    assert (feedback.replica.digest(), feedback.parameters.tobytes()) == before
-    assert feedback.residual().tobytes() == kept
 
 
 @KINDS
@@ -246,19 +216,13 @@ def test_values_exactly_at_the_threshold_are_sent(exponent: int) -> None:
     assert replica.values.tolist() == [5, -5, 0, 0, 0, 0]
 
 
-def test_nothing_due_encodes_to_nothing() -> None:
-    feedback = start(LocalFeedback, np.zeros(100, np.float32))
-
-    assert feedback.encode(1) == []
-
-
 @KINDS
 def test_a_dense_update_is_encoded_in_ranges(kind: type[HostFeedback]) -> None:
     """More hits than there is room for: several updates, together complete."""
     elements = 3 * CHUNK + 17
     random = np.random.default_rng(6)
     feedback = start(kind, np.zeros(elements, np.float32))
-    feedback.parameters += random.normal(0, 0.01, elements).astype(np.float32)
+    train(feedback, random, 0.01)
     peer = start(kind, np.zeros(elements, np.float32))
 
     parts = feedback.encode(1, magnitude_max=2**31 - 1)
@@ -277,7 +241,7 @@ def test_a_sum_of_updates_does_what_the_updates_do(kind: type[HostFeedback]) -> 
     total = Replica.zeros(9000)
     peer = start(LocalFeedback, np.zeros(9000, np.float32))
     for _ in range(5):
-        peer.parameters += random.normal(0, 1e-2, 9000).astype(np.float32)
+        train(peer, random, 1e-2)
         for part in peer.encode(100_000):
             one_by_one.apply(part)
             total.apply(part)
@@ -292,7 +256,7 @@ def test_a_sum_of_updates_does_what_the_updates_do(kind: type[HostFeedback]) -> 
 def test_the_first_threshold_leads_to_the_density_asked_for(kind: type[HostFeedback]) -> None:
     random = np.random.default_rng(8)
     feedback = start(kind, np.zeros(200_000, np.float32))
-    feedback.parameters += random.normal(0, 1e-3, 200_000).astype(np.float32)
+    train(feedback, random)
 
     threshold = feedback.first_threshold(0.01)
     [encoded] = feedback.encode(multiple_of(threshold, float(feedback.replica.quantum)))
@@ -300,14 +264,9 @@ def test_the_first_threshold_leads_to_the_density_asked_for(kind: type[HostFeedb
     assert 0.009 < len(decode(encoded, 200_000).index) / 200_000 < 0.011
 
 
-def test_the_first_threshold_of_no_change_is_one_quantum() -> None:
-    feedback = start(LocalFeedback, np.ones(100, np.float32))
-
+def test_the_first_threshold_of_no_change_is_one_quantum_and_of_a_nan_there_is_none() -> None:
+    feedback = start(LocalFeedback, np.ones(200_000, np.float32))
     assert feedback.first_threshold(0.01) == 2.0**-24
-
-
-def test_the_first_threshold_refuses_a_nan() -> None:
-    feedback = start(LocalFeedback, np.zeros(200_000, np.float32))
     feedback.parameters[4] = np.nan
 
     with pytest.raises(NonFiniteError, match="element 4 is nan"):
@@ -318,7 +277,7 @@ def test_the_first_threshold_refuses_a_nan() -> None:
 def test_a_residual_is_restored(kind: type[HostFeedback]) -> None:
     random = np.random.default_rng(9)
     feedback = start(kind, np.zeros(500, np.float32))
-    feedback.parameters += random.normal(0, 1e-3, 500).astype(np.float32)
+    train(feedback, random)
     feedback.encode(16_777)
     residual = feedback.residual()
     digest = feedback.replica.digest()
@@ -348,19 +307,37 @@ def test_a_residual_that_does_not_fit_is_refused(residual: Float32Array, says: s
     assert feedback.parameters.tolist() == [1, 1, 1, 1]
 
 
+NO_PARAMETERS: list[Any] = [
+    np.zeros(5, np.float32),
+    np.zeros(4, np.float64),
+    np.zeros((2, 2), np.float32),
+    np.zeros(8, np.float32)[::2],
+    np.broadcast_to(np.float32(0), 4),
+    np.zeros(17, np.uint8)[1:].view(np.float32),
+]
+
+
 @pytest.mark.parametrize(
-    "parameters",
+    ("make", "says"),
     [
-        np.zeros(5, np.float32),
-        np.zeros(4, np.float64),
-        np.zeros((2, 2), np.float32),
-        np.zeros(8, np.float32)[::2],
-        np.broadcast_to(np.float32(0), 4),
+        *(
+            (partial(PartialFeedback, VECTOR, REPLICA, portion), f"portion={portion}; it has")
+            for portion in (0.0, -0.5, 1.01, np.nan)
+        ),
+        *(
+            (partial(encode, VECTOR, REPLICA, threshold=threshold), f"threshold={threshold}; it")
+            for threshold in (0.0, -1.0, np.inf, np.nan)
+        ),
+        *(
+            (partial(LocalFeedback, parameters, REPLICA), "writeable flat float32 array of 4 elem")
+            for parameters in NO_PARAMETERS
+        ),
+        (partial(LocalFeedback, VECTOR, REPLICA, threads=0), "threads=0; it has to be 1 or more"),
     ],
 )
-def test_parameters_are_a_flat_writeable_float32_array(parameters: Float32Array) -> None:
-    with pytest.raises(CodecError, match="writeable flat float32 array of 4 elements"):
-        LocalFeedback(parameters, Replica.zeros(4))
+def test_what_cannot_work_is_refused(make: Callable[[], object], says: str) -> None:
+    with pytest.raises(CodecError, match=says):
+        make()
 
 
 @pytest.mark.parametrize(
@@ -396,12 +373,6 @@ def test_options_out_of_range_are_named_and_change_nothing(
 )
 def test_a_threshold_becomes_whole_quanta(threshold: float, multiple: int) -> None:
     assert multiple_of(threshold, 2.0**-24) == multiple
-
-
-@pytest.mark.parametrize("threshold", [0.0, -1.0, float("inf"), float("nan")])
-def test_a_threshold_of_no_use_is_refused(threshold: float) -> None:
-    with pytest.raises(CodecError, match=f"threshold={threshold}; it has to be positive"):
-        encode(np.ones(4, np.float32), Replica.zeros(4), threshold=threshold)
 
 
 @KINDS
@@ -480,7 +451,7 @@ def test_damage_is_mended_and_what_a_worker_knows_stays(
     random = np.random.default_rng(seed)
     feedback = start(kind, random.normal(0, 0.1, 100).astype(np.float32))
     others = Replica(feedback.replica.values.copy())
-    feedback.parameters += random.normal(0, 1e-3, 100).astype(np.float32)
+    train(feedback, random)
     quantum = float(feedback.replica.quantum)
     known = feedback.replica.values * quantum + feedback.residual()
 

@@ -13,22 +13,18 @@ from gradwire_codecs import (
 )
 from gradwire_codecs.arrays import Float32Array
 from gradwire_codecs.feedback.host_feedback import HostFeedback
-from support.feedbacks import KINDS, counts_for
+from support.feedbacks import KINDS, counts_for, start, train
 
 QUANTUM = 2.0**-24
 
 
-def trained(
-    kind: type[HostFeedback], seed: int, elements: int, scale: float = 1e-3
-) -> HostFeedback:
+def trained(kind: type[HostFeedback], seed: int, elements: int) -> HostFeedback:
     """Return feedback that has sent something, was trained on, and was not encoded since."""
     random = np.random.default_rng(seed)
-    initial = random.normal(0, 0.1, elements).astype(np.float32)
-    feedback = kind(initial.copy(), Replica.from_parameters(initial))
-    feedback.drop_residual()
+    feedback = start(kind, random.normal(0, 0.1, elements).astype(np.float32))
     for _ in range(2):
         feedback.encode(8_000)
-        feedback.parameters += random.normal(0, scale, elements).astype(np.float32)
+        train(feedback, random)
     return feedback
 
 

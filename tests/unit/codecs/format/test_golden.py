@@ -20,7 +20,6 @@ NAMES = sorted(file.stem for file in FOLDER.glob("*.bin"))
 
 
 def content(name: str) -> Update:
-    """Return what is in a golden file."""
     fields = json.loads((FOLDER / f"{name}.json").read_text("ascii"))
     return Update(
         fields["start"],

@@ -210,6 +210,11 @@ def test_parts_that_no_element_fits_are_refused() -> None:
         split_update(single(3, [0], [1]), BYTES_MIN - 1)
 
 
+def entropy_of(p: float) -> float:
+    """Return the bits that each of the numbers takes that have a probability of `p`."""
+    return float(-np.log2(p) - (1 - p) / p * np.log2(1 - p))
+
+
 @pytest.mark.parametrize("density", [0.0003, 0.001, 0.01, 0.03, 0.05])
 def test_uniform_positions_come_within_one_and_a_half_percent_of_the_entropy(
     density: float,
@@ -218,8 +223,7 @@ def test_uniform_positions_come_within_one_and_a_half_percent_of_the_entropy(
     n = 3_000_000
     index = np.flatnonzero(random.random(n) < density).astype(np.uint32)
     count = random.choice(np.array([-1, 1], np.int32), index.size)
-    p = index.size / n
-    entropy = -np.log2(p) - (1 - p) / p * np.log2(1 - p)
+    entropy = entropy_of(index.size / n)
 
     encoded = pack_update(Update(0, n, 1000, index, count))
 
@@ -232,8 +236,7 @@ def test_densities_that_differ_take_less_than_the_entropy_of_their_mean() -> Non
     n = 400_000
     density = np.where(np.arange(n) < n // 20, 0.15, 0.002)
     index = np.flatnonzero(random.random(n) < density).astype(np.uint32)
-    p = index.size / n
-    entropy = -np.log2(p) - (1 - p) / p * np.log2(1 - p)
+    entropy = entropy_of(index.size / n)
 
     encoded = pack_update(Update(0, n, 1, index, np.ones(index.size, np.int32)))
 
@@ -245,10 +248,8 @@ def test_magnitudes_cost_what_says_where_they_are() -> None:
     n, hits = 2_000_000, 20_000
     index = np.sort(random.choice(n, hits, replace=False)).astype(np.uint32)
     plain = pack_update(Update(0, n, 1, index, np.ones(hits, np.int32)))
-    p = 0.01
-    count = np.where(random.random(hits) < p, 2, 1).astype(np.int32)
-    entropy = -p * np.log2(p) - (1 - p) * np.log2(1 - p)
+    count = np.where(random.random(hits) < 0.01, 2, 1).astype(np.int32)
 
     listed = pack_update(Update(0, n, 1, index, count))
 
-    assert 8 * (len(listed) - len(plain)) / hits <= 1.25 * entropy
+    assert 8 * (len(listed) - len(plain)) / hits <= 1.25 * 0.01 * entropy_of(0.01)

@@ -109,10 +109,11 @@ def surroundings(folder: Path, **places: Path) -> dict[str, str]:
     return environment
 
 
-def hits(folder: Path, *, code: str = PROGRAM, **places: Path) -> int:
+def hits(folder: Path, *, code: str = PROGRAM, processor: str = "", **places: Path) -> int:
     """Run the kernel with two signatures; return how many were in the cache."""
+    kind = {"NUMBA_CPU_NAME": processor, "NUMBA_CPU_FEATURES": ""} if processor else {}
     answer = subprocess.run(
-        command(code), cwd=folder, env=surroundings(folder, **places), check=True, text=True,
+        command(code), cwd=folder, env=surroundings(folder, **places) | kind, check=True, text=True,
         capture_output=True, timeout=50,
     )  # fmt: skip
     return int(answer.stdout)
@@ -194,14 +195,11 @@ def test_a_folder_that_becomes_unwritable_does_not_stop_a_run(folder: Path) -> N
 @pytest.mark.deep("processors of several kinds")
 def test_processors_of_several_kinds_share_a_folder(folder: Path) -> None:
     """Each finds its own machine code there, and no other's."""
-    environment = surroundings(folder, NUMBA_CACHE_DIR=folder / "cache")
-    seen = []
-    for name in ("generic", "", "generic", ""):
-        kind = {"NUMBA_CPU_NAME": name, "NUMBA_CPU_FEATURES": ""} if name else {}
-        answer = subprocess.run(
-            command(PROGRAM), cwd=folder, env=environment | kind, check=True, text=True,
-            capture_output=True, timeout=50,
-        )  # fmt: skip
-        seen.append(int(answer.stdout))
+    cache = folder / "cache"
+
+    seen = [
+        hits(folder, processor=processor, NUMBA_CACHE_DIR=cache)
+        for processor in ("generic", "", "generic", "")
+    ]
 
     assert seen == [0, 0, 2, 2]

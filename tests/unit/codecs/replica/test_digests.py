@@ -5,8 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gradwire_codecs import BlockDigests, Replica, Update, decode, digest_of, encode, unflip
+from gradwire_codecs import BlockDigests, Replica, Update, decode, digest_of, unflip
 from gradwire_codecs.arrays import Int32Array
+from support.updates import encoded_updates
 
 ELEMENTS = 500
 
@@ -16,10 +17,7 @@ def values_of(seed: int) -> Int32Array:
 
 
 def updates_of(seed: int, n: int) -> list[Update]:
-    random = np.random.default_rng(seed)
-    changes = [random.normal(0, 0.01, ELEMENTS).astype(np.float32) for _ in range(n)]
-    encoded = [encode(change, Replica.zeros(ELEMENTS), threshold=0.01) for change in changes]
-    return [decode(body, ELEMENTS) for bodies in encoded for body in bodies]
+    return [decode(body, ELEMENTS) for body in encoded_updates(seed, ELEMENTS, n)]
 
 
 @given(seed=st.integers(0, 2**32), block=st.integers(1, 2 * ELEMENTS))

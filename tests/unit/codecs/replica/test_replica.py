@@ -1,6 +1,9 @@
 """The replica: commuting sums, a digest, and the range of the quantum."""
 
+from collections.abc import Callable
+from functools import partial
 from random import Random
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,20 +17,10 @@ from gradwire_codecs import (
     OutOfRangeError,
     Replica,
     Update,
-    encode,
     quantum_exponent_for,
 )
-from gradwire_codecs.arrays import Int32Array
 from gradwire_codecs.replica.replica import BLOCK_ELEMENTS
-
-
-def encoded_updates(seed: int, elements: int, how_many: int) -> list[bytes]:
-    random = np.random.default_rng(seed)
-    encoded = []
-    for _ in range(how_many):
-        change = random.normal(0, 0.01, elements).astype(np.float32)
-        encoded += encode(change, Replica.zeros(elements), threshold=0.01)
-    return encoded
+from support.updates import encoded_updates
 
 
 @given(seed=st.integers(0, 2**32), order=st.randoms(use_true_random=False))
@@ -74,15 +67,6 @@ def test_the_digest_is_the_documented_sum() -> None:
     assert Replica(values).digest() == total % 2**64
 
 
-def test_a_malformed_update_leaves_the_replica_unchanged() -> None:
-    replica = Replica.zeros(10)
-
-    with pytest.raises(MalformedUpdateError):
-        replica.apply(b"no update")
-
-    assert not replica.values.any()
-
-
 @given(
     parameters=st.lists(st.floats(-7.875, 7.875, width=32), min_size=1, max_size=50),
     exponent=st.integers(-24, -18),
@@ -110,29 +94,31 @@ def test_parameters_without_headroom_are_refused_and_the_next_quantum_is_offered
     assert Replica.from_parameters(parameters, -23).values[1] == -8 * 2**23
 
 
-@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
-def test_parameters_that_are_not_finite_are_refused(value: float) -> None:
-    with pytest.raises(NonFiniteError, match="element 2 is"):
-        Replica.from_parameters(np.array([0, 0, value], np.float32))
+NO_VALUES: list[Any] = [np.zeros((2, 2), np.int32), np.zeros(4, np.int64), np.zeros(0, np.int32)]
 
 
 @pytest.mark.parametrize(
-    "values", [np.zeros((2, 2), np.int32), np.zeros(4, np.int64), np.zeros(0, np.int32)]
-)
-def test_a_replica_is_a_flat_int32_array(values: Int32Array) -> None:
-    with pytest.raises(CodecError, match="a flat int32 array"):
-        Replica(values)
-
-
-@pytest.mark.parametrize("exponent", [-41, 1])
-def test_the_quantum_has_a_range(exponent: int) -> None:
-    with pytest.raises(CodecError, match="exponent has to be -40 to 0"):
-        Replica.zeros(4, exponent)
-
-
-def test_parameters_that_are_empty_are_refused() -> None:
-    with pytest.raises(CodecError, match="empty"):
-        Replica.from_parameters(np.empty(0, np.float32))
+    ("make", "error", "says"),
+    [
+        *(
+            (partial(Replica.from_parameters, np.array([0, 0, value], np.float32)),
+             NonFiniteError, "element 2 is")
+            for value in (np.nan, np.inf, -np.inf)
+        ),
+        (partial(Replica.from_parameters, np.empty(0, np.float32)), CodecError, "empty"),
+        *(
+            (partial(Replica, values), CodecError, "a flat int32 array")
+            for values in NO_VALUES
+        ),
+        (partial(Replica.zeros, 4, -41), CodecError, "exponent has to be -40 to 0"),
+        (partial(Replica.zeros, 4, 1), CodecError, "exponent has to be -40 to 0"),
+    ],
+)  # fmt: skip
+def test_what_can_be_no_replica_is_refused(
+    make: Callable[[], object], error: type[CodecError], says: str
+) -> None:
+    with pytest.raises(error, match=says):
+        make()
 
 
 # Range.

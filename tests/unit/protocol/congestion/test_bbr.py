@@ -1,8 +1,10 @@
 """BbrLite: what it makes of single rounds. What it makes of paths is simulated."""
 
+from typing import Any
+
 import pytest
 
-from gradwire_protocol.congestion import CONTROLLERS, BbrLite
+from gradwire_protocol.congestion import BbrLite
 from gradwire_protocol.congestion.bbr import (
     BANDWIDTH_ROUNDS,
     DRAIN_GAIN,
@@ -38,7 +40,6 @@ class Flow(Exchanges):
         return round(self.bbr.pacing_rate / (PACING_MARGIN * SIZE / RTT), 3)
 
     def phase(self) -> Phase:
-        """Return what it is doing."""
         return self.bbr.phase
 
     def fill(self) -> "Flow":
@@ -50,14 +51,6 @@ class Flow(Exchanges):
 
 
 # Before anything is known.
-
-
-def test_it_is_found_by_its_name_and_begins_with_the_initial_window() -> None:
-    controller = CONTROLLERS["bbr"](DATAGRAM, lambda: 0.5)
-
-    assert controller.name == "bbr"
-    assert controller.window_bytes == INITIAL
-    assert controller.pacing_rate == INITIAL / 0.001
 
 
 def test_without_a_bandwidth_the_window_is_spread_over_the_round_trip() -> None:
@@ -105,22 +98,59 @@ def test_it_goes_on_while_the_bandwidth_grows_by_a_quarter_in_three_rounds() -> 
     assert flow.phase() is Phase.DRAIN
 
 
-def test_rounds_in_which_the_application_sets_the_pace_do_not_count() -> None:
+def doubling(**options: int) -> list[dict[str, Any]]:
+    """Return rounds in which a bandwidth doubles and a tenth is lost; then it stays as it is."""
+    rounds = [50_000 * 2**i for i in range(5)]
+    return [{"size": size, "lost": size // 10, **options} for size in rounds]
+
+
+PAUSES: dict[str, Any] = {"app_limited": True}
+QUEUE: dict[str, Any] = {"in_flight": 2 * SIZE}
+MORE_LOST: dict[str, Any] = {"size": 50_000 * 2**4, "lost": 9 * 10_000}
+
+
+@pytest.mark.parametrize(
+    ("rounds", "phase"),
+    [
+        pytest.param(
+            [{"size": 100_000, **PAUSES}] * 20, Phase.STARTUP, id="the application sets the pace"
+        ),
+        pytest.param(
+            [{"size": SIZE}, {"size": SIZE, "lost": 20_000, "rtt": 1.2 * RTT, **QUEUE}],
+            Phase.DRAIN,
+            id="a few percent are lost and there is a queue",
+        ),
+        pytest.param(
+            [
+                {"size": SIZE, **PAUSES},
+                {"size": SIZE, "lost": 100_000, **PAUSES},
+                {"size": SIZE, "lost": 100_000, **PAUSES, **QUEUE},
+            ],
+            Phase.DRAIN,
+            id="a burst floods the path again and again",
+        ),
+        pytest.param(
+            [*doubling(), MORE_LOST, MORE_LOST],
+            Phase.STARTUP,
+            id="the path loses as much while it grows, without a queue",
+        ),
+        # The floor is not learned then, and the losses after it say that the path is full.
+        pytest.param(
+            [*doubling(marked=1), {**MORE_LOST, "in_flight": SIZE}, {**MORE_LOST, **QUEUE}],
+            Phase.DRAIN,
+            id="a mark says that it may have been a queue",
+        ),
+    ],
+)
+def test_losses_end_the_start_where_there_may_be_a_queue(
+    rounds: list[dict[str, Any]], phase: Phase
+) -> None:
     flow = Flow()
 
-    for _ in range(20):
-        flow.exchange(100_000, app_limited=True)
+    for each in rounds:
+        flow.exchange(**each)
 
-    assert flow.phase() is Phase.STARTUP
-
-
-def test_a_path_that_loses_a_few_percent_and_has_a_queue_is_full() -> None:
-    flow = Flow()
-    flow.exchange(SIZE)
-
-    flow.exchange(SIZE, lost=20_000, rtt=1.2 * RTT, in_flight=2 * SIZE)
-
-    assert flow.phase() is Phase.DRAIN
+    assert flow.phase() is phase
 
 
 def test_without_a_queue_it_takes_a_tenth_and_a_second_round() -> None:
@@ -133,39 +163,6 @@ def test_without_a_queue_it_takes_a_tenth_and_a_second_round() -> None:
 
     assert few.phase() is Phase.STARTUP
     assert many.phase() is Phase.DRAIN
-
-
-def test_a_burst_that_floods_the_path_again_and_again_ends_it_too() -> None:
-    flow = Flow()
-    flow.exchange(SIZE, app_limited=True)
-
-    flow.exchange(SIZE, lost=100_000, app_limited=True)
-    flow.exchange(SIZE, lost=100_000, app_limited=True, in_flight=2 * SIZE)
-
-    assert flow.phase() is Phase.DRAIN
-
-
-def test_what_is_lost_while_the_bandwidth_grows_and_there_is_no_queue_is_the_path() -> None:
-    flow = Flow()
-    for i in range(5):
-        flow.exchange(50_000 * 2**i, lost=5_000 * 2**i)
-
-    flow.exchange(50_000 * 2**4, lost=9 * 10_000)
-    flow.exchange(50_000 * 2**4, lost=9 * 10_000)
-
-    assert flow.phase() is Phase.STARTUP
-
-
-def test_with_a_mark_in_the_round_it_may_have_been_a_queue() -> None:
-    """The floor is not learned then, and the losses after it say that the path is full."""
-    flow = Flow()
-    for i in range(5):
-        flow.exchange(50_000 * 2**i, lost=5_000 * 2**i, marked=1)
-
-    flow.exchange(50_000 * 2**4, lost=9 * 10_000, in_flight=SIZE)
-    flow.exchange(50_000 * 2**4, lost=9 * 10_000, in_flight=2 * SIZE)
-
-    assert flow.phase() is Phase.DRAIN
 
 
 # DRAIN and PROBE_BANDWIDTH.

@@ -2,7 +2,7 @@
 
 import pytest
 
-from gradwire_protocol.congestion import CONTROLLERS, Cubic
+from gradwire_protocol.congestion import Cubic
 from gradwire_protocol.congestion.controller import WINDOW_PACKETS_INITIAL, WINDOW_PACKETS_MIN
 from gradwire_protocol.congestion.cubic import ALPHA, BETA, PACING_GAIN, PACING_GAIN_SLOW_START, C
 from support.exchanges import DATAGRAM, RTT, Exchanges
@@ -22,14 +22,6 @@ def lose(exchanges: Exchanges, size: int = DATAGRAM) -> None:
     """Lose some of a full window; what is sent from then on is younger than the cut."""
     exchanges.exchange(exchanges.controller.window_bytes, lost=size)
     exchanges.now += 0.001
-
-
-def test_it_is_found_by_its_name_and_begins_with_the_initial_window() -> None:
-    controller = CONTROLLERS["cubic"](DATAGRAM, lambda: 0.5)
-
-    assert controller.name == "cubic"
-    assert controller.window_bytes == INITIAL
-    assert controller.pacing_rate == INITIAL / 0.001
 
 
 def test_the_window_doubles_with_every_round_trip_until_something_is_lost() -> None:

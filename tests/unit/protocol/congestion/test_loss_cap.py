@@ -44,26 +44,25 @@ def test_there_is_no_cap_until_something_is_lost() -> None:
     assert cap.window(1.0) == cap.window(1.25) == inf
 
 
-@pytest.mark.parametrize(("queued", "gain"), [(True, 1.0), (False, 1.25), (True, 0.75)])
-def test_too_many_losses_with_a_queue_cut_what_was_in_flight(queued: bool, gain: float) -> None:
-    cap = LossCap()
-
-    end_round(cap, lost=40, queued=queued, gain=gain, in_flight=600_000)
-
-    assert cap.limit == pytest.approx(BACKOFF * 640_000)
-    assert cap.window(1.25) == cap.limit
-    assert cap.window(1.0) == cap.window(0.75) == HEADROOM * cap.limit
-
-
-@pytest.mark.parametrize(("lost", "queued", "gain"), [(40, False, 1.0), (8, True, 1.25)])
-def test_losses_without_a_queue_and_few_losses_cut_nothing(
-    lost: int, queued: bool, gain: float
+@pytest.mark.parametrize(
+    ("lost", "queued", "gain", "limit"),
+    [
+        *((40, queued, gain, BACKOFF * 640_000)
+          for queued, gain in ((True, 1.0), (False, 1.25), (True, 0.75))),
+        pytest.param(40, False, 1.0, inf, id="without a queue"),
+        pytest.param(8, True, 1.25, inf, id="few"),
+    ],
+)  # fmt: skip
+def test_too_many_losses_with_a_queue_cut_what_was_in_flight(
+    lost: int, queued: bool, gain: float, limit: float
 ) -> None:
     cap = LossCap()
 
-    end_round(cap, lost=lost, queued=queued, gain=gain)
+    end_round(cap, lost=lost, queued=queued, gain=gain, in_flight=600_000)
 
-    assert cap.limit == inf
+    assert cap.limit == pytest.approx(limit)
+    assert cap.window(1.25) == cap.limit
+    assert cap.window(1.0) == cap.window(0.75) == HEADROOM * cap.limit
 
 
 def test_however_often_it_cuts_half_the_pipe_remains() -> None:

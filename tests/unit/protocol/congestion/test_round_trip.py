@@ -23,29 +23,23 @@ def test_the_minimum_is_the_shortest_sample() -> None:
     assert trip.minimum == 0.1
 
 
-def test_a_minimum_that_is_too_old_is_outdated() -> None:
+@pytest.mark.parametrize(
+    ("samples", "valid_until"),
+    [
+        pytest.param([(0.1, 1.0), (0.2, 2.0)], 1.0 + VALID_SECONDS, id="too old"),
+        pytest.param([(0.75, 1.0)], 1.0 + VALID_ROUND_TRIPS * 0.75, id="a long round trip"),
+        pytest.param([(0.1, 1.0), (0.1, 2.0)], 2.0 + VALID_SECONDS, id="renewed by one as short"),
+    ],
+)
+def test_a_minimum_is_outdated_after_a_while(
+    samples: list[tuple[float, float]], valid_until: float
+) -> None:
     trip = RoundTrip()
-    trip.on_sample(0.1, False, now=1.0)
-    trip.on_sample(0.2, False, now=2.0)
+    for rtt, now in samples:
+        trip.on_sample(rtt, False, now=now)
 
-    assert not trip.is_outdated(1.0 + VALID_SECONDS)
-    assert trip.is_outdated(1.1 + VALID_SECONDS)
-
-
-def test_a_long_round_trip_is_not_measured_all_the_time() -> None:
-    trip = RoundTrip()
-    trip.on_sample(0.75, False, now=1.0)
-
-    assert not trip.is_outdated(1.0 + VALID_ROUND_TRIPS * 0.75)
-    assert trip.is_outdated(1.1 + VALID_ROUND_TRIPS * 0.75)
-
-
-def test_a_sample_as_short_renews_the_minimum() -> None:
-    trip = RoundTrip()
-    trip.on_sample(0.1, False, now=1.0)
-    trip.on_sample(0.1, False, now=2.0)
-
-    assert not trip.is_outdated(2.0 + VALID_SECONDS)
+    assert not trip.is_outdated(valid_until)
+    assert trip.is_outdated(valid_until + 0.1)
 
 
 def test_the_shortest_quiet_sample_takes_the_place_of_an_old_minimum() -> None:

@@ -1,17 +1,32 @@
-"""StaticWindow: nothing that happens changes it."""
+"""Controllers by their names; and StaticWindow, which nothing that happens changes."""
 
 from math import inf
 
+import pytest
+
 from gradwire_protocol.congestion import CONTROLLERS, StaticWindow
+from gradwire_protocol.congestion.controller import WINDOW_PACKETS_INITIAL
 from support.exchanges import DATAGRAM, Exchanges
 
+INITIAL = WINDOW_PACKETS_INITIAL * DATAGRAM
 
-def test_it_is_found_by_its_name_and_not_paced() -> None:
-    controller = CONTROLLERS["static"](DATAGRAM, lambda: 0.5)
 
-    assert controller.name == "static"
-    assert controller.window_bytes == 4 * 2**20
-    assert controller.pacing_rate == inf
+@pytest.mark.parametrize(
+    ("name", "window_bytes", "pacing_rate"),
+    [
+        ("bbr", INITIAL, INITIAL / 0.001),
+        ("cubic", INITIAL, INITIAL / 0.001),
+        ("static", 4 * 2**20, inf),
+    ],
+)
+def test_a_controller_is_found_by_its_name_and_begins_with_its_window(
+    name: str, window_bytes: int, pacing_rate: float
+) -> None:
+    controller = CONTROLLERS[name](DATAGRAM, lambda: 0.5)
+
+    assert controller.name == name
+    assert controller.window_bytes == window_bytes
+    assert controller.pacing_rate == pacing_rate
 
 
 def test_nothing_changes_it() -> None:

@@ -18,8 +18,7 @@ from support.puppet import Puppet
 
 
 def test_nothing_but_a_challenge_goes_to_an_address_until_it_has_answered() -> None:
-    puppet = Puppet()
-    puppet.events()
+    puppet = Puppet().opened()
     puppet.connection.send(0, 0, 1, bytes(3000), Priority.UPDATE)
 
     puppet.send(pack_ping(), address="moved")
@@ -38,8 +37,7 @@ def test_nothing_but_a_challenge_goes_to_an_address_until_it_has_answered() -> N
 
 @pytest.mark.parametrize("address", [Puppet.ADDRESS, "elsewhere"])
 def test_a_response_from_elsewhere_does_not_count(address: str) -> None:
-    puppet = Puppet()
-    puppet.events()
+    puppet = Puppet().opened()
     puppet.send(pack_ping(), address="moved")
     puppet.receive()
     [challenge] = puppet.challenges

@@ -244,11 +244,17 @@ def test_a_message_relayed_to_a_connection_that_is_not_open_has_no_effect() -> N
 # Flow control.
 
 
-def test_a_peer_that_does_not_release_stalls_the_sender_and_releasing_lets_it_go_on() -> None:
+def holding(*sizes: int) -> Pair:
+    """Return a pair with messages of these sizes to send, and a responder that releases none."""
     pair = Pair(config=NARROW).connect()
     pair.responder.releases = False
-    for _ in range(5):
-        pair.initiator.send(bytes(2**20))
+    for size in sizes:
+        pair.initiator.send(bytes(size))
+    return pair
+
+
+def test_a_peer_that_does_not_release_stalls_the_sender_and_releasing_lets_it_go_on() -> None:
+    pair = holding(*[2**20] * 5)
     pair.network.run_for(8.0)
     arrived = len(pair.responder.messages)
     held = pair.responder.connection.bytes_held
@@ -261,10 +267,7 @@ def test_a_peer_that_does_not_release_stalls_the_sender_and_releasing_lets_it_go
 
 
 def test_a_credit_that_is_lost_is_given_again() -> None:
-    pair = Pair(config=NARROW).connect()
-    pair.responder.releases = False
-    for _ in range(5):
-        pair.initiator.send(bytes(2**20))
+    pair = holding(*[2**20] * 5)
     pair.network.run_for(5.0)
     given: list[Passing] = []
 
@@ -293,10 +296,7 @@ def test_through_the_smallest_window_the_largest_messages_follow_each_other() ->
 
 def test_through_the_smallest_window_a_message_goes_as_soon_as_it_has_credit() -> None:
     """However much credit is left: less than the largest message needs is not enough."""
-    pair = Pair(config=NARROW).connect()
-    pair.responder.releases = False
-    pair.initiator.send(bytes(2**20))
-    pair.initiator.send(bytes(MESSAGE_BYTES_MAX))
+    pair = holding(2**20, MESSAGE_BYTES_MAX)
     pair.network.run_for(1.0)
     arrived = len(pair.responder.messages)
 
@@ -307,9 +307,7 @@ def test_through_the_smallest_window_a_message_goes_as_soon_as_it_has_credit() -
 
 
 def test_a_peer_that_does_not_release_is_kept_alive_however_long_it_takes() -> None:
-    pair = Pair(config=NARROW).connect()
-    pair.responder.releases = False
-    pair.initiator.send(bytes(MESSAGE_BYTES_MAX))
+    pair = holding(MESSAGE_BYTES_MAX)
     pair.initiator.send(b"waits for credit")
 
     pair.network.run_for(600.0)
@@ -327,8 +325,7 @@ def test_a_peer_that_does_not_release_is_kept_alive_however_long_it_takes() -> N
 
 
 def test_declaring_more_than_the_credit_ends_the_connection() -> None:
-    puppet = Puppet(NARROW)
-    puppet.events()
+    puppet = Puppet(NARROW).opened()
     charge = charge_of(2 * 2**20)
     reason = naming(2 * charge, "credit", WINDOW_BYTES_MIN)
 

@@ -364,8 +364,7 @@ def test_late_packets_of_a_closed_connection_are_no_strangers_for_a_while() -> N
 
 
 def test_what_stands_behind_a_close_is_not_looked_at() -> None:
-    puppet = Puppet()
-    puppet.events()
+    puppet = Puppet().opened()
 
     puppet.send(data_frame(b"in time"), pack_close(0, ""), data_frame(b"too late", number=1))
 

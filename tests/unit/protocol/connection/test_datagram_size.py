@@ -1,5 +1,6 @@
 """Datagram sizes: how large they can be is found out, and found out again when it changes."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -131,19 +132,33 @@ def test_whatever_both_sides_want_sizes_are_whole_words_and_what_the_path_carrie
 # Black holes.
 
 
-def hole(sizes: DatagramSizes, smallest: int = 1400, now: float = NOW) -> list[bool]:
+def hole(sizes: DatagramSizes, now: float = NOW) -> list[bool]:
     """Let so many bursts of losses happen as make a black hole."""
-    return [sizes.on_lost(smallest, RTT, now + i * RTT) for i in range(BLACK_HOLE_BURSTS)]
+    return [sizes.on_lost(1400, RTT, now + i * RTT) for i in range(BLACK_HOLE_BURSTS)]
 
 
-def test_three_bursts_in_which_only_large_packets_were_lost_are_a_black_hole() -> None:
+@pytest.mark.parametrize(
+    ("smallest", "arrives", "found"),
+    [
+        pytest.param(1400, None, [False, False, True], id="only large packets are lost"),
+        pytest.param(1400, DATAGRAM_BYTES_MIN, [False, False, True], id="small ones arrive"),
+        pytest.param(1400, 1400, [False] * 3, id="large ones arrive in between"),
+        pytest.param(DATAGRAM_BYTES_MIN, None, [False] * 3, id="small packets are lost too"),
+    ],
+)
+def test_three_bursts_in_which_only_large_packets_were_lost_are_a_black_hole(
+    smallest: int, arrives: int | None, found: list[bool]
+) -> None:
     sizes = DatagramSizes(1400, 8900)
-    search(sizes, carries=8900)
 
-    found = hole(sizes, smallest=8900)
+    seen = []
+    for i in range(BLACK_HOLE_BURSTS):
+        seen.append(sizes.on_lost(smallest, RTT, NOW + i * RTT))
+        if arrives is not None:
+            sizes.on_acked(arrives)
 
-    assert found == [False, False, True]
-    assert sizes.current == DATAGRAM_BYTES_MIN
+    assert seen == found
+    assert sizes.current == (DATAGRAM_BYTES_MIN if any(found) else 1400)
 
 
 def test_after_a_black_hole_the_search_begins_a_minute_later() -> None:
@@ -157,18 +172,6 @@ def test_after_a_black_hole_the_search_begins_a_minute_later() -> None:
     assert search(sizes, carries=1452, now=found + BLACK_HOLE_SECONDS) == [1400, 1452]
 
 
-def test_a_path_on_which_large_packets_arrive_in_between_is_no_black_hole() -> None:
-    sizes = DatagramSizes(1400, 1400)
-
-    for n in range(10):
-        at = NOW + n * BLACK_HOLE_BURSTS * RTT
-        found = [sizes.on_lost(1400, RTT, at + i * RTT) for i in range(BLACK_HOLE_BURSTS - 1)]
-        assert not any(found)
-        sizes.on_acked(1400)
-
-    assert sizes.current == 1400
-
-
 def test_what_is_found_lost_within_a_round_trip_is_one_burst() -> None:
     sizes = DatagramSizes(1400, 1400)
 
@@ -176,23 +179,6 @@ def test_what_is_found_lost_within_a_round_trip_is_one_burst() -> None:
     assert not any(found), "two bursts"
 
     assert sizes.on_lost(1400, RTT, NOW + 2 * RTT)
-
-
-def test_where_small_packets_are_lost_too_there_is_no_black_hole() -> None:
-    sizes = DatagramSizes(1400, 1400)
-
-    assert hole(sizes, smallest=DATAGRAM_BYTES_MIN) == [False] * BLACK_HOLE_BURSTS
-    assert sizes.current == 1400
-
-
-def test_small_packets_that_arrive_say_nothing_about_large_ones() -> None:
-    sizes = DatagramSizes(1400, 1400)
-    found = []
-    for i in range(BLACK_HOLE_BURSTS):
-        found.append(sizes.on_lost(1400, RTT, NOW + i * RTT))
-        sizes.on_acked(DATAGRAM_BYTES_MIN)
-
-    assert found == [False, False, True]
 
 
 def test_what_is_still_lost_of_the_large_packets_is_no_further_black_hole() -> None:

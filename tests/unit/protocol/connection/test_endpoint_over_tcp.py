@@ -31,7 +31,6 @@ OVER_TCP = ConnectionConfig().over_tcp
 
 
 def opened(endpoint: Endpoint, session_id: int, address: str) -> None:
-    """Let somebody connect."""
     init = init_of(session_id)
     [accept] = ask(endpoint, init, address)
     ask(endpoint, first_packet(init, accept), address)
@@ -136,8 +135,7 @@ def test_endpoints_count_alone_unless_told_otherwise() -> None:
 
 def test_on_a_slow_line_with_a_long_queue_nothing_is_sent_twice() -> None:
     """What TCP makes of a slow network: everything arrives, if half a minute later."""
-    pair = Pair(Link(rate=1e6, queue_bytes=100 * MIB), OVER_TCP)
-    pair.connect()
+    pair = Pair(Link(rate=1e6, queue_bytes=100 * MIB), OVER_TCP).connect()
     for side in (pair.initiator, pair.responder):
         for _ in range(4):
             side.send(bytes(MIB))
@@ -154,8 +152,7 @@ def test_on_a_slow_line_with_a_long_queue_nothing_is_sent_twice() -> None:
 
 
 def test_a_line_that_takes_nothing_for_a_while_is_not_asked_why() -> None:
-    pair = Pair(config=OVER_TCP)
-    pair.connect()
+    pair = Pair(config=OVER_TCP).connect()
     pair.initiator.send(b"there")
     pair.network.run(lambda: bool(pair.initiator.delivered), seconds=5)
     sent = pair.network.counts["sent"]
@@ -170,8 +167,7 @@ def test_a_line_that_takes_nothing_for_a_while_is_not_asked_why() -> None:
 
 
 def test_silence_still_ends_it() -> None:
-    pair = Pair(config=OVER_TCP)
-    pair.connect()
+    pair = Pair(config=OVER_TCP).connect()
     pair.initiator.send(bytes(100))
 
     pair.network.link = Link(loss=1.0)

@@ -44,10 +44,10 @@ from support.endpoints import (
     hand_over,
     listening,
     sent_by,
+    versions_for,
 )
+from support.insides import go_on_from, keys_of
 from support.keyed import OTHER_RUN_KEY, RUN_KEY, TimeOfDay, dialling_with, listening_with
-from support.numbering import go_on_from
-from support.unsealing import keys_of
 from support.wording import naming
 
 EPOCH = 2**EPOCH_PACKETS_BITS
@@ -62,8 +62,8 @@ class Line:
         self.dialled = self.worker.connect("master", self.now)
         self.exchange()
         [self.accepted] = self.master.connections()
-        self.events: list[tuple[Connection, object]] = []
         self.exchange()
+        self.opened = [*events_of(self.worker), *events_of(self.master)]
 
     def exchange(self, lets_pass: Callable[[bytes], bool] = lambda _: True) -> None:
         """Let everything that may leave arrive, until there is nothing more."""
@@ -72,7 +72,6 @@ class Line:
             self.now += 0.001
 
     def wait(self, seconds: float) -> None:
-        """Let time pass."""
         until = self.now + seconds
         while self.now < until:
             self.now = min(self.now + 0.005, until)
@@ -97,8 +96,7 @@ def ends(endpoint: Endpoint) -> list[Disconnected]:
 def test_both_are_connected_and_the_master_knows_who_it_is() -> None:
     line = Line()
 
-    assert events_of(line.worker) == [(line.dialled, Connected())]
-    assert events_of(line.master) == [(line.accepted, Connected())]
+    assert line.opened == [(line.dialled, Connected()), (line.accepted, Connected())]
     assert line.dialled.identity is None
     assert line.accepted.identity is not None
     assert (line.accepted.identity.name, line.accepted.identity.role) == ("worker", Role.WORKER)
@@ -134,7 +132,6 @@ def test_an_initiator_comes_back_with_its_cookie_at_once() -> None:
 
 
 def sent_init(endpoint: Endpoint) -> bytes:
-    """Return the INIT that an endpoint dials with."""
     endpoint.connect("master", NOW)
     return sent_by(endpoint)[0][0]
 
@@ -148,9 +145,6 @@ def test_a_retry_after_the_connection_is_open_changes_nothing() -> None:
     assert sent_by(line.worker, line.now) == []
 
 
-# RESETs.
-
-
 # Other versions.
 
 
@@ -159,7 +153,7 @@ def test_who_says_that_the_master_speaks_another_version_does_not_stop_the_hands
     connection = worker.connect("master", NOW)
     [accept] = ask(master, sent_init(worker), "worker")
 
-    hand_over(worker, [b"\x13\x01\0\0" + connection.session_id.to_bytes(4, "little") + b"\x02"])
+    hand_over(worker, [versions_for(connection, 2)])
     hand_over(worker, [accept], "master")
 
     assert events_of(worker) == [(connection, Connected())]
@@ -168,7 +162,7 @@ def test_who_says_that_the_master_speaks_another_version_does_not_stop_the_hands
 def test_it_is_believed_when_nobody_answers_besides() -> None:
     worker = dialling_with()
     connection = worker.connect("master", NOW)
-    hand_over(worker, [b"\x13\x01\0\0" + connection.session_id.to_bytes(4, "little") + b"\x02"])
+    hand_over(worker, [versions_for(connection, 2)])
     assert events_of(worker) == []
 
     sent_by(worker)
@@ -177,6 +171,9 @@ def test_it_is_believed_when_nobody_answers_besides() -> None:
         sent_by(worker, timer)
 
     assert ends(worker) == [Disconnected(CloseCode.VERSION, "2", by_peer=True)]
+
+
+# RESETs.
 
 
 def restarted_for(connection: Connection, *, size: int = RESET_DATAGRAM_BYTES_MIN) -> list[bytes]:
@@ -188,7 +185,6 @@ def restarted_for(connection: Connection, *, size: int = RESET_DATAGRAM_BYTES_MI
 
 def test_a_reset_ends_the_connection_it_was_made_for() -> None:
     line = Line()
-    events_of(line.worker)
 
     [reset] = restarted_for(line.dialled)
     hand_over(line.worker, [reset], "master", line.now)
@@ -253,8 +249,6 @@ def test_without_keys_a_master_resets_and_who_only_dials_does_not() -> None:
 )
 def test_who_is_not_admitted_any_more_is_told_so(keyring: Keyring) -> None:
     line = Line()
-    events_of(line.master)
-    events_of(line.worker)
 
     line.master.set_keyring(keyring, line.now)
     line.exchange()
@@ -276,7 +270,6 @@ def test_who_is_admitted_stays() -> None:
 def test_who_is_on_the_way_out_is_not_closed_again() -> None:
     line = Line()
     line.accepted.close(CloseCode.NONE, "bye", line.now)
-    events_of(line.master)
 
     line.master.set_keyring(Keyring([OTHER_RUN_KEY]), line.now)
 
@@ -293,8 +286,6 @@ def test_too_many_forgeries_end_a_connection_and_both_hear_why(
 ) -> None:
     monkeypatch.setattr("gradwire_protocol.security.sealed.FORGERIES_MAX", 8)
     line = Line()
-    events_of(line.master)
-    events_of(line.worker)
     header = TRANSPORT_HEADER.pack(TRANSPORT, 0, 0, line.accepted.session_id, 99)
     forged = header.ljust(100, b"\0")
 
@@ -346,7 +337,7 @@ def test_a_train_that_begins_an_epoch_is_taken_as_a_whole() -> None:
 
     assert line.master.counters.epochs_begun == 1
     assert drops(line.master) == {}
-    assert len([event for _, event in events_of(line.master)]) == 2
+    assert len(events_of(line.master)) == 1
 
 
 def test_a_packet_of_a_key_that_is_erased_is_dropped() -> None:

@@ -41,6 +41,12 @@ def connected(
     return endpoint, connections
 
 
+def load(connections: list[Connection], size: int) -> None:
+    """Give each connection a message of so many bytes to send."""
+    for connection in connections:
+        connection.send(0, 0, 1, bytes(size), Priority.UPDATE)
+
+
 def test_every_connection_has_its_turn_in_the_order_they_asked() -> None:
     endpoint, connections = connected(3)
     for connection in reversed(connections):
@@ -54,8 +60,7 @@ def test_every_connection_has_its_turn_in_the_order_they_asked() -> None:
 
 def test_connections_with_much_to_send_get_their_shares_in_turn() -> None:
     endpoint, connections = connected(3, HEEDLESS)
-    for connection in connections:
-        connection.send(0, 0, 1, bytes(1_000_000), Priority.UPDATE)
+    load(connections, 1_000_000)
 
     shares: Counter[object] = Counter()
     while (train := endpoint.next_train(NOW + 2.0)) is not None:
@@ -69,8 +74,7 @@ def test_connections_with_much_to_send_get_their_shares_in_turn() -> None:
 
 def test_a_new_connection_does_not_wait_until_the_others_have_sent_everything() -> None:
     endpoint, connections = connected(3, HEEDLESS)
-    for connection in connections[:2]:
-        connection.send(0, 0, 1, bytes(1_000_000), Priority.UPDATE)
+    load(connections[:2], 1_000_000)
     endpoint.next_train(NOW + 2.0)
 
     connections[2].send(0, 0, 1, b"short", Priority.UPDATE)
@@ -85,8 +89,7 @@ def test_a_new_connection_does_not_wait_until_the_others_have_sent_everything() 
 def test_all_connections_together_send_no_faster_than_their_link() -> None:
     rate = 1e7
     endpoint, connections = connected(3, HEEDLESS, link_rate=rate)
-    for connection in connections:
-        connection.send(0, 0, 1, bytes(200_000), Priority.UPDATE)
+    load(connections, 200_000)
 
     now, sent, waits = NOW + 2.0, 0, 0
     while any(connection.bytes_in_flight < 200_000 for connection in connections):
@@ -117,8 +120,7 @@ def test_an_endpoint_that_waits_for_its_link_answers_handshakes() -> None:
 
 def test_what_a_socket_took_until_it_was_full_is_what_the_link_takes() -> None:
     endpoint, connections = connected(2, HEEDLESS)
-    for connection in connections:
-        connection.send(0, 0, 1, bytes(10**6), Priority.UPDATE)
+    load(connections, 10**6)
     now = NOW + 2.0
 
     endpoint.on_blocked(now)

@@ -49,17 +49,33 @@ def connection_to(peer: str, datagram_bytes: int = 1400) -> Connection:
 
 
 def queue(connection: Connection, *sizes: int) -> None:
-    """Give a connection messages to send."""
     for number, size in enumerate(sizes):
         connection.send(0, number, 1, bytes(size), Priority.UPDATE)
 
 
 def turns_of(*connections: Connection) -> FairQueue:
-    """Let connections wait for a turn."""
     turns = FairQueue()
     for connection in connections:
         turns.enqueue(connection)
     return turns
+
+
+def drained(turns: FairQueue) -> list[object]:
+    """Let everything leave; return where the trains went, in their order."""
+    addresses = []
+    while (train := turns.next_train(START)[0]) is not None:
+        addresses.append(train.address)
+    return addresses
+
+
+def take_turns(turns: FairQueue, n: int) -> Counter[object]:
+    """Let so many trains leave; return the bytes that went to each address."""
+    sent: Counter[object] = Counter()
+    for _ in range(n):
+        train, _ = turns.next_train(START)
+        assert train is not None
+        sent[train.address] += train.size
+    return sent
 
 
 # Turns.
@@ -102,9 +118,7 @@ def test_turns_go_round_in_the_order_they_were_asked_for() -> None:
         queue(connection, 200_000)
     turns = turns_of(*connections)
 
-    order = []
-    while (train := turns.next_train(START)[0]) is not None:
-        order.append(train.address)
+    order = drained(turns)
 
     assert [*dict.fromkeys(order)] == ["a", "b", "c"]
     assert Counter(order) == dict.fromkeys("abc", len(order) // 3)
@@ -144,8 +158,7 @@ def test_who_is_done_is_forgotten() -> None:
     connection = connection_to("peer")
     queue(connection, 10_000)
     turns = turns_of(connection)
-    while turns.next_train(START)[0] is not None:
-        pass
+    drained(turns)
     gone = ref(connection)
 
     del connection
@@ -163,10 +176,7 @@ def test_who_has_a_message_goes_before_those_who_wait_unless_it_waits_already() 
     turns.enqueue(third, first=True)
     turns.enqueue(second, first=True)
 
-    order = []
-    while (train := turns.next_train(START)[0]) is not None:
-        order.append(train.address)
-    assert order == ["c", "a", "b"]
+    assert drained(turns) == ["c", "a", "b"]
 
 
 def test_who_always_has_another_message_does_not_stop_the_others() -> None:
@@ -177,9 +187,7 @@ def test_who_always_has_another_message_does_not_stop_the_others() -> None:
     for number in range(200):
         eager.send(0, number, 1, bytes(3000), Priority.UPDATE)
         turns.enqueue(eager, first=True)
-        train, _ = turns.next_train(START)
-        assert train is not None
-        sent[train.address] += train.size
+        sent += take_turns(turns, 1)
 
     assert sent["patient"] >= sent["eager"] - TRAIN_BYTES_MAX
 
@@ -189,15 +197,10 @@ def test_who_comes_later_is_not_owed_what_others_have_had() -> None:
     for connection in (first, second):
         queue(connection, 2 * 2**20)
     turns = turns_of(first)
-    for _ in range(20):
-        turns.next_train(START)
+    take_turns(turns, 20)
 
     turns.enqueue(second)
-    sent: Counter[object] = Counter()
-    for _ in range(20):
-        train, _ = turns.next_train(START)
-        assert train is not None
-        sent[train.address] += train.size
+    sent = take_turns(turns, 20)
 
     assert abs(sent["first"] - sent["second"]) <= 2 * TRAIN_BYTES_MAX
 
@@ -281,15 +284,6 @@ def test_a_link_that_is_full_again_and_again_shows_its_rate(carries: float) -> N
     assert link.rate == pytest.approx(DRAIN_GAIN * carries)
 
 
-def test_a_rate_is_not_learned_from_one_moment() -> None:
-    link = LinkPacer()
-    for now in (START, START + LEARNING_SECONDS_MIN / 2):
-        link.on_blocked(now)
-        link.on_sent(TRAIN_BYTES_MAX)
-
-    assert link.rate == inf
-
-
 def test_a_rate_is_not_learned_where_nothing_was_sent() -> None:
     """A link that is down for a while would otherwise have the rate zero, and stay there."""
     link = LinkPacer()
@@ -303,12 +297,18 @@ def test_a_rate_is_not_learned_where_nothing_was_sent() -> None:
     assert link.rate == pytest.approx(DRAIN_GAIN * 1e5)
 
 
-def test_what_a_link_carries_while_there_is_nothing_to_send_is_not_its_rate() -> None:
+@pytest.mark.parametrize(
+    ("apart", "idle"), [(LEARNING_SECONDS_MIN / 4, False), (10.0, True)], ids=["short", "idle"]
+)
+def test_a_rate_is_not_learned_from_one_moment_or_while_there_is_nothing_to_send(
+    apart: float, idle: bool
+) -> None:
     link = LinkPacer()
-    for now in (START, START + 10, START + 20):
-        link.on_blocked(now)
+    for i in range(3):
+        link.on_blocked(START + i * apart)
         link.on_sent(10**6)
-        link.on_idle()
+        if idle:
+            link.on_idle()
 
     assert link.rate == inf
 

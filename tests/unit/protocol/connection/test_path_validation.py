@@ -2,6 +2,7 @@
 
 from random import Random
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -13,15 +14,20 @@ FULL = CHALLENGE_TRIES_MAX * CHALLENGE_DATAGRAM_BYTES
 
 
 def new_path() -> PathValidation:
-    """Return the path to a peer at home."""
     return PathValidation("home", Random(1).randbytes)
 
 
 def challenge(path: PathValidation, now: float) -> bytes:
-    """Return the data of the challenge that is due."""
     due = path.challenge_to_send(0.1, now)
     assert due is not None
     return due[0]
+
+
+def in_doubt() -> tuple[PathValidation, bytes]:
+    """Return the path to a peer that seems to have moved away, and what it was asked."""
+    path = new_path()
+    path.on_packet("away", FULL, now=1.0)
+    return path, challenge(path, now=1.0)
 
 
 def test_packets_from_where_the_peer_is_put_nothing_in_doubt() -> None:
@@ -113,9 +119,7 @@ def test_few_responses_are_owed_and_the_oldest_gives_way() -> None:
 
 
 def test_the_right_response_from_the_right_address_moves_the_peer() -> None:
-    path = new_path()
-    path.on_packet("away", FULL, now=1.0)
-    data = challenge(path, now=1.0)
+    path, data = in_doubt()
 
     assert path.on_response(data, "away")
 
@@ -124,22 +128,15 @@ def test_the_right_response_from_the_right_address_moves_the_peer() -> None:
     assert not path.on_response(data, "away"), "it counts once"
 
 
-def test_a_response_from_elsewhere_does_not_count() -> None:
-    path = new_path()
-    path.on_packet("away", FULL, now=1.0)
-    data = challenge(path, now=1.0)
+@pytest.mark.parametrize(
+    ("data", "address"), [(None, "home"), (None, "elsewhere"), (bytes(8), "away")]
+)
+def test_a_response_to_something_else_or_from_elsewhere_does_not_count(
+    data: bytes | None, address: str
+) -> None:
+    path, asked = in_doubt()
 
-    assert not path.on_response(data, "home")
-    assert not path.on_response(data, "elsewhere")
-    assert path.address == "home"
-
-
-def test_a_response_to_something_else_does_not_count() -> None:
-    path = new_path()
-    path.on_packet("away", FULL, now=1.0)
-    challenge(path, now=1.0)
-
-    assert not path.on_response(bytes(8), "away")
+    assert not path.on_response(data or asked, address)
     assert path.address == "home"
 
 
@@ -148,9 +145,7 @@ def test_a_response_that_nobody_asked_for_does_not_count() -> None:
 
 
 def test_more_packets_from_the_new_address_change_nothing() -> None:
-    path = new_path()
-    path.on_packet("away", FULL, now=1.0)
-    data = challenge(path, now=1.0)
+    path, data = in_doubt()
 
     path.on_packet("away", FULL, now=1.05)
 
@@ -159,9 +154,7 @@ def test_more_packets_from_the_new_address_change_nothing() -> None:
 
 
 def test_a_third_address_is_challenged_with_other_data() -> None:
-    path = new_path()
-    path.on_packet("away", FULL, now=1.0)
-    data = challenge(path, now=1.0)
+    path, data = in_doubt()
 
     path.on_packet("elsewhere", FULL, now=1.05)
     due = path.challenge_to_send(0.1, now=1.05)
@@ -173,9 +166,7 @@ def test_a_third_address_is_challenged_with_other_data() -> None:
 
 
 def test_a_newer_packet_from_the_old_address_ends_the_doubt() -> None:
-    path = new_path()
-    path.on_packet("away", FULL, now=1.0)
-    data = challenge(path, now=1.0)
+    path, data = in_doubt()
 
     path.on_packet("home", FULL, now=1.05)
 

@@ -57,7 +57,6 @@ FRAMES = st.sampled_from(
 
 
 def step(method: object, **arguments: st.SearchStrategy[object]) -> st.SearchStrategy[Step]:
-    """Return a strategy for one kind of step."""
     return st.builds(partial, st.just(method), **arguments)
 
 
@@ -195,39 +194,27 @@ def check(steps: Iterable[Step], *, start: int = 1, turn_every: int = 1) -> List
 
 
 STARTS = st.sampled_from([1, 2, 2**32 - 20, 2**33 - 3, 2**40])
-EVERY = st.integers(1, 4)
 
 
 @pytest.mark.timeout(60)
-@given(messages=MESSAGES, steps=traces(HONEST), start=STARTS, turn_every=EVERY)
-def test_what_an_honest_peer_sends_over_any_network_has_the_same_effect(
-    messages: list[Step], steps: list[Step], start: int, turn_every: int
+@pytest.mark.parametrize(
+    "steps",
+    [
+        pytest.param(traces(HONEST), id="what an honest peer sends over any network"),
+        pytest.param(traces([*HONEST, *NOISE]), id="what arrives damaged"),
+        pytest.param(traces(FALSEHOODS), id="what a liar sends"),
+        pytest.param(traces(HONEST, VIOLATIONS), id="what breaks a rule"),
+    ],
+)
+@given(messages=MESSAGES, data=st.data(), start=STARTS, turn_every=st.integers(1, 4))
+def test_packets_have_the_same_effect_together_and_one_by_one(
+    steps: st.SearchStrategy[list[Step]],
+    messages: list[Step],
+    data: st.DataObject,
+    start: int,
+    turn_every: int,
 ) -> None:
-    check(messages + steps, start=start, turn_every=turn_every)
-
-
-@pytest.mark.timeout(60)
-@given(messages=MESSAGES, steps=traces([*HONEST, *NOISE]), start=STARTS, turn_every=EVERY)
-def test_what_arrives_damaged_has_the_same_effect(
-    messages: list[Step], steps: list[Step], start: int, turn_every: int
-) -> None:
-    check(messages + steps, start=start, turn_every=turn_every)
-
-
-@pytest.mark.timeout(60)
-@given(messages=MESSAGES, steps=traces(FALSEHOODS), start=STARTS)
-def test_what_a_liar_sends_has_the_same_effect(
-    messages: list[Step], steps: list[Step], start: int
-) -> None:
-    check(messages + steps, start=start)
-
-
-@pytest.mark.timeout(60)
-@given(messages=MESSAGES, steps=traces(HONEST, VIOLATIONS), start=STARTS)
-def test_breaking_a_rule_has_the_same_effect(
-    messages: list[Step], steps: list[Step], start: int
-) -> None:
-    check(messages + steps, start=start)
+    check(messages + data.draw(steps), start=start, turn_every=turn_every)
 
 
 @given(

@@ -3,21 +3,14 @@
 import pytest
 
 from gradwire_protocol.delivery.shaped_message import packet_bytes
-from gradwire_protocol.limits import (
-    PROBE_PACKETS,
-    TAIL_PROBE_PACKETS_MAX,
-)
+from gradwire_protocol.limits import TAIL_PROBE_PACKETS_MAX
 from gradwire_protocol.wire.frames import Ping
 from support.pair import frames_of, kinds_of, packet_number
-from support.sending import (
-    DATAGRAM_BYTES,
-    FRAGMENT_BYTES,
-    START,
-    Diary,
-    Rig,
-    fragments_of,
-)
+from support.sending import DATAGRAM_BYTES, FRAGMENT_BYTES, START, Diary, Rig, fragments_of
 from support.wording import naming
+
+MUCH = (TAIL_PROBE_PACKETS_MAX + 1) * FRAGMENT_BYTES
+"""Bytes of which a probe does not repeat everything."""
 
 # Loss.
 
@@ -104,52 +97,32 @@ def test_a_loss_by_time_is_found_by_the_timer() -> None:
 # Probes.
 
 
-def test_a_probe_is_new_data_where_there_is_some() -> None:
+@pytest.mark.parametrize(
+    ("sizes", "later", "probed"),
+    [
+        pytest.param([FRAGMENT_BYTES], [FRAGMENT_BYTES], [[(1, 0)]], id="new data"),
+        pytest.param([MUCH], [], [[(0, 0)], [(0, 1)]], id="two packets of what is much"),
+        *(
+            pytest.param([n * FRAGMENT_BYTES], [], [[(0, i)] for i in range(n)], id=f"all {n}")
+            for n in (1, 3, TAIL_PROBE_PACKETS_MAX)
+        ),
+        pytest.param([100, 50], [], [[(1, 0), (0, 0)]], id="small messages too"),
+    ],
+)
+def test_a_probe_is_new_data_or_what_is_under_way_all_of_it_where_that_is_little(
+    sizes: list[int], later: list[int], probed: list[list[tuple[int, int]]]
+) -> None:
+    """The end of a message would otherwise take a round trip for every two packets lost."""
     rig = Rig()
-    rig.push(FRAGMENT_BYTES)
+    rig.push(*sizes)
     rig.packets()
-    rig.push(FRAGMENT_BYTES)
+    rig.push(*later)
 
     now = rig.fire()
 
-    assert rig.fragments(now) == [[(1, 0)]]
+    assert rig.fragments(now) == probed
     assert rig.counters.probe_timeouts == 1
     assert rig.counters.packets_lost == 0
-
-
-def test_a_probe_is_two_packets_of_old_data_where_much_is_under_way() -> None:
-    rig = Rig()
-    rig.push((TAIL_PROBE_PACKETS_MAX + 1) * FRAGMENT_BYTES)
-    sent = rig.packets()
-
-    now = rig.fire()
-
-    assert rig.packets(now) == sent[:PROBE_PACKETS] == sent[:2]
-    assert rig.counters.packets_lost == 0
-
-
-@pytest.mark.parametrize("n", [1, 3, 8])
-def test_a_probe_is_all_that_is_under_way_where_that_is_little(n: int) -> None:
-    """The end of a message would otherwise take a round trip for every two packets lost."""
-    assert n <= TAIL_PROBE_PACKETS_MAX
-    rig = Rig()
-    rig.push(n * FRAGMENT_BYTES)
-    sent = rig.packets()
-
-    now = rig.fire()
-
-    assert rig.packets(now) == sent
-    assert rig.packets(now) == []
-
-
-def test_a_probe_repeats_small_messages_too() -> None:
-    rig = Rig()
-    rig.push(100, 50)
-    rig.packets()
-
-    now = rig.fire()
-
-    assert rig.fragments(now) == [[(1, 0), (0, 0)]]
 
 
 def test_a_short_message_that_arrives_twice_has_arrived_once() -> None:
@@ -218,7 +191,7 @@ def test_a_loss_by_time_is_no_probe_timeout_even_where_a_probe_is_left() -> None
     probed_at = rig.fire()
     assert rig.packets(probed_at) == [[Ping()]]
     rig.receive(0, now=probed_at)
-    assert [kinds_of(p) for p in rig.packets(probed_at)] == [["Ack"]]
+    assert rig.kinds(probed_at) == [["Ack"]]
     rig.sender.outcomes.ping_due = True
     rig.packets(probed_at)
     rig.acknowledge((3, 3), now=probed_at + 0.01)
@@ -273,7 +246,7 @@ def test_a_packet_is_answered_when_what_it_held_has_arrived_in_smaller_ones() ->
     assert [len(packet) for packet in rig.packets()] == [2]
     now = rig.fire()
     rig.receive(*range(0, 140, 2), now=now)
-    assert [kinds_of(packet) for packet in rig.packets(now)] == [["Ack", "Data"], ["Data"]]
+    assert rig.kinds(now) == [["Ack", "Data"], ["Data"]]
 
     rig.acknowledge((1, 1), now=now)
     assert rig.sender.outcomes.stall(60.0, START + 60) is not None

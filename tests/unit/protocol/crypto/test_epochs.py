@@ -18,7 +18,6 @@ NONCE = bytes(CIPHER_NONCE_BYTES)
 
 
 def key_of(epoch: int) -> bytes:
-    """Return the key of an epoch."""
     key = KEY
     for _ in range(epoch):
         key = next_key(key)
@@ -33,7 +32,6 @@ def same(one: Cipher | None, other: Cipher | None) -> bool:
 
 
 def cipher_of_epoch(epoch: int) -> Cipher:
-    """Return what seals the packets of an epoch."""
     return SealingKeys(Suite.AES, key_of(epoch)).cipher(0)
 
 

@@ -256,15 +256,6 @@ def test_a_newer_shape_begins_the_message_anew_and_an_older_one_is_of_no_use() -
 # Flow control.
 
 
-def test_a_message_is_charged_with_its_length_and_its_bookkeeping() -> None:
-    reassembly = Reassembly(WINDOW_BYTES)
-
-    [message] = receive(reassembly, whole(100))
-
-    assert message.charge == charge_of(100)
-    assert reassembly.bytes_held == message.charge
-
-
 def test_the_first_fragment_declares_the_whole_message() -> None:
     reassembly = Reassembly(WINDOW_BYTES)
 
@@ -273,26 +264,13 @@ def test_the_first_fragment_declares_the_whole_message() -> None:
     assert reassembly.declared == charge_of(10_000)
 
 
-def test_declaring_more_than_the_credit_is_a_violation() -> None:
-    charge = charge_of(100)
-    reassembly = Reassembly(3 * charge - 1)
-    receive(reassembly, whole(100), whole(100, number=1))
-
-    limit = naming(3 * charge, "credit", 3 * charge - 1)
-    with pytest.raises(ViolationError, match=limit) as violation:
-        reassembly.receive(whole(100, number=2))
-
-    assert violation.value.code == CloseCode.FLOW_CONTROL
-    assert reassembly.declared == 2 * charge
-
-
 def test_releasing_a_message_gives_its_credit_back() -> None:
     charge = charge_of(100)
     reassembly = Reassembly(charge)
 
     for number in range(10):
         [message] = receive(reassembly, whole(100, number=number))
-        assert reassembly.bytes_held == charge
+        assert reassembly.bytes_held == message.charge == charge
         reassembly.release(message.charge)
         assert reassembly.bytes_held == 0
         assert reassembly.credit == (number + 2) * charge
@@ -320,74 +298,72 @@ def test_credit_is_announced_when_the_peer_has_used_up_half_its_window() -> None
     assert due == [False] * 7 + [True] * 2
 
 
-def test_credit_is_announced_before_the_largest_message_does_not_fit_any_more() -> None:
+@pytest.mark.parametrize("releases", [False, True])
+def test_credit_is_announced_before_the_largest_message_does_not_fit_but_not_without_any(
+    releases: bool,
+) -> None:
     reassembly = Reassembly(WINDOW_BYTES_MIN)
-
     [message] = receive(reassembly, whole(1))
-    assert not reassembly.announcement_due
-    reassembly.release(message.charge)
 
-    assert reassembly.announcement_due
+    if releases:
+        reassembly.release(message.charge)
 
-
-def test_without_a_release_there_is_no_credit_to_announce() -> None:
-    charge = charge_of(100)
-    reassembly = Reassembly(2 * charge)
-
-    receive(reassembly, whole(100), whole(100, number=1))
-
-    assert not reassembly.announcement_due
+    assert reassembly.announcement_due == releases
 
 
 # Violations.
 
 
+SHORT = fragment_of(message_of(2000), 0)
+
+
 @pytest.mark.parametrize(
-    ("second", "named"),
+    ("before", "wrong", "named"),
     [
+        ([SHORT], fragment_of(message_of(2001), 1), ("message 0", "stream 0", 2000, 2001)),
         (
-            fragment_of(message_of(2001), 1),
-            ("message 0", "stream 0", 2000, 2001),
-        ),
-        (
+            [SHORT],
             fragment_of(message_of(2000, kind=2), 1),
             ("message 0", "stream 0", 2000, "kind 1", 2),
         ),
         (
+            [SHORT],
             fragment_of(message_of(2000, fragment_bytes=1160), 1),
             (FRAGMENT_BYTES, 1160, "message 0", "stream 0"),
         ),
+        (
+            [*(whole(1, stream=stream) for stream in range(STREAMS_MAX)), whole(1, number=1)],
+            whole(1, stream=STREAMS_MAX),
+            ("streams", STREAMS_MAX),
+        ),
+        (
+            [whole(1, number=2 * n) for n in range(FINISHED_RANGES_MAX)],
+            whole(1, number=2 * FINISHED_RANGES_MAX),
+            (FINISHED_RANGES_MAX, "gaps", "stream 0"),
+        ),
     ],
+    ids=["length", "kind", "fragments", "streams", "gaps"],
 )
-def test_a_fragment_that_does_not_fit_the_others_is_a_violation(
-    second: Data, named: tuple[object, ...]
+def test_what_no_honest_sender_sends_is_a_violation(
+    before: list[Data], wrong: Data, named: tuple[object, ...]
 ) -> None:
-    reassembly = Reassembly(WINDOW_BYTES)
-    receive(reassembly, fragment_of(message_of(2000), 0))
+    reassembly = Reassembly(PLENTY)
+    receive(reassembly, *before)
 
     with pytest.raises(ViolationError, match=naming(*named)) as violation:
-        reassembly.receive(second)
+        reassembly.receive(wrong)
 
     assert violation.value.code == CloseCode.VIOLATION
 
 
-def test_more_streams_than_the_limit_are_a_violation() -> None:
-    reassembly = Reassembly(PLENTY)
-    receive(reassembly, *(whole(1, stream=stream) for stream in range(STREAMS_MAX)))
-    receive(reassembly, whole(1, number=1))
+def test_declaring_more_than_the_credit_is_a_violation() -> None:
+    charge = charge_of(100)
+    reassembly = Reassembly(3 * charge - 1)
+    receive(reassembly, whole(100), whole(100, number=1))
 
-    with pytest.raises(ViolationError, match=naming("streams", STREAMS_MAX)) as violation:
-        reassembly.receive(whole(1, stream=STREAMS_MAX))
-
-    assert violation.value.code == CloseCode.VIOLATION
-
-
-def test_more_gaps_in_a_stream_than_an_honest_sender_leaves_are_a_violation() -> None:
-    reassembly = Reassembly(PLENTY)
-    receive(reassembly, *(whole(1, number=2 * n) for n in range(FINISHED_RANGES_MAX)))
-
-    limit = naming(FINISHED_RANGES_MAX, "gaps", "stream 0")
+    limit = naming(3 * charge, "credit", 3 * charge - 1)
     with pytest.raises(ViolationError, match=limit) as violation:
-        reassembly.receive(whole(1, number=2 * FINISHED_RANGES_MAX))
+        reassembly.receive(whole(100, number=2))
 
-    assert violation.value.code == CloseCode.VIOLATION
+    assert violation.value.code == CloseCode.FLOW_CONTROL
+    assert reassembly.declared == 2 * charge

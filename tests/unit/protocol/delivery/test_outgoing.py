@@ -1,16 +1,12 @@
 """Outgoing messages: urgent ones first, then short ones; streams in order, credit kept."""
 
+import pytest
+
 from gradwire_protocol import Priority
 from gradwire_protocol.limits import OPEN_MESSAGES_MAX, charge_of
 from support.queueing import line_of, order
 
 # Messages.
-
-
-def test_a_message_leaves_in_fragments_one_after_the_other() -> None:
-    line = line_of(250)
-
-    assert order(line.take_all()) == [(0, 0), (0, 1), (0, 2)]
 
 
 def test_a_message_has_arrived_when_every_fragment_has() -> None:
@@ -59,16 +55,23 @@ def test_messages_leave_in_order_of_urgency() -> None:
     assert [number for number, _ in order(line.take_all())] == [2, 2, 1, 1, 0, 0]
 
 
-def test_of_one_urgency_the_one_with_the_fewest_bytes_left_goes_first() -> None:
-    line = line_of(500, 100, 300)
+@pytest.mark.parametrize(
+    ("sizes", "numbers"),
+    [
+        ([500, 100, 300], [1, 2, 2, 2, 0, 0, 0, 0, 0]),
+        ([250, 250, 250, 250], [0, 0, 0, 1, 1, 1, 2, 2, 2, 3, 3, 3]),
+    ],
+    ids=["the shortest first", "equal ones in the order they came"],
+)
+def test_of_one_urgency_the_one_with_the_fewest_bytes_left_goes_first(
+    sizes: list[int], numbers: list[int]
+) -> None:
+    sent = order(line_of(*sizes).take_all())
 
-    assert [number for number, _ in order(line.take_all())] == [1, 2, 2, 2, 0, 0, 0, 0, 0]
-
-
-def test_equal_ones_leave_in_the_order_they_came() -> None:
-    line = line_of(*[250] * 4)
-
-    assert [n for n, _ in order(line.take_all())] == [0, 0, 0, 1, 1, 1, 2, 2, 2, 3, 3, 3]
+    assert [number for number, _ in sent] == numbers
+    for message in range(len(sizes)):
+        indexes = [index for number, index in sent if number == message]
+        assert indexes == [*range(numbers.count(message))]
 
 
 def test_what_comes_while_a_message_is_half_sent_waits_unless_it_is_shorter_than_the_rest() -> None:

@@ -97,7 +97,6 @@ def follows(datagram: bytes, before: bytes) -> bool:
 
 
 def number_of(datagram: bytes) -> int:
-    """Return the packet number."""
     number: int = TRANSPORT_HEADER.unpack_from(datagram)[4]
     return number
 

@@ -1,5 +1,6 @@
 """Messages over a connection: each in its stream, control messages in order."""
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -41,8 +42,7 @@ class Talk:
     """A link whose other end is a puppet."""
 
     def __init__(self) -> None:
-        self.puppet = Puppet()
-        self.puppet.events()
+        self.puppet = Puppet().opened()
         self.link = MessageLink(self.puppet.connection)
 
     def receive(self, payload: bytes, *, stream: int, number: int, kind: int) -> list[Message]:
@@ -63,7 +63,6 @@ class Conversation:
         self._receiving = MessageLink(self.pair.responder.connection)
 
     def turn(self) -> None:
-        """Let what was sent leave."""
         self.pair.network.turn(self.pair.initiator.host)
 
     def received(self, n: int) -> tuple[list[MessageReceived], list[Message]]:
@@ -86,19 +85,6 @@ def test_control_messages_arrive_in_order_over_a_bad_network() -> None:
     assert numbers != sorted(numbers), "or this would test nothing"
     assert messages == list(CONTROLS) * 5
     assert conversation.pair.responder.connection.bytes_held == 0
-
-
-def test_sending_a_control_message_returns_its_number() -> None:
-    conversation = Conversation(Link())
-
-    numbers = [conversation.sending.send(Finish(5)) for _ in range(3)]
-    conversation.turn()
-    events, _ = conversation.received(3)
-
-    assert numbers == [0, 1, 2]
-    assert [(event.stream, event.number) for event in events] == [
-        (CONTROL_STREAM, number) for number in numbers
-    ]
 
 
 def test_an_update_arrives_in_the_stream_of_its_origin() -> None:
@@ -131,52 +117,45 @@ def test_an_update_is_relayed_as_it_came() -> None:
     assert (relayed.rank, relayed.update) == (2, update)
 
 
-def test_blocks_arrive_in_the_stream_of_snapshots() -> None:
+@pytest.mark.parametrize(
+    ("send", "messages", "stream", "told"),
+    [
+        (MessageLink.send, [Finish(5), Finish(6), Finish(7)], CONTROL_STREAM, [0, 1, 2]),
+        (
+            MessageLink.send_block,
+            [Snapshot(start, bytes(4)) for start in (0, 1)],
+            SNAPSHOT_STREAM,
+            [None, None],
+        ),
+        (
+            MessageLink.send_conflated,
+            [Conflated(0, b"body", None), Conflated(2**16, b"", Span({1: 5}, {1: 7}, 2, 2))],
+            CONFLATED_STREAM,
+            [None, None],
+        ),
+        (
+            MessageLink.send_state_part,
+            [StatePart(3, part, 2, b"body") for part in (0, 1)],
+            STATE_STREAM,
+            [0, 1],
+        ),
+    ],
+)
+def test_messages_of_a_kind_are_numbered_in_a_stream_of_their_own(
+    send: Callable[[MessageLink, Any], int | None],
+    messages: list[Any],
+    stream: int,
+    told: list[int | None],
+) -> None:
     conversation = Conversation(Link())
-    blocks = [Snapshot(start, bytes(4)) for start in (0, 1)]
 
-    for block in blocks:
-        conversation.sending.send_block(block)
+    numbers = [send(conversation.sending, message) for message in messages]
     conversation.turn()
-    events, messages = conversation.received(2)
+    events, received = conversation.received(len(messages))
 
-    assert [(event.stream, event.number) for event in events] == [
-        (SNAPSHOT_STREAM, 0),
-        (SNAPSHOT_STREAM, 1),
-    ]
-    assert messages == blocks
-
-
-def test_parts_of_sums_arrive_in_a_stream_of_their_own() -> None:
-    conversation = Conversation(Link())
-    parts = [Conflated(0, b"body", None), Conflated(2**16, b"", Span({1: 5}, {1: 7}, 2, 2))]
-
-    for part in parts:
-        conversation.sending.send_conflated(part)
-    conversation.turn()
-    events, messages = conversation.received(2)
-
-    assert [(event.stream, event.number) for event in events] == [
-        (CONFLATED_STREAM, 0),
-        (CONFLATED_STREAM, 1),
-    ]
-    assert messages == parts
-
-
-def test_parts_of_states_arrive_in_a_stream_of_their_own() -> None:
-    conversation = Conversation(Link())
-    parts = [StatePart(3, part, 2, b"body") for part in (0, 1)]
-
-    numbers = [conversation.sending.send_state_part(part) for part in parts]
-    conversation.turn()
-    events, messages = conversation.received(2)
-
-    assert [(event.stream, event.number) for event in events] == [
-        (STATE_STREAM, 0),
-        (STATE_STREAM, 1),
-    ]
-    assert numbers == [0, 1]
-    assert messages == parts
+    assert numbers == told
+    assert [(e.stream, e.number) for e in events] == [(stream, i) for i in range(len(messages))]
+    assert received == messages
 
 
 def test_a_part_of_a_state_waits_for_its_predecessors_and_holds_its_senders_credit() -> None:
@@ -192,29 +171,19 @@ def test_a_part_of_a_state_waits_for_its_predecessors_and_holds_its_senders_cred
     assert talk.puppet.connection.bytes_held == 0
 
 
-def test_a_control_message_waits_for_its_predecessors() -> None:
-    talk = Talk()
-
-    third, second, first = (
-        talk.receive(Finish(n).pack(), stream=CONTROL_STREAM, number=n, kind=Kind.FINISH)
-        for n in (2, 1, 0)
-    )
-
-    assert (third, second) == ([], [])
-    assert first == [Finish(0), Finish(1), Finish(2)]
-
-
-def test_updates_do_not_wait() -> None:
+def test_an_update_does_not_wait_and_holds_its_senders_credit_until_it_is_released() -> None:
     talk = Talk()
     update = EncodedUpdate(9, 0, b"body")
 
-    received = talk.receive(update.pack(), stream=0, number=9, kind=Kind.UPDATE)
+    [message] = talk.receive(update.pack(), stream=0, number=9, kind=Kind.UPDATE)
+    held = talk.puppet.connection.bytes_held
 
-    [message] = received
     assert isinstance(message, UpdateReceived)
     assert (message.rank, message.update) == (0, update)
     assert message.message.payload == update.pack()
-    assert message.charge == charge_of(len(update.pack()))
+    assert held == message.charge == charge_of(len(update.pack()))
+    talk.puppet.connection.release(message.charge)
+    assert talk.puppet.connection.bytes_held == 0
 
 
 @pytest.mark.parametrize(
@@ -233,30 +202,17 @@ def test_what_was_read_is_released(message: Record, stream: int, kind: Kind) -> 
     assert talk.puppet.connection.bytes_held == 0
 
 
-def test_an_update_holds_its_senders_credit_until_it_is_released() -> None:
+def test_control_messages_wait_for_their_turn_and_hold_their_senders_credit() -> None:
     talk = Talk()
 
-    [update] = talk.receive(
-        EncodedUpdate(9, 0, b"body").pack(), stream=0, number=9, kind=Kind.UPDATE
-    )
-    assert isinstance(update, UpdateReceived)
-    held = talk.puppet.connection.bytes_held
-    talk.puppet.connection.release(update.charge)
-
-    assert held == update.charge
-    assert talk.puppet.connection.bytes_held == 0
-
-
-def test_control_messages_that_wait_for_their_turn_hold_their_senders_credit() -> None:
-    talk = Talk()
-    payload = Finish(5).pack()
-
-    held = []
+    came, held = [], []
     for number in (2, 3, 1, 0):
-        talk.receive(payload, stream=CONTROL_STREAM, number=number, kind=Kind.FINISH)
+        payload = Finish(number).pack()
+        came.append(talk.receive(payload, stream=CONTROL_STREAM, number=number, kind=Kind.FINISH))
         held.append(talk.puppet.connection.bytes_held)
 
-    charge = charge_of(len(payload))
+    charge = charge_of(len(Finish(0).pack()))
+    assert came == [[], [], [], [Finish(n) for n in range(4)]]
     assert held == [charge, 2 * charge, 3 * charge, 0]
 
 

@@ -327,15 +327,6 @@ def test_a_field_out_of_range_is_refused_by_its_name(
         kind.parse(message.pack())
 
 
-def test_the_largest_update_and_the_largest_block_fit_a_message() -> None:
-    update = EncodedUpdate(SEQUENCE_MAX, 2**63, bytes(UPDATE_BYTES_MAX), CLOCK_MAX)
-    block = Snapshot(ELEMENTS_MAX, bytes(4 * BLOCK_ELEMENTS))
-
-    assert EncodedUpdate.parse(update.pack()) == update
-    assert len(update.pack()) <= MESSAGE_BYTES_MAX
-    assert len(block.pack()) <= MESSAGE_BYTES_MAX
-
-
 def layout_of(size: int) -> Layout:
     """Return a layout that takes so many bytes as it travels."""
     count = size // len(Tensor("x" * NAME_CHARACTERS_MAX, (1,)).pack()) + 1
@@ -354,77 +345,69 @@ def test_a_layout_has_a_largest_size() -> None:
         Layout.parse(too_large.pack())
 
 
-def test_a_welcome_with_the_largest_layout_and_the_largest_roster_fits_a_message() -> None:
-    widest = "\N{GRINNING FACE}"
-    welcome = Welcome(
-        widest * NAME_CHARACTERS_MAX,
+WIDEST = "\N{GRINNING FACE}"
+REASON = WIDEST * REASON_CHARACTERS_MAX
+ALL_VERSIONS = dict.fromkeys(range(RANKS_MAX), SEQUENCE_MAX)
+EVERYONE = (
+    Peer(RANKS_MAX - 1, WIDEST * WORKER_NAME_CHARACTERS_MAX, finished=True),
+) * RANKS_MAX  # fmt: skip
+LARGEST: tuple[Record, ...] = (
+    EncodedUpdate(SEQUENCE_MAX, 2**63, bytes(UPDATE_BYTES_MAX), CLOCK_MAX),
+    Welcome(
+        WIDEST * NAME_CHARACTERS_MAX,
         RANKS_MAX - 1,
         SEQUENCE_MAX,
         QUANTUM_EXPONENT_MIN,
         layout_of(LAYOUT_BYTES_MAX),
-        (Peer(RANKS_MAX - 1, widest * WORKER_NAME_CHARACTERS_MAX, finished=True),) * RANKS_MAX,
+        EVERYONE,
         founder=False,
-        versions=dict.fromkeys(range(RANKS_MAX), SEQUENCE_MAX),
-    )
+        versions=ALL_VERSIONS,
+    ),
+    Join(
+        WIDEST * NAME_CHARACTERS_MAX,
+        bytes(WORKER_ID_BYTES),
+        WIDEST * WORKER_NAME_CHARACTERS_MAX,
+        RANKS_MAX - 1,
+        2**16 - 1,
+        QUANTUM_EXPONENT_MIN,
+        layout_of(LAYOUT_BYTES_MAX),
+        Resume(RANKS_MAX - 1, SEQUENCE_MAX, ALL_VERSIONS, RANKS_MAX, ALL_VERSIONS, TERM_MAX),
+    ),
+    Contents(ALL_VERSIONS),
+    Conflated(
+        ELEMENTS_MAX,
+        bytes(4 * PART_ELEMENTS),
+        Span(ALL_VERSIONS, ALL_VERSIONS, 2**63, ELEMENTS_MAX // PART_ELEMENTS + 1, ALL_VERSIONS),
+    ),
+    Digest(ALL_VERSIONS, 2**64 - 1, SEQUENCE_MAX),
+    Blocks(ALL_VERSIONS, bytes(8 * BLOCKS_MAX)),
+    Want((BLOCKS_MAX - 1,) * BLOCKS_MAX),
+    Buffers(
+        RANKS_MAX - 1,
+        final=True,
+        layout_digest=bytes(DIGEST_BYTES),
+        floats=bytes(BUFFERS_BYTES_MAX // 2),
+        integers=bytes(BUFFERS_BYTES_MAX // 2),
+    ),
+    StatePart(SEQUENCE_MAX, STATE_PARTS_MAX - 1, STATE_PARTS_MAX, bytes(STATE_PART_BYTES), REASON),
+    Refuse(WIDEST * NAME_CHARACTERS_MAX, REASON, WIDEST * ADDRESS_CHARACTERS_MAX),
+    Roster(EVERYONE),
+    Snapshot(ELEMENTS_MAX, bytes(4 * BLOCK_ELEMENTS)),
+    Stable(ALL_VERSIONS),
+    Voters(SEQUENCE_MAX, TERM_MAX, (bytes(WORKER_ID_BYTES),) * RANKS_MAX),
+    Finished(ALL_VERSIONS),
+    Leave(SEQUENCE_MAX, REASON),
+    Stopping(REASON),
+)
+"""Each message that may be long, as long as it can be."""
 
-    assert Welcome.parse(welcome.pack()) == welcome
-    assert len(welcome.pack()) <= MESSAGE_BYTES_MAX
 
+@pytest.mark.parametrize("message", LARGEST, ids=lambda message: type(message).__name__)
+def test_the_largest_of_each_message_is_read_and_fits_a_message(message: Record) -> None:
+    packed = message.pack()
 
-def test_the_largest_of_every_other_message_with_lists_is_read_too() -> None:
-    widest = "\N{GRINNING FACE}"
-    peer = Peer(RANKS_MAX - 1, widest * WORKER_NAME_CHARACTERS_MAX, finished=True)
-    versions = dict.fromkeys(range(RANKS_MAX), SEQUENCE_MAX)
-    largest: tuple[Record, ...] = (
-        Join(
-            widest * NAME_CHARACTERS_MAX,
-            bytes(WORKER_ID_BYTES),
-            widest * WORKER_NAME_CHARACTERS_MAX,
-            RANKS_MAX - 1,
-            2**16 - 1,
-            QUANTUM_EXPONENT_MIN,
-            layout_of(LAYOUT_BYTES_MAX),
-            Resume(RANKS_MAX - 1, SEQUENCE_MAX, versions, RANKS_MAX, versions, TERM_MAX),
-        ),
-        Contents(versions),
-        Conflated(
-            ELEMENTS_MAX,
-            bytes(4 * PART_ELEMENTS),
-            Span(versions, versions, 2**63, ELEMENTS_MAX // PART_ELEMENTS + 1, versions),
-        ),
-        Digest(versions, 2**64 - 1, SEQUENCE_MAX),
-        Blocks(versions, bytes(8 * BLOCKS_MAX)),
-        Want((BLOCKS_MAX - 1,) * BLOCKS_MAX),
-        Buffers(
-            RANKS_MAX - 1,
-            final=True,
-            layout_digest=bytes(DIGEST_BYTES),
-            floats=bytes(BUFFERS_BYTES_MAX // 2),
-            integers=bytes(BUFFERS_BYTES_MAX // 2),
-        ),
-        StatePart(
-            SEQUENCE_MAX,
-            STATE_PARTS_MAX - 1,
-            STATE_PARTS_MAX,
-            bytes(STATE_PART_BYTES),
-            widest * REASON_CHARACTERS_MAX,
-        ),
-        Refuse(
-            widest * NAME_CHARACTERS_MAX,
-            widest * REASON_CHARACTERS_MAX,
-            widest * ADDRESS_CHARACTERS_MAX,
-        ),
-        Roster((peer,) * RANKS_MAX),
-        Snapshot(ELEMENTS_MAX, bytes(4 * BLOCK_ELEMENTS)),
-        Stable(versions),
-        Voters(SEQUENCE_MAX, TERM_MAX, (bytes(WORKER_ID_BYTES),) * RANKS_MAX),
-        Finished(versions),
-        Leave(SEQUENCE_MAX, widest * REASON_CHARACTERS_MAX),
-        Stopping(widest * REASON_CHARACTERS_MAX),
-    )
-
-    for message in largest:
-        assert type(message).parse(message.pack()) == message
+    assert type(message).parse(packed) == message
+    assert len(packed) <= MESSAGE_BYTES_MAX
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: type(example).__name__)
@@ -459,47 +442,26 @@ def test_the_codes_of_the_application_are_none_of_the_transport() -> None:
 # Layouts.
 
 
-def test_a_layout_holds_the_elements_of_its_tensors() -> None:
-    assert [tensor.elements for tensor in LAYOUT.tensors] == [12, 1, 4]
-    assert LAYOUT.elements == 17
-
-
 @given(one=LAYOUTS, other=LAYOUTS)
 def test_two_layouts_differ_where_one_says_how(one: Layout, other: Layout) -> None:
     assert (one.difference(other) is None) == (one == other)
     assert (one.digest == other.digest) == (one == other)
 
 
-def test_the_first_difference_is_named() -> None:
-    other = replace(LAYOUT, tensors=(LAYOUT.tensors[0], Tensor("scale", (1,)), Tensor("b", (5,))))
-
-    assert LAYOUT.difference(other) == naming("'scale'", "(1,)", "()")
-
-
-def test_a_difference_in_length_is_named() -> None:
-    other = replace(LAYOUT, tensors=LAYOUT.tensors[:2])
-
-    assert LAYOUT.difference(other) == naming(2, 13, 3, 17)
-
-
 @pytest.mark.parametrize(
-    ("element", "place"),
+    ("tensors", "named"),
     [
-        (0, "weight[0, 0]"),
-        (5, "weight[1, 1]"),
-        (11, "weight[2, 3]"),
-        (12, "scale"),
-        (13, "bias[0]"),
-        (16, "bias[3]"),
+        ((LAYOUT.tensors[0], Tensor("scale", (1,)), Tensor("b", (5,))), ("'scale'", "(1,)", "()")),
+        (LAYOUT.tensors[:2], (2, 13, 3, 17)),
     ],
 )
-def test_an_element_is_located_in_its_tensor(element: int, place: str) -> None:
-    assert LAYOUT.locate(element) == place
+def test_the_first_difference_is_named(
+    tensors: tuple[Tensor, ...], named: tuple[object, ...]
+) -> None:
+    assert LAYOUT.difference(replace(LAYOUT, tensors=tensors)) == naming(*named)
 
 
-@given(
-    shapes=st.lists(st.lists(st.integers(0, 4), max_size=3), min_size=1, max_size=5),
-)
+@given(shapes=st.lists(st.lists(st.integers(0, 4), max_size=3), min_size=1, max_size=5))
 def test_the_places_of_a_layout_are_those_of_its_tensors_in_order(shapes: list[list[int]]) -> None:
     layout = Layout(tuple(Tensor(f"{i}", tuple(shape)) for i, shape in enumerate(shapes)))
 

@@ -1,5 +1,7 @@
 """Snapshots: whole, whatever the order of the blocks, and a few blocks at a time."""
 
+from collections.abc import Callable
+from functools import partial
 from random import Random
 from unittest.mock import patch
 
@@ -30,7 +32,6 @@ BLOCK_BYTES = ELEMENT_BYTES * BLOCK_ELEMENTS
 
 
 def blocks_of(values: bytes, elements: int) -> list[Snapshot]:
-    """Cut a replica into blocks of so many elements."""
     size = ELEMENT_BYTES * elements
     return [
         Snapshot(at // ELEMENT_BYTES, values[at : at + size]) for at in range(0, len(values), size)
@@ -40,22 +41,31 @@ def blocks_of(values: bytes, elements: int) -> list[Snapshot]:
 # Sending.
 
 
+class Transfer:
+    """A snapshot on its way over a network."""
+
+    def __init__(self, feed_of: Callable[[Link], SnapshotFeed], blocks: int) -> None:
+        pair = Pair().connect()
+        pair.responder.releases = False  # the link does it
+        receiving = Link(pair.responder.connection)
+        self.feed = feed_of(Link(pair.initiator.connection))
+        pair.network.turn(pair.initiator.host)
+        pair.network.run(lambda: len(pair.initiator.delivered) == blocks, seconds=60)
+        self.delivered = sorted(pair.initiator.delivered)
+        came = [block for event in pair.responder.messages for block in receiving.receive(event)]
+        self.blocks = [block for block in came if isinstance(block, Snapshot)]
+        """Those that arrived."""
+
+
 def test_a_snapshot_arrives_whole() -> None:
-    pair = Pair().connect()
     values = Random(1).randbytes(2 * BLOCK_BYTES + 400)
     assembly = SnapshotAssembly(len(values) // ELEMENT_BYTES)
-    receiving = Link(pair.responder.connection)
-    pair.responder.releases = False  # the link does it
 
-    SnapshotFeed.of_replica(values, Link(pair.initiator.connection))
-    pair.network.turn(pair.initiator.host)
-    pair.network.run(lambda: len(pair.initiator.delivered) == 3, seconds=60)
-    blocks = [block for event in pair.responder.messages for block in receiving.receive(event)]
-    complete = [assembly.accept_block(block) for block in blocks if isinstance(block, Snapshot)]
+    transfer = Transfer(partial(SnapshotFeed.of_replica, values), 3)
 
-    assert complete == [False, False, True]
+    assert [assembly.accept_block(b) for b in transfer.blocks] == [False, False, True]
     assert bytes(assembly.values) == values
-    assert sorted(pair.initiator.delivered) == [(SNAPSHOT_STREAM, n) for n in range(3)]
+    assert transfer.delivered == [(SNAPSHOT_STREAM, n) for n in range(3)]
 
 
 def test_no_more_blocks_are_under_way_than_a_few() -> None:
@@ -98,42 +108,28 @@ def test_blocks_follow_each_other_without_a_gap(elements: int) -> None:
 
 
 def test_only_the_blocks_that_were_asked_for_are_sent() -> None:
-    pair = Pair().connect()
-    receiving = Link(pair.responder.connection)
-    pair.responder.releases = False  # the link does it
-    elements = 3 * BLOCK_ELEMENTS
     sent = []
 
     def block(number: int) -> bytes:
         sent.append(number)
         return bytes([number]) * BLOCK_BYTES
 
-    feed = SnapshotFeed(block, [2, 0], Link(pair.initiator.connection))
-    pair.network.turn(pair.initiator.host)
-    pair.network.run(lambda: len(pair.initiator.delivered) == 2, seconds=60)
-    assembly = BlockAssembly(elements, [0, 2])
-    came = [block for event in pair.responder.messages for block in receiving.receive(event)]
+    transfer = Transfer(partial(SnapshotFeed, block, [2, 0]), 2)
+    assembly = BlockAssembly(3 * BLOCK_ELEMENTS, [0, 2])
 
     assert sent == [2, 0]
-    assert [feed.on_delivered() for _ in range(2)] == [False, True]
-    assert [assembly.accept_block(b) for b in came if isinstance(b, Snapshot)] == [False, True]
+    assert [transfer.feed.on_delivered() for _ in range(2)] == [False, True]
+    assert [assembly.accept_block(b) for b in transfer.blocks] == [False, True]
     assert assembly.values == {0: bytes(BLOCK_BYTES), 2: b"\2" * BLOCK_BYTES}
 
 
 def test_a_block_travels_as_small_as_it_can_be_made() -> None:
-    pair = Pair().connect()
-    receiving = Link(pair.responder.connection)
-    pair.responder.releases = False  # the link does it
+    values = bytes(BLOCK_BYTES + 8)
 
-    SnapshotFeed.of_replica(
-        bytes(BLOCK_BYTES + 8), Link(pair.initiator.connection), lambda block: b"0"
-    )
-    pair.network.turn(pair.initiator.host)
-    pair.network.run(lambda: len(pair.initiator.delivered) == 2, seconds=60)
+    blocks = Transfer(lambda link: SnapshotFeed.of_replica(values, link, lambda _: b"0"), 2).blocks
 
-    came = [block for event in pair.responder.messages for block in receiving.receive(event)]
-    assert sorted(b.start for b in came if isinstance(b, Snapshot)) == [0, BLOCK_ELEMENTS]
-    assert {b.values for b in came if isinstance(b, Snapshot)} == {b"0"}
+    assert sorted(block.start for block in blocks) == [0, BLOCK_ELEMENTS]
+    assert {block.values for block in blocks} == {b"0"}
 
 
 # Receiving.
@@ -188,20 +184,14 @@ def test_blocks_make_up_the_replica_in_whatever_order_they_come(
     seed: int, elements: int, size: int, shuffle: Random
 ) -> None:
     """Add every block twice, in any order; it is complete from the last new one on."""
-    with patch("gradwire_protocol.messages.snapshots.BLOCK_ELEMENTS", size):
-        check_assembly(seed, elements, size, shuffle)
-
-
-def check_assembly(seed: int, elements: int, size: int, shuffle: Random) -> None:
-    """Check what the name of the test says, on a grid of blocks of `size` elements."""
     values = Random(seed).randbytes(ELEMENT_BYTES * elements)
     blocks = blocks_of(values, size) * 2
     shuffle.shuffle(blocks)
-    assembly = SnapshotAssembly(elements)
+    assembly, came = SnapshotAssembly(elements), set[int]()
 
-    came = set[int]()
     for block in blocks:
-        complete = assembly.accept_block(block)
+        with patch("gradwire_protocol.messages.snapshots.BLOCK_ELEMENTS", size):
+            complete = assembly.accept_block(block)
 
         came |= {*range(block.start, block.start + len(block.values) // ELEMENT_BYTES)}
         assert assembly.elements_received == len(came)
@@ -232,10 +222,7 @@ def test_a_block_that_does_not_fit_is_refused(block: Snapshot, named: tuple[obje
 def test_the_second_of_two_blocks_for_one_place_changes_nothing() -> None:
     assembly = SnapshotAssembly(2)
 
-    complete = [
-        assembly.accept_block(Snapshot(0, 8 * b"a")),
-        assembly.accept_block(Snapshot(0, 8 * b"b")),
-    ]
+    complete = [assembly.accept_block(Snapshot(0, 8 * value)) for value in (b"a", b"b")]
 
     assert complete == [True, True]
     assert assembly.values == 8 * b"a"

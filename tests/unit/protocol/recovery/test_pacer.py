@@ -31,7 +31,6 @@ def departures(
 
 
 def at(left: list[tuple[float, int]], now: float) -> int:
-    """Return how many bytes left at some time."""
     return sum(size for then, size in left if then == now)
 
 

@@ -36,7 +36,6 @@ def parities(tail: ParityTail) -> Iterator[Data]:
 
 
 def all_of(message: OutgoingMessage) -> list[Data]:
-    """Return every parity fragment of a message."""
     shaped = message.shaped
     return [parity_of(shaped, group) for group in range(parity_groups(shaped.count))]
 

@@ -91,18 +91,6 @@ def test_on_a_fast_path_the_granularity_is_waited_for() -> None:
     assert recovery.deadline == pytest.approx(1.0 + GRANULARITY_SECONDS)
 
 
-def test_a_packet_sent_after_the_newest_acknowledged_one_is_not_lost() -> None:
-    recovery, _ = new_recovery()
-    send(recovery, 11, now=1.0)
-
-    recovery.on_ack(ack((0, 0)), now=1.1)
-    outcome, probing = recovery.on_timeout(1000.0)
-
-    assert probing
-    assert lost(outcome) == []
-    assert in_flight(recovery) == [*range(1, 11)]
-
-
 def test_losing_what_only_says_something_is_no_sign_of_congestion() -> None:
     recovery, diary = new_recovery()
     for _ in range(10):
@@ -115,19 +103,6 @@ def test_losing_what_only_says_something_is_no_sign_of_congestion() -> None:
 
 
 # Packets that try a size out.
-
-
-def test_losing_a_size_probe_is_no_sign_of_congestion() -> None:
-    recovery, diary = new_recovery()
-    probe = PacketContents(probe_bytes=SIZE)
-    send_other(recovery, probe)
-    send(recovery, 3)
-
-    outcome = recovery.on_ack(ack((1, 3)), now=0.1)
-
-    assert outcome.lost_contents == [probe]
-    assert (outcome.lost_packets, diary.losses) == (0, [])
-    assert recovery.sent.bytes_in_flight == 0
 
 
 def test_of_what_is_lost_together_the_size_probe_does_not_count() -> None:

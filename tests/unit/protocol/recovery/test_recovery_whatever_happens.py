@@ -73,7 +73,6 @@ class Naive:
 
     @property
     def flying(self) -> dict[int, Packet]:
-        """What is in flight."""
         return {n: packet for n, packet in self.packets.items() if packet.fate == Fate.IN_FLIGHT}
 
     @property

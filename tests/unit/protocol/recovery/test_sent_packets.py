@@ -24,7 +24,6 @@ NEVER = float("-inf")
 
 
 def batch(now: float = 0.0) -> SentTrain:
-    """Return what a train has in common."""
     return SentTrain(now, object())
 
 
@@ -245,7 +244,6 @@ class Notebook:
             self.notes[number + i] = Note(Fate.IN_FLIGHT, size, (number, 5 + i), shared)
 
     def single(self, now: float, *, eliciting: bool) -> None:
-        """Send something else."""
         shared = batch(now)
         fate = Fate.IN_FLIGHT if eliciting else Fate.UNASKED
         number = self.sent.next_number
@@ -260,7 +258,6 @@ class Notebook:
                 self.notes[number].fate = fate
 
     def check(self) -> None:
-        """Compare."""
         sent = self.sent
         kept = {n: note for n, note in self.notes.items() if n >= sent.oldest}
         assert sent.fates(sent.oldest, sent.next_number).tolist() == [n.fate for n in kept.values()]

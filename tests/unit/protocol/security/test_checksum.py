@@ -22,7 +22,6 @@ TAG_WORDS = TAG_BYTES // WORD_BYTES
 
 
 def sealed(packet: bytes, secret: bytes = b"secret") -> bytes:
-    """Return the datagram of a packet."""
     return bytes(Checksum(secret).seal(bytearray(packet)))
 
 
@@ -191,7 +190,6 @@ def test_no_number_of_damaged_packets_wears_it_out() -> None:
 
 
 def shaken_hands(initiator: bytes, responder: bytes, prologue: bytes = b"") -> ChecksumHandshake:
-    """Return a handshake with these nonces."""
     handshake = ChecksumHandshake(prologue)
     handshake.write_init(initiator, b"")
     handshake.write_accept(responder, b"")

@@ -17,7 +17,6 @@ ADDRESS = ("192.0.2.1", 9740)
 
 
 def jar(seed: int = 1) -> Cookies:
-    """Return a source of cookies."""
     return Cookies(Random(seed).randbytes)
 
 

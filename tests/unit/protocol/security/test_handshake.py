@@ -65,6 +65,10 @@ def answer_to(init: Init, reply: Reply = REPLY) -> tuple[bytes, Greeting, Agreem
     return accept.pack(), greeting, Agreement(1, LIMITS, sealing, opening)
 
 
+def accepted(initiator: Initiator, accept: bytes) -> Agreement:
+    return initiator.receive_accept(memoryview(accept))
+
+
 def test_an_init_is_repeated_at_growing_intervals_until_time_is_up() -> None:
     initiator = initiator_of(now=100.0)
 
@@ -95,8 +99,8 @@ def test_it_asks_anew_before_the_other_side_can_have_forgotten_what_it_answered(
     assert again.prologue == first.prologue
     assert again.public_key != first.public_key
     with pytest.raises(InvalidDatagramError):
-        initiator.receive_accept(memoryview(answer_to(first)[0]))
-    assert initiator.receive_accept(memoryview(answer_to(again)[0])).limits == REPLY.limits
+        accepted(initiator, answer_to(first)[0])
+    assert accepted(initiator, answer_to(again)[0]).limits == REPLY.limits
 
 
 # What it says.
@@ -145,7 +149,7 @@ def test_the_answer_is_taken_and_both_sides_understand_each_other(suite: Suite) 
     initiator = initiator_of(suite)
     accept, _, theirs = answer_to(initiator.init)
 
-    ours = initiator.receive_accept(memoryview(accept))
+    ours = accepted(initiator, accept)
 
     assert (ours.peer_session_id, ours.limits) == (REPLY.session_id, REPLY.limits)
     assert (ours.reset_token, ours.identity) == (REPLY.reset_token, None)
@@ -173,7 +177,7 @@ def test_an_answer_in_another_suite_is_refused(asked: Suite, answered: Suite) ->
     accept, *_ = answer_to(replace(initiator_of(answered).init, session_id=1))
 
     with pytest.raises(InvalidDatagramError, match=naming("session id", "suite")):
-        initiator.receive_accept(memoryview(accept))
+        accepted(initiator, accept)
 
 
 @pytest.mark.parametrize("suite", [Suite.AES, Suite.CHACHA])
@@ -185,9 +189,9 @@ def test_forged_answers_are_refused_and_do_not_spoil_the_true_one(suite: Suite) 
         forged = bytearray(accept)
         forged[at] ^= 1
         with pytest.raises(InvalidDatagramError):
-            initiator.receive_accept(memoryview(forged))
+            accepted(initiator, bytes(forged))
 
-    assert initiator.receive_accept(memoryview(accept)).peer_session_id == REPLY.session_id
+    assert accepted(initiator, accept).peer_session_id == REPLY.session_id
 
 
 # Cookies.
@@ -205,13 +209,17 @@ def test_with_a_cookie_it_asks_again_at_once_and_the_answer_is_the_same(suite: S
     assert second is not None
     assert Init.parse(second).cookie == b"c" * 16
     assert Init.parse(second).without_cookie() == Init.parse(first)
-    agreement = initiator.receive_accept(memoryview(answer_to(Init.parse(second))[0]))
+    agreement = accepted(initiator, answer_to(Init.parse(second))[0])
     assert agreement.peer_session_id == REPLY.session_id
 
 
-def test_the_same_cookie_again_changes_nothing() -> None:
+@pytest.mark.parametrize(
+    "cookies", [[b"c" * 16], [bytes([n] * 16) for n in range(RETRIES_MAX)]], ids=["same", "many"]
+)
+def test_nobody_can_make_it_ask_for_ever(cookies: list[bytes]) -> None:
     initiator = initiator_of()
-    initiator.receive_retry(memoryview(pack_retry(1, b"c" * 16)), 0.0)
+    for cookie in cookies:
+        initiator.receive_retry(memoryview(pack_retry(1, cookie)), 0.0)
     initiator.datagram_to_send(0.0)
 
     with pytest.raises(InvalidDatagramError, match=naming("RETRY", RETRIES_MAX)):
@@ -220,29 +228,21 @@ def test_the_same_cookie_again_changes_nothing() -> None:
     assert initiator.datagram_to_send(0.0) is None
 
 
-def test_nobody_can_make_it_ask_for_ever() -> None:
-    initiator = initiator_of()
-    for n in range(RETRIES_MAX):
-        initiator.receive_retry(memoryview(pack_retry(1, bytes([n] * 16))), 0.0)
-
-    with pytest.raises(InvalidDatagramError, match=naming("RETRY", RETRIES_MAX)):
-        initiator.receive_retry(memoryview(pack_retry(1, b"c" * 16)), 0.0)
-
-
 # RESETs.
 
 
-def test_a_connection_is_reset_by_its_own_token_only() -> None:
+@pytest.mark.parametrize(
+    ("named", "came", "is_reset"),
+    [
+        pytest.param(REPLY.reset_token, REPLY.reset_token, True, id="its own"),
+        pytest.param(REPLY.reset_token, b"T" * 16, False, id="another"),
+        pytest.param(NO_TOKEN, NO_TOKEN, False, id="zeros where none was named"),
+    ],
+)
+def test_a_connection_is_reset_by_its_own_token_only(
+    named: bytes, came: bytes, is_reset: bool
+) -> None:
     initiator = initiator_of(Suite.AES)
-    agreement = initiator.receive_accept(memoryview(answer_to(initiator.init)[0]))
+    accept, *_ = answer_to(initiator.init, replace(REPLY, reset_token=named))
 
-    assert agreement.is_reset(REPLY.reset_token)
-    assert not agreement.is_reset(b"T" * 16)
-
-
-def test_where_no_token_was_named_none_resets_not_even_that_of_zeros() -> None:
-    initiator = initiator_of(Suite.AES)
-    accept, *_ = answer_to(initiator.init, replace(REPLY, reset_token=NO_TOKEN))
-    agreement = initiator.receive_accept(memoryview(accept))
-
-    assert not agreement.is_reset(NO_TOKEN)
+    assert accepted(initiator, accept).is_reset(came) == is_reset

@@ -21,7 +21,6 @@ def runs_of(numbers: set[int]) -> list[tuple[int, int]]:
 
 
 def range_set(ranges: Iterable[tuple[int, int]]) -> RangeSet:
-    """Return a set with all of `ranges`."""
     numbers = RangeSet()
     for start, stop in ranges:
         numbers.add_range(start, stop)

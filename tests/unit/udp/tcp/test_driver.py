@@ -14,8 +14,8 @@ from gradwire_protocol.limits import MIB
 from gradwire_udp import TcpAddress, TcpCounters, open_listener
 from gradwire_udp.tcp.framing import ReadBuffer
 from gradwire_udp.tcp.peer import TcpPeer
-from support.driven_side import CODE, LOOPS, messages, run_on
-from support.tcp_side import TcpSide, connected_over_tcp
+from support.driven_side import CODE, messages, on_loops
+from support.tcp_side import TcpSide, connected_over_tcp, connected_tcp_sides
 from support.waiting import until
 
 RESET_AT_ONCE = struct.pack("ii", 1, 0)
@@ -23,7 +23,6 @@ RESET_AT_ONCE = struct.pack("ii", 1, 0)
 
 
 def closed_port() -> int:
-    """Return a port where nobody listens."""
     with open_listener(("127.0.0.1", 0)) as sock:
         port: int = sock.getsockname()[1]
         return port
@@ -39,83 +38,49 @@ def answering_nothing() -> Iterator[socket.socket]:
 # What travels.
 
 
-@LOOPS
-def test_a_hundred_messages_each_way_arrive_exactly_once(kind: str) -> None:
-    sizes = [1, 2, 100, 1_375, 1_376, 8_860, 8_861, 300_000]
-    there, back = messages(1, 100, sizes), messages(2, 100, sizes)
-
-    async def test() -> None:
-        one, other = TcpSide(), TcpSide(accepts=1)
-        await connected_over_tcp(one, other)
-
-        one.send(there)
-        other.send(back)
-        await until(lambda: len(one.delivered) == len(other.delivered) == 100, "all deliveries")
-
-        assert sorted(other.received) == sorted(there)
-        assert sorted(one.received) == sorted(back)
-
-    run_on(kind, test)
-
-
-@LOOPS
-def test_much_more_than_the_kernel_takes_at_once_arrives_and_nothing_is_sent_twice(
-    kind: str,
-) -> None:
+@on_loops
+async def test_much_more_than_the_kernel_takes_at_once_arrives_and_nothing_is_sent_twice() -> None:
     payloads = [Random(i).randbytes(MIB) for i in range(40)]
 
-    async def test() -> None:
-        one, other = TcpSide(), TcpSide(accepts=1)
-        await connected_over_tcp(one, other)
+    one, other = await connected_tcp_sides()
 
-        one.send([(0, number, payload) for number, payload in enumerate(payloads)])
-        other.send([(1, number, payload) for number, payload in enumerate(payloads)])
-        await until(lambda: len(one.delivered) == len(other.delivered) == 40, "all deliveries")
+    one.send([(0, number, payload) for number, payload in enumerate(payloads)])
+    other.send([(1, number, payload) for number, payload in enumerate(payloads)])
+    await until(lambda: len(one.delivered) == len(other.delivered) == 40, "all deliveries")
 
-        assert [payload for *_, payload in sorted(other.received)] == payloads
-        for side in (one, other):
-            assert side.counters.queued_bytes == 0
-            assert side.endpoint.counters.fragments_retransmitted == 0
-            assert side.endpoint.counters.packets_lost == 0
-            assert side.endpoint.counters.probe_timeouts == 0
-
-    run_on(kind, test)
+    assert [payload for *_, payload in sorted(other.received)] == payloads
+    for side in (one, other):
+        assert side.counters.queued_bytes == 0
+        assert side.endpoint.counters.fragments_retransmitted == 0
+        assert side.endpoint.counters.packets_lost == 0
+        assert side.endpoint.counters.probe_timeouts == 0
 
 
-@LOOPS
-def test_what_one_side_counts_as_sent_the_other_counts_as_received(kind: str) -> None:
-    async def test() -> None:
-        one, other = TcpSide(), TcpSide(accepts=1)
-        await connected_over_tcp(one, other)
-        one.send(messages(3, 20, [500, 20_000]))
-        await until(lambda: len(one.delivered) == 20, "all deliveries")
-
-        await until(lambda: sent(one) == received(other), "everything that was sent")
-        await until(lambda: sent(other) == received(one), "everything that was sent back")
-
-        assert one.counters.bytes_sent > sum(len(payload) for *_, payload in other.received)
-        assert (other.counters.accepted, other.counters.open, one.counters.open) == (1, 1, 1)
-
+@on_loops
+async def test_what_one_side_counts_as_sent_the_other_counts_as_received() -> None:
     def sent(side: TcpSide) -> tuple[int, int]:
         return side.counters.packets_sent, side.counters.bytes_sent
 
     def received(side: TcpSide) -> tuple[int, int]:
         return side.counters.packets_received, side.counters.bytes_received
 
-    run_on(kind, test)
+    one, other = await connected_tcp_sides()
+    one.send(messages(3, 20, [500, 20_000]))
+    await until(lambda: len(one.delivered) == 20, "all deliveries")
+
+    await until(lambda: sent(one) == received(other), "everything that was sent")
+    await until(lambda: sent(other) == received(one), "everything that was sent back")
+
+    assert one.counters.bytes_sent > sum(len(payload) for *_, payload in other.received)
+    assert (other.counters.accepted, other.counters.open, one.counters.open) == (1, 1, 1)
 
 
-@LOOPS
-def test_where_a_peer_is_shows_that_it_is_reached_over_tcp(kind: str) -> None:
-    async def test() -> None:
-        one, other = TcpSide(), TcpSide(accepts=1)
+@on_loops
+async def test_where_a_peer_is_shows_that_it_is_reached_over_tcp() -> None:
+    one, other = await connected_tcp_sides()
 
-        await connected_over_tcp(one, other)
-
-        assert one.connection is not None
-        assert str(one.connection.address) == f"tcp:127.0.0.1:{other.address[1]}"
-
-    run_on(kind, test)
+    assert one.connection is not None
+    assert str(one.connection.address) == f"tcp:127.0.0.1:{other.address[1]}"
 
 
 def test_no_two_connections_have_the_same_address() -> None:
@@ -126,44 +91,21 @@ def test_no_two_connections_have_the_same_address() -> None:
 # Ends.
 
 
-@LOOPS
-def test_waiting_for_quiet_ends_when_every_goodbye_is_said(kind: str) -> None:
-    async def test() -> None:
-        one, other = TcpSide(), TcpSide(accepts=1)
-        await connected_over_tcp(one, other)
-        one.send([(0, 0, b"hello")])
-        other.send([(0, 0, b"hello")])
-        await until(lambda: one.delivered and other.delivered, "both deliveries")
+@on_loops
+async def test_a_connection_that_is_cut_is_over_at_once() -> None:
+    one, other = await connected_tcp_sides()
 
-        one.hang_up("enough")
-        await one.driver.wait_quiet(10.0)
-        await other.driver.wait_quiet(10.0)
+    other.driver.close()
+    await until(lambda: one.ended, "the end")
 
-        assert len(one.endpoint) == len(other.endpoint) == 0
-        assert other.ended == Disconnected(CODE, "enough", by_peer=True)
-
-    run_on(kind, test)
+    reason = "its TCP connection was closed by the other side"
+    assert one.ended == Disconnected(CloseCode.LOST, reason, by_peer=False)
+    assert len(one.endpoint) == 0
+    assert (one.counters.broken, one.counters.open) == (1, 0)
 
 
-@LOOPS
-def test_a_connection_that_is_cut_is_over_at_once(kind: str) -> None:
-    async def test() -> None:
-        one, other = TcpSide(), TcpSide(accepts=1)
-        await connected_over_tcp(one, other)
-
-        other.driver.close()
-        await until(lambda: one.ended, "the end")
-
-        reason = "its TCP connection was closed by the other side"
-        assert one.ended == Disconnected(CloseCode.LOST, reason, by_peer=False)
-        assert len(one.endpoint) == 0
-        assert (one.counters.broken, one.counters.open) == (1, 0)
-
-    run_on(kind, test)
-
-
-@LOOPS
-def test_what_was_said_before_the_cut_counts(kind: str) -> None:
+@on_loops
+async def test_what_was_said_before_the_cut_counts() -> None:
     """Also when there is more to be sent, which fails before the rest is read."""
     payload = Random(5).randbytes(3 * MIB)
 
@@ -175,81 +117,64 @@ def test_what_was_said_before_the_cut_counts(kind: str) -> None:
                 self.hang_up("enough")
                 self.driver.close()
 
-    async def test() -> None:
-        one, other = TcpSide(), Leaver(accepts=1)
-        await connected_over_tcp(one, other)
+    one, other = TcpSide(), Leaver(accepts=1)
+    await connected_over_tcp(one, other)
 
-        one.send([(0, 0, b"go"), *((0, number, payload) for number in range(1, 5))])
-        await until(lambda: one.ended, "the end")
+    one.send([(0, 0, b"go"), *((0, number, payload) for number in range(1, 5))])
+    await until(lambda: one.ended, "the end")
 
-        assert one.ended == Disconnected(CODE, "enough", by_peer=True)
-        assert one.received == [(1, 0, b"last words")]
-
-    run_on(kind, test)
+    assert one.ended == Disconnected(CODE, "enough", by_peer=True)
+    assert one.received == [(1, 0, b"last words")]
 
 
-@LOOPS
-def test_a_connection_that_is_reset_is_over_at_once(kind: str) -> None:
-    async def test() -> None:
-        with answering_nothing() as server:
-            server.setblocking(True)
-            side = TcpSide()
-            side.dial(server.getsockname())
-            taken, _ = server.accept()
-            await until(lambda: side.counters.bytes_sent, "the first packet")
-            taken.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET_AT_ONCE)
-            taken.close()
-            await until(lambda: side.ended, "the end")
-
-        reason = "its TCP connection broke: Connection reset by peer"
-        assert side.ended == Disconnected(CloseCode.UNREACHABLE, reason, by_peer=False)
-
-    run_on(kind, test)
-
-
-@LOOPS
-def test_a_port_where_nobody_listens_is_refused_at_once(kind: str) -> None:
-    async def test() -> None:
+@on_loops
+async def test_a_connection_that_is_reset_is_over_at_once() -> None:
+    with answering_nothing() as server:
+        server.setblocking(True)
         side = TcpSide()
-
-        side.dial(("127.0.0.1", closed_port()))
+        side.dial(server.getsockname())
+        taken, _ = server.accept()
+        await until(lambda: side.counters.bytes_sent, "the first packet")
+        taken.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET_AT_ONCE)
+        taken.close()
         await until(lambda: side.ended, "the end")
 
-        assert side.ended == Disconnected(
-            CloseCode.UNREACHABLE, "Connection refused", by_peer=False
-        )
-        assert side.counters.open == 0
-
-    run_on(kind, test)
+    reason = "its TCP connection broke: Connection reset by peer"
+    assert side.ended == Disconnected(CloseCode.UNREACHABLE, reason, by_peer=False)
 
 
-@LOOPS
-def test_an_address_that_no_tcp_leads_to_is_refused_at_once(kind: str) -> None:
-    async def test() -> None:
-        side = TcpSide()
+@on_loops
+async def test_a_port_where_nobody_listens_is_refused_at_once() -> None:
+    side = TcpSide()
 
-        side.dial(("255.255.255.255", 9))
+    side.dial(("127.0.0.1", closed_port()))
+    await until(lambda: side.ended, "the end")
+
+    assert side.ended == Disconnected(CloseCode.UNREACHABLE, "Connection refused", by_peer=False)
+    assert side.counters.open == 0
+
+
+@on_loops
+async def test_an_address_that_no_tcp_leads_to_is_refused_at_once() -> None:
+    side = TcpSide()
+
+    side.dial(("255.255.255.255", 9))
+    await until(lambda: side.ended, "the end")
+
+    assert side.ended is not None
+    assert side.ended.code == CloseCode.UNREACHABLE
+
+
+@on_loops
+async def test_a_master_that_does_not_answer_is_given_up() -> None:
+    with answering_nothing() as server:
+        side = TcpSide(connect_timeout=0.3)
+        side.dial(server.getsockname())
         await until(lambda: side.ended, "the end")
 
-        assert side.ended is not None
-        assert side.ended.code == CloseCode.UNREACHABLE
-
-    run_on(kind, test)
-
-
-@LOOPS
-def test_a_master_that_does_not_answer_is_given_up(kind: str) -> None:
-    async def test() -> None:
-        with answering_nothing() as server:
-            side = TcpSide(connect_timeout=0.3)
-            side.dial(server.getsockname())
-            await until(lambda: side.ended, "the end")
-
-        assert side.ended is not None
-        assert (side.ended.code, side.ended.by_peer) == (CloseCode.UNREACHABLE, False)
-        assert re.fullmatch(r"no answer to \d datagrams", side.ended.reason)
-
-    run_on(kind, test)
+    assert side.ended is not None
+    assert (side.ended.code, side.ended.by_peer) == (CloseCode.UNREACHABLE, False)
+    assert re.fullmatch(r"no answer to \d datagrams", side.ended.reason)
 
 
 def test_a_connection_to_itself_is_nobody_s() -> None:
@@ -264,17 +189,13 @@ def test_a_connection_to_itself_is_nobody_s() -> None:
             peer.on_connected()
 
 
-@LOOPS
-def test_closing_twice_is_closing_once(kind: str) -> None:
-    async def test() -> None:
-        one, other = TcpSide(), TcpSide(accepts=1)
-        await connected_over_tcp(one, other)
+@on_loops
+async def test_closing_twice_is_closing_once() -> None:
+    one, other = await connected_tcp_sides()
 
-        for _ in range(2):
-            one.driver.close()
-            other.driver.close()
-        one.driver.turn()
+    for _ in range(2):
+        one.driver.close()
+        other.driver.close()
+    one.driver.turn()
 
-        assert one.counters.open == other.counters.open == 0
-
-    run_on(kind, test)
+    assert one.counters.open == other.counters.open == 0

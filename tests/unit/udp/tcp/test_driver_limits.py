@@ -14,7 +14,7 @@ from gradwire_protocol.limits import MIB
 from gradwire_protocol.wire.packets import ACCEPT
 from gradwire_udp import accepting, open_listener
 from gradwire_udp.tcp import driver
-from support.driven_side import LOOPS, run_on
+from support.driven_side import on_loops
 from support.endpoints import first_packet, init_of
 from support.tcp_side import OVER_TCP, TcpSide, connected_over_tcp
 from support.waiting import until
@@ -26,7 +26,6 @@ def framed(packet: bytes) -> bytes:
 
 
 def dialled(side: TcpSide, *, receive_buffer: int | None = None) -> socket.socket:
-    """Return a TCP connection to a side."""
     sock = socket.socket()
     if receive_buffer is not None:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
@@ -76,123 +75,101 @@ async def shaken_hands(sock: socket.socket, session_id: int = 5) -> None:
 # Rules.
 
 
-@LOOPS
+@on_loops
 @pytest.mark.parametrize(
     "garbage", [b"GET / HTTP/1.1\r\n\r\n", bytes(100), b"\xff" * 100], ids=["http", "zeros", "ones"]
 )
-def test_what_is_no_packet_with_its_length_ends_the_tcp_connection(
-    kind: str, garbage: bytes
-) -> None:
-    async def test() -> None:
-        side = TcpSide(accepts=1)
-        with dialled(side) as stranger:
-            stranger.send(garbage)
-            await ended(stranger)
+async def test_what_is_no_packet_with_its_length_ends_the_tcp_connection(garbage: bytes) -> None:
+    side = TcpSide(accepts=1)
+    with dialled(side) as stranger:
+        stranger.send(garbage)
+        await ended(stranger)
 
-        assert (side.counters.violations, side.counters.open) == (1, 0)
-
-    run_on(kind, test)
+    assert (side.counters.violations, side.counters.open) == (1, 0)
 
 
-@LOOPS
-def test_a_worker_that_breaks_the_framing_is_lost(kind: str) -> None:
-    async def test() -> None:
-        side = TcpSide(accepts=1)
-        with dialled(side) as rogue:
-            await shaken_hands(rogue)
-            await until(lambda: side.connection, "the connection")
-            rogue.send(bytes(2))
-            await ended(rogue)
+@on_loops
+async def test_a_worker_that_breaks_the_framing_is_lost() -> None:
+    side = TcpSide(accepts=1)
+    with dialled(side) as rogue:
+        await shaken_hands(rogue)
+        await until(lambda: side.connection, "the connection")
+        rogue.send(bytes(2))
+        await ended(rogue)
 
-        await until(lambda: side.ended, "the end")
-        reason = "its TCP connection carried a packet of 0 bytes; it has to be 1 to 8900"
-        assert side.ended == Disconnected(CloseCode.LOST, reason, by_peer=False)
-
-    run_on(kind, test)
+    await until(lambda: side.ended, "the end")
+    reason = "its TCP connection carried a packet of 0 bytes; it has to be 1 to 8900"
+    assert side.ended == Disconnected(CloseCode.LOST, reason, by_peer=False)
 
 
-@LOOPS
-def test_packets_that_mean_nothing_are_counted_and_dropped(kind: str) -> None:
-    async def test() -> None:
-        side = TcpSide(accepts=1)
-        with dialled(side) as stranger:
-            for i in range(150):
-                stranger.send(framed(bytes([255]) * (1 + i)))
-            await until(lambda: side.counters.packets_received == 150, "all packets")
+@on_loops
+async def test_packets_that_mean_nothing_are_counted_and_dropped() -> None:
+    side = TcpSide(accepts=1)
+    with dialled(side) as stranger:
+        for i in range(150):
+            stranger.send(framed(bytes([255]) * (1 + i)))
+        await until(lambda: side.counters.packets_received == 150, "all packets")
 
-            assert side.counters.open == 1
-        assert sum(side.endpoint.counters.drops.values()) == 150
-
-    run_on(kind, test)
+        assert side.counters.open == 1
+    assert sum(side.endpoint.counters.drops.values()) == 150
 
 
-@LOOPS
-def test_who_says_nothing_of_use_is_turned_away_and_who_does_stays(
-    kind: str, monkeypatch: pytest.MonkeyPatch
+@on_loops
+async def test_who_says_nothing_of_use_is_turned_away_and_who_does_stays(
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(driver, "SWEEP_SECONDS", 0.01)
 
-    async def test() -> None:
-        side = TcpSide(accepts=1)
-        with dialled(side) as worker, dialled(side) as silent, dialled(side) as half:
-            await shaken_hands(worker)
-            monkeypatch.setattr(driver, "UNUSED_SECONDS_MAX", 0.05)
-            half.send(framed(init_of(6)))
-            await ended(silent)
-            await ended(half)
+    side = TcpSide(accepts=1)
+    with dialled(side) as worker, dialled(side) as silent, dialled(side) as half:
+        await shaken_hands(worker)
+        monkeypatch.setattr(driver, "UNUSED_SECONDS_MAX", 0.05)
+        half.send(framed(init_of(6)))
+        await ended(silent)
+        await ended(half)
 
-            assert side.counters.open == 1
-            assert side.counters.turned_away == 2
-            assert side.ended is None
-            assert side.connection is not None
-            side.hang_up()
-            await ended(worker)
-        assert side.counters.turned_away == 3
-
-    run_on(kind, test)
+        assert side.counters.open == 1
+        assert side.counters.turned_away == 2
+        assert side.ended is None
+        assert side.connection is not None
+        side.hang_up()
+        await ended(worker)
+    assert side.counters.turned_away == 3
 
 
-@LOOPS
-def test_of_too_many_those_go_first_that_were_of_no_use_for_longest(kind: str) -> None:
+@on_loops
+async def test_of_too_many_those_go_first_that_were_of_no_use_for_longest() -> None:
     most = 2 + driver.PEERS_SPARE
 
-    async def test() -> None:
-        side = TcpSide(accepts=2)
-        with ExitStack() as stack:
-            worker = stack.enter_context(dialled(side))
-            await shaken_hands(worker)
-            await until(lambda: side.connection, "the connection")
-            others = [stack.enter_context(dialled(side)) for _ in range(most + 2)]
-            await until(lambda: side.counters.accepted == most + 3, "all of them")
+    side = TcpSide(accepts=2)
+    with ExitStack() as stack:
+        worker = stack.enter_context(dialled(side))
+        await shaken_hands(worker)
+        await until(lambda: side.connection, "the connection")
+        others = [stack.enter_context(dialled(side)) for _ in range(most + 2)]
+        await until(lambda: side.counters.accepted == most + 3, "all of them")
 
-            for gone in others[:3]:
-                await ended(gone)
+        for gone in others[:3]:
+            await ended(gone)
 
-            assert side.counters.open == most
-            assert side.counters.turned_away == 3
-            assert side.ended is None
-
-    run_on(kind, test)
+        assert side.counters.open == most
+        assert side.counters.turned_away == 3
+        assert side.ended is None
 
 
-@LOOPS
-def test_where_all_are_of_use_nobody_else_is_let_in(
-    kind: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@on_loops
+async def test_where_all_are_of_use_nobody_else_is_let_in(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(driver, "PEERS_SPARE", 0)
 
-    async def test() -> None:
-        side = TcpSide(accepts=1)
-        with dialled(side) as worker:
-            await shaken_hands(worker)
-            await until(lambda: side.connection, "the connection")
-            with dialled(side) as late:
-                await ended(late)
+    side = TcpSide(accepts=1)
+    with dialled(side) as worker:
+        await shaken_hands(worker)
+        await until(lambda: side.connection, "the connection")
+        with dialled(side) as late:
+            await ended(late)
 
-        assert side.counters.turned_away == 1
-        assert side.ended is None or side.ended.code == CloseCode.LOST
-
-    run_on(kind, test)
+    assert side.counters.turned_away == 1
+    assert side.ended is None or side.ended.code == CloseCode.LOST
 
 
 class Exhausted(socket.socket):
@@ -207,39 +184,33 @@ class Exhausted(socket.socket):
         return super().accept()
 
 
-@LOOPS
-def test_without_descriptors_nobody_is_let_in_until_there_are_some_again(
-    kind: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+@on_loops
+async def test_without_descriptors_nobody_is_let_in_until_there_are_some_again(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(accepting, "ACCEPT_PAUSE_SECONDS", 0.01)
 
-    async def test() -> None:
-        with open_listener(("127.0.0.1", 0)) as real:
-            listener = Exhausted(fileno=real.detach())
-        one, other = TcpSide(), TcpSide(accepts=1, listener=listener)
+    with open_listener(("127.0.0.1", 0)) as real:
+        listener = Exhausted(fileno=real.detach())
+    one, other = TcpSide(), TcpSide(accepts=1, listener=listener)
 
-        await connected_over_tcp(one, other)
+    await connected_over_tcp(one, other)
 
-        assert caplog.messages == [naming("TCP", "Too many open files")] * 3
-
-    run_on(kind, test)
+    assert caplog.messages == [naming("TCP", "Too many open files")] * 3
 
 
-@LOOPS
-def test_a_driver_may_be_closed_while_it_lets_nobody_in(kind: str) -> None:
-    async def test() -> None:
-        with open_listener(("127.0.0.1", 0)) as real:
-            listener = Exhausted(fileno=real.detach())
-        side = TcpSide(accepts=1, listener=listener)
-        with dialled(side) as stranger:
-            await until(lambda: listener.failures < 3, "the failure")
+@on_loops
+async def test_a_driver_may_be_closed_while_it_lets_nobody_in() -> None:
+    with open_listener(("127.0.0.1", 0)) as real:
+        listener = Exhausted(fileno=real.detach())
+    side = TcpSide(accepts=1, listener=listener)
+    with dialled(side) as stranger:
+        await until(lambda: listener.failures < 3, "the failure")
 
-            side.driver.close()
-            await ended(stranger)
+        side.driver.close()
+        await ended(stranger)
 
-        assert listener.failures == 2
-
-    run_on(kind, test)
+    assert listener.failures == 2
 
 
 # Pace.
@@ -261,46 +232,38 @@ class Master(TcpSide):
                 connection.send(0, number, 1, payload, Priority.UPDATE)
 
 
-@LOOPS
-def test_who_reads_nothing_holds_nobody_else_up_and_little_waits_for_it(kind: str) -> None:
-    async def test() -> None:
-        master = Master(messages=64, size=MIB // 4)
-        with dialled(master, receive_buffer=4_096) as slow:
-            await shaken_hands(slow)
-            await until(lambda: master.counters.queued_bytes > MIB, "something to wait")
+@on_loops
+async def test_who_reads_nothing_holds_nobody_else_up_and_little_waits_for_it() -> None:
+    master = Master(messages=64, size=MIB // 4)
+    with dialled(master, receive_buffer=4_096) as slow:
+        await shaken_hands(slow)
+        await until(lambda: master.counters.queued_bytes > MIB, "something to wait")
 
-            quick = TcpSide()
-            await connected_over_tcp(quick, master)
-            await until(lambda: len(quick.received) == 64, "all messages")
+        quick = TcpSide()
+        await connected_over_tcp(quick, master)
+        await until(lambda: len(quick.received) == 64, "all messages")
 
-            assert master.ended is None
-            slow_one, _ = master.connections
-            assert slow_one.bytes_queued == 64 * MIB // 4
-            assert slow_one.bytes_in_flight <= WINDOW_BYTES
-            assert master.counters.queued_bytes < WINDOW_BYTES + MIB
-            assert master.endpoint.counters.fragments_retransmitted == 0
-
-    run_on(kind, test)
+        assert master.ended is None
+        slow_one, _ = master.connections
+        assert slow_one.bytes_queued == 64 * MIB // 4
+        assert slow_one.bytes_in_flight <= WINDOW_BYTES
+        assert master.counters.queued_bytes < WINDOW_BYTES + MIB
+        assert master.endpoint.counters.fragments_retransmitted == 0
 
 
-@LOOPS
-def test_who_asks_and_reads_no_answer_is_given_up(
-    kind: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@on_loops
+async def test_who_asks_and_reads_no_answer_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(driver, "QUEUE_BYTES_MAX", MIB)
 
-    async def test() -> None:
-        master = Master(messages=64, size=MIB // 4)
-        with dialled(master, receive_buffer=4_096) as slow:
-            await shaken_hands(slow)
-            await until(lambda: master.ended, "the end")
+    master = Master(messages=64, size=MIB // 4)
+    with dialled(master, receive_buffer=4_096) as slow:
+        await shaken_hands(slow)
+        await until(lambda: master.ended, "the end")
 
-        assert master.ended is not None
-        assert master.ended.code == CloseCode.LOST
-        assert master.ended.reason == naming("bytes", "wait")
-        assert master.counters.queued_bytes == 0
-
-    run_on(kind, test)
+    assert master.ended is not None
+    assert master.ended.code == CloseCode.LOST
+    assert master.ended.reason == naming("bytes", "wait")
+    assert master.counters.queued_bytes == 0
 
 
 def test_over_tcp_datagrams_are_as_large_as_there_are_any_from_the_beginning() -> None:

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from gradwire_protocol.connection.train import ECN_MARKED, Train
 from gradwire_protocol.limits import TRAIN_BYTES_MAX, TRAIN_PACKETS_MAX
 from gradwire_udp import DatagramSocket, Features, SocketCounters, open_socket
+from gradwire_udp.udp import datagram_socket
 from support.datagrams import (
     HERE,
     NOTHING,
@@ -274,7 +275,8 @@ def test_there_is_room_behind_what_was_read_and_it_can_be_written_to(
         one.send(Train([memoryview(bytes(sum(sizes)))], sizes[0], sum(sizes), other.address))
         read = other.receive()
         while read is not None:
-            buffer, view = np.frombuffer(other._view, "u1"), np.frombuffer(read.view, "u1")
+            whole = memoryview(read.view.obj)
+            buffer, view = np.frombuffer(whole, "u1"), np.frombuffer(read.view, "u1")
             begin = view.ctypes.data - buffer.ctypes.data
             assert not read.view.readonly
             assert begin + view.size + 4 <= buffer.size
@@ -284,9 +286,14 @@ def test_there_is_room_behind_what_was_read_and_it_can_be_written_to(
 # What goes wrong.
 
 
-def test_what_does_not_fit_into_the_buffer_is_dropped_and_counted(sockets: Sockets) -> None:
-    one, other = sockets(), sockets(joins=False)
-    other._view = memoryview(bytearray(1_000))
+def test_what_does_not_fit_into_the_buffer_is_dropped_and_counted(
+    sockets: Sockets, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = sockets()
+    with monkeypatch.context() as patch:
+        patch.setattr(datagram_socket, "TRAIN_BYTES_MAX", 0)
+        patch.setattr(datagram_socket, "READ_BYTES_MAX", 1_000 - datagram_socket.SPARE_BYTES)
+        other = sockets(joins=False)
     for size in (1_001, 1_000, 5_000, 999):
         one.send(train([size], other.address))
 

@@ -8,61 +8,36 @@ from gradwire_protocol import (
     CloseCode,
     Connection,
     ConnectionConfig,
-    Disconnected,
     Event,
     MessageReceived,
 )
 from gradwire_udp import SocketCounters, open_socket
-from support.driven_side import CODE, LOOPS, Side, connected, messages, on_loops, run_on
+from support.driven_side import Side, connected, connected_sides, messages, on_loops
 from support.waiting import until
 
 # Two sides.
 
 
-@LOOPS
-def test_a_hundred_messages_each_way_arrive_exactly_once(kind: str) -> None:
-    sizes = [1, 2, 100, 1_375, 1_376, 5_000, 30_000]
-    there, back = messages(1, 100, sizes), messages(2, 100, sizes)
-
-    async def test() -> None:
-        one, other = Side(), Side(accepts=True)
-        await connected(one, other)
-
-        one.send(there)
-        other.send(back)
-        await until(lambda: len(one.delivered) == len(other.delivered) == 100, "all deliveries")
-
-        assert sorted(other.received) == sorted(there)
-        assert sorted(one.received) == sorted(back)
-        assert sorted(one.delivered) == sorted((s, n) for s, n, _ in there)
-
-    run_on(kind, test)
-
-
-@LOOPS
-def test_what_one_side_counts_as_sent_the_other_counts_as_received(kind: str) -> None:
-    async def test() -> None:
-        one, other = Side(), Side(accepts=True)
-        await connected(one, other)
-        one.send(messages(3, 20, [500, 2_000]))
-        await until(lambda: len(one.delivered) == 20, "all deliveries")
-        assert one.counters.bytes_sent > sum(len(payload) for *_, payload in other.received)
-        one.hang_up()
-        await one.driver.wait_quiet(10.0)
-
-        await until(lambda: sent(one) == received(other), "everything that was sent")
-        await until(lambda: sent(other) == received(one), "everything that was sent back")
-
-        for side in (one, other):
-            assert side.counters.send_errors == 0
-
+@on_loops
+async def test_what_one_side_counts_as_sent_the_other_counts_as_received() -> None:
     def sent(side: Side) -> tuple[int, int]:
         return side.counters.datagrams_sent, side.counters.bytes_sent
 
     def received(side: Side) -> tuple[int, int]:
         return side.counters.datagrams_received, side.counters.bytes_received
 
-    run_on(kind, test)
+    one, other = await connected_sides()
+    one.send(messages(3, 20, [500, 2_000]))
+    await until(lambda: len(one.delivered) == 20, "all deliveries")
+    assert one.counters.bytes_sent > sum(len(payload) for *_, payload in other.received)
+    one.hang_up()
+    await one.driver.wait_quiet(10.0)
+
+    await until(lambda: sent(one) == received(other), "everything that was sent")
+    await until(lambda: sent(other) == received(one), "everything that was sent back")
+
+    for side in (one, other):
+        assert side.counters.send_errors == 0
 
 
 @on_loops
@@ -142,26 +117,8 @@ async def test_a_timer_that_is_not_wanted_any_more_does_not_fire() -> None:
 
 
 @on_loops
-async def test_waiting_for_quiet_ends_when_every_goodbye_is_said() -> None:
-    one, other = Side(), Side(accepts=True)
-    await connected(one, other)
-    # How long a goodbye takes is measured in round trips, so both sides get to know theirs.
-    one.send([(0, 0, b"hello")])
-    other.send([(0, 0, b"hello")])
-    await until(lambda: one.delivered and other.delivered, "both deliveries")
-
-    one.hang_up("enough")
-    await one.driver.wait_quiet(10.0)
-    await other.driver.wait_quiet(10.0)
-
-    assert len(one.endpoint) == len(other.endpoint) == 0
-    assert other.ended == Disconnected(CODE, "enough", by_peer=True)
-
-
-@on_loops
 async def test_waiting_for_quiet_has_a_deadline() -> None:
-    one, other = Side(), Side(accepts=True)
-    await connected(one, other)
+    one, _ = await connected_sides()
 
     await one.driver.wait_quiet(0.01)
 
@@ -187,21 +144,18 @@ async def test_closing_twice_is_closing_once() -> None:
     assert side.fired_at == []
 
 
-@LOOPS
-def test_an_application_may_close_the_driver_while_it_hears_of_something(kind: str) -> None:
+@on_loops
+async def test_an_application_may_close_the_driver_while_it_hears_of_something() -> None:
     class Leaver(Side):
         def handle_event(self, connection: Connection, event: Event, now: float) -> None:
             super().handle_event(connection, event, now)
             if isinstance(event, MessageReceived):
                 self.driver.close()
 
-    async def test() -> None:
-        one, other = Side(), Leaver(accepts=True)
-        await connected(one, other)
+    one, other = Side(), Leaver(accepts=True)
+    await connected(one, other)
 
-        one.send([(0, 0, b"go"), (0, 1, b"stay")])
-        await until(lambda: other.socket.fileno() == -1, "the driver to be closed")
+    one.send([(0, 0, b"go"), (0, 1, b"stay")])
+    await until(lambda: other.socket.fileno() == -1, "the driver to be closed")
 
-        assert other.received[0] == (0, 0, b"go")
-
-    run_on(kind, test)
+    assert other.received[0] == (0, 0, b"go")

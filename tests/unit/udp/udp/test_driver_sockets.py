@@ -2,53 +2,47 @@
 
 import errno
 
-from support.driven_side import LOOPS, Side, connected, messages, on_loops, run_on
+from support.driven_side import Side, connected, messages, on_loops
 from support.fickle_socket import FickleSocket
 from support.waiting import until
 
 
-@LOOPS
-def test_a_socket_that_takes_nothing_for_a_while_is_waited_for(kind: str) -> None:
+@on_loops
+async def test_a_socket_that_takes_nothing_for_a_while_is_waited_for() -> None:
     there = messages(4, 30, [10, 3_000])
 
-    async def test() -> None:
-        one = Side(sock=FickleSocket.on_loopback(to_send=[BlockingIOError()] * 5))
-        other = Side(accepts=True)
-        await connected(one, other)
-        assert isinstance(one.socket, FickleSocket)
-        assert one.socket.failures_to_send == []
+    one = Side(sock=FickleSocket.on_loopback(to_send=[BlockingIOError()] * 5))
+    other = Side(accepts=True)
+    await connected(one, other)
+    assert isinstance(one.socket, FickleSocket)
+    assert one.socket.failures_to_send == []
 
-        one.socket.failures_to_send = [BlockingIOError(), InterruptedError()]
-        one.send(there)
-        await until(lambda: len(one.delivered) == 30, "all deliveries")
+    one.socket.failures_to_send = [BlockingIOError(), InterruptedError()]
+    one.send(there)
+    await until(lambda: len(one.delivered) == 30, "all deliveries")
 
-        assert sorted(other.received) == sorted(there)
-        assert one.counters.send_errors == 0
-
-    run_on(kind, test)
+    assert sorted(other.received) == sorted(there)
+    assert one.counters.send_errors == 0
 
 
-@LOOPS
-def test_datagrams_that_cannot_be_sent_are_counted_and_recovered(kind: str) -> None:
+@on_loops
+async def test_datagrams_that_cannot_be_sent_are_counted_and_recovered() -> None:
     there = messages(5, 30, [10, 3_000])
 
-    async def test() -> None:
-        one = Side(sock=FickleSocket.on_loopback())
-        other = Side(accepts=True)
-        await connected(one, other)
-        assert isinstance(one.socket, FickleSocket)
-        before = one.counters.datagrams_sent
+    one = Side(sock=FickleSocket.on_loopback())
+    other = Side(accepts=True)
+    await connected(one, other)
+    assert isinstance(one.socket, FickleSocket)
+    before = one.counters.datagrams_sent
 
-        one.socket.failures_to_send = [OSError(errno.ENETUNREACH, "no route") for _ in range(7)]
-        one.send(there)
-        await until(lambda: len(one.delivered) == 30, "all deliveries")
+    one.socket.failures_to_send = [OSError(errno.ENETUNREACH, "no route") for _ in range(7)]
+    one.send(there)
+    await until(lambda: len(one.delivered) == 30, "all deliveries")
 
-        assert sorted(other.received) == sorted(there)
-        assert one.counters.send_errors >= 7  # datagrams, in seven trains
-        assert one.endpoint.counters.packets_lost >= 1
-        assert one.counters.datagrams_sent > before
-
-    run_on(kind, test)
+    assert sorted(other.received) == sorted(there)
+    assert one.counters.send_errors >= 7  # datagrams, in seven trains
+    assert one.endpoint.counters.packets_lost >= 1
+    assert one.counters.datagrams_sent > before
 
 
 @on_loops

@@ -3,8 +3,7 @@
 import asyncio
 import logging
 import socket
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from itertools import pairwise
 
 import pytest
@@ -15,29 +14,17 @@ from gradwire_udp import Features, SocketCounters, UdpDriver, open_socket
 from gradwire_udp.endpoint_driver import BLOCKED_SECONDS
 from gradwire_udp.udp import driver
 from support.datagrams import HERE, NOTHING, needs_overflow, train
-from support.driven_side import LOOPS, on_loops, run_on
+from support.driven_side import Alarm, close_in_the_end, on_loops
 from support.fickle_socket import FickleSocket
 from support.scripted_endpoint import ScriptedEndpoint
 from support.waiting import until
 
 
-class Silence:
-    """An application that wants nothing."""
-
-    def __init__(self) -> None:
-        self.deadline: float | None = None
-        self.fired_at: list[float] = []
+class Silence(Alarm):
+    """An application that wants nothing but its timer."""
 
     def handle_event(self, connection: Connection, event: Event, now: float) -> None:
         raise NotImplementedError
-
-    def handle_timer(self, now: float) -> None:
-        if self.deadline is not None and now >= self.deadline:
-            self.fired_at.append(now)
-            self.deadline = None
-
-    def next_timer(self) -> float | None:
-        return self.deadline
 
 
 class Driven:
@@ -62,6 +49,8 @@ class Driven:
             features,
         )
         self.peers = [open_socket(("127.0.0.1", 0)) for _ in range(2)]
+        for close in (self.driver.close, *(peer.close for peer in self.peers)):
+            close_in_the_end(close)
 
     def give(self, n: int, sizes: tuple[int, ...] = (10, 10)) -> list[Train]:
         """Let the endpoint have so many trains for the first peer."""
@@ -84,23 +73,7 @@ class Driven:
         return payloads
 
 
-@contextmanager
-def driven(
-    sock: socket.socket | None = None,
-    features: Features = HERE,
-    endpoint: ScriptedEndpoint | None = None,
-) -> Iterator[Driven]:
-    made = Driven(sock, features, endpoint)
-    try:
-        yield made
-    finally:
-        made.driver.close()
-        for peer in made.peers:
-            peer.close()
-
-
 async def rounds(n: int) -> None:
-    """Let the loop go round so many times."""
     for _ in range(n):
         await asyncio.sleep(0)
 
@@ -113,60 +86,60 @@ async def rounds(n: int) -> None:
 async def test_datagrams_reach_the_endpoint_in_order_and_with_what_is_known_of_them(
     features: Features,
 ) -> None:
-    with driven(features=features) as it:
-        for i in range(200):
-            it.peers[0].sendto(bytes([i]) * (1 + i // 50), it.driver.address)
-        await until(lambda: len(it.endpoint.received) == 200, "all datagrams")
+    it = Driven(features=features)
+    for i in range(200):
+        it.peers[0].sendto(bytes([i]) * (1 + i // 50), it.driver.address)
+    await until(lambda: len(it.endpoint.received) == 200, "all datagrams")
 
-        expected = [bytes([i]) * (1 + i // 50) for i in range(200)]
-        sender = it.peers[0].getsockname()
-        assert it.endpoint.received == [(payload, sender, 0) for payload in expected]
-        assert it.endpoint.received_at == sorted(it.endpoint.received_at)
-        assert it.counters.datagrams_received == 200
+    expected = [bytes([i]) * (1 + i // 50) for i in range(200)]
+    sender = it.peers[0].getsockname()
+    assert it.endpoint.received == [(payload, sender, 0) for payload in expected]
+    assert it.endpoint.received_at == sorted(it.endpoint.received_at)
+    assert it.counters.datagrams_received == 200
 
 
 @on_loops
 async def test_while_much_arrives_there_is_a_turn_every_sixteen_reads() -> None:
-    with driven() as it:
-        it.send_alternately(40)
+    it = Driven()
+    it.send_alternately(40)
 
-        await until(lambda: len(it.endpoint.reads) == 40, "all reads")
+    await until(lambda: len(it.endpoint.reads) == 40, "all reads")
 
-        assert it.endpoint.steps == "r" * 16 + "n" + "r" * 16 + "n" + "r" * 8 + "n"
+    assert it.endpoint.steps == "r" * 16 + "n" + "r" * 16 + "n" + "r" * 8 + "n"
 
 
 @on_loops
 @pytest.mark.parametrize("n", [64, 65, 66, 128, 129, 200])
 async def test_after_sixty_four_reads_others_have_their_turn_and_none_is_forgotten(n: int) -> None:
     """What the socket had read ahead, no event loop would know of."""
-    with driven() as it:
-        it.send_alternately(n)
-        seen = [0]
-        while seen[-1] < n:
-            await asyncio.sleep(0)
-            seen.append(len(it.endpoint.reads))
+    it = Driven()
+    it.send_alternately(n)
+    seen = [0]
+    while seen[-1] < n:
+        await asyncio.sleep(0)
+        seen.append(len(it.endpoint.reads))
 
-        assert all(after - before <= 64 for before, after in pairwise(seen))
-        assert [payload for payload, _, _ in it.endpoint.received] == [
-            bytes([i % 256]) for i in range(n)
-        ]
+    assert all(after - before <= 64 for before, after in pairwise(seen))
+    assert [payload for payload, _, _ in it.endpoint.received] == [
+        bytes([i % 256]) for i in range(n)
+    ]
 
 
 @on_loops
 async def test_who_closes_the_driver_while_it_reads_hears_no_more() -> None:
-    with driven() as it:
+    it = Driven()
 
-        def close_after_64() -> None:
-            if len(it.endpoint.reads) == 64:
-                it.driver.close()
+    def close_after_64() -> None:
+        if len(it.endpoint.reads) == 64:
+            it.driver.close()
 
-        it.endpoint.on_receive = close_after_64
-        it.send_alternately(100)
+    it.endpoint.on_receive = close_after_64
+    it.send_alternately(100)
 
-        await until(lambda: it.socket.fileno() == -1, "the end")
-        await rounds(5)
+    await until(lambda: it.socket.fileno() == -1, "the end")
+    await rounds(5)
 
-        assert len(it.endpoint.reads) == 64
+    assert len(it.endpoint.reads) == 64
 
 
 # Sending.
@@ -174,81 +147,75 @@ async def test_who_closes_the_driver_while_it_reads_hears_no_more() -> None:
 
 @on_loops
 async def test_after_sixteen_trains_others_have_their_turn() -> None:
-    with driven() as it:
-        given = it.give(40)
-        left = []
+    it = Driven()
+    given = it.give(40)
+    left = []
 
-        it.driver.turn()
-        while it.endpoint.trains:
-            left.append(len(it.endpoint.trains))
-            await asyncio.sleep(0)
+    it.driver.turn()
+    while it.endpoint.trains:
+        left.append(len(it.endpoint.trains))
+        await asyncio.sleep(0)
 
-        assert left[0] == 24
-        assert 8 in left
-        assert it.heard() == [d for one in given for d in one.datagrams()]
-        assert it.counters.datagrams_sent == 80
+    assert left[0] == 24
+    assert 8 in left
+    assert it.heard() == [d for one in given for d in one.datagrams()]
+    assert it.counters.datagrams_sent == 80
 
 
-@LOOPS
-def test_an_endpoint_that_always_has_something_to_send_still_hears(kind: str) -> None:
+@on_loops
+async def test_an_endpoint_that_always_has_something_to_send_still_hears() -> None:
     class Talker(ScriptedEndpoint):
         def next_train(self, now: float) -> Train | None:
             return None if self.received else train([10], ("127.0.0.1", 9))
 
-    async def test() -> None:
-        with driven(endpoint=Talker()) as it:
-            it.endpoint.deadline = it.driver.now() + 0.001
-            it.driver.turn()
-            await rounds(10)
-            it.peers[1].sendto(b"enough", it.driver.address)
+    it = Driven(endpoint=Talker())
+    it.endpoint.deadline = it.driver.now() + 0.001
+    it.driver.turn()
+    await rounds(10)
+    it.peers[1].sendto(b"enough", it.driver.address)
 
-            await until(lambda: it.endpoint.received, "what it was told")
-            await until(lambda: it.endpoint.fired_at, "the timer")
+    await until(lambda: it.endpoint.received, "what it was told")
+    await until(lambda: it.endpoint.fired_at, "the timer")
 
-            assert it.endpoint.received[0][0] == b"enough"
-
-    run_on(kind, test)
+    assert it.endpoint.received[0][0] == b"enough"
 
 
 @on_loops
 async def test_the_next_train_is_asked_for_when_the_one_before_it_is_gone() -> None:
     """Asking for it may change the buffers of the one before."""
     never: list[OSError | None] = [BlockingIOError()] * 20
-    with driven(FickleSocket.on_loopback(to_send=[None, *never])) as it:
-        given = it.give(3)
+    it = Driven(FickleSocket.on_loopback(to_send=[None, *never]))
+    given = it.give(3)
 
-        it.driver.turn()
-        assert it.endpoint.steps == "tt"
-        it.driver.turn()
-        it.send_alternately(1)
-        await until(lambda: it.endpoint.received, "a datagram meanwhile")
-        assert it.endpoint.steps.startswith("ttr")
-        await until(lambda: not it.endpoint.trains, "the last train")
-        await until(lambda: it.counters.datagrams_sent == 6, "all of it")
+    it.driver.turn()
+    assert it.endpoint.steps == "tt"
+    it.driver.turn()
+    it.send_alternately(1)
+    await until(lambda: it.endpoint.received, "a datagram meanwhile")
+    assert it.endpoint.steps.startswith("ttr")
+    await until(lambda: not it.endpoint.trains, "the last train")
+    await until(lambda: it.counters.datagrams_sent == 6, "all of it")
 
-        assert it.heard() == [d for one in given for d in one.datagrams()]
-        assert it.counters.send_errors == 0
+    assert it.heard() == [d for one in given for d in one.datagrams()]
+    assert it.counters.send_errors == 0
 
 
-@LOOPS
-def test_while_the_socket_takes_nothing_the_timer_leaves_the_processor_alone(kind: str) -> None:
+@on_loops
+async def test_while_the_socket_takes_nothing_the_timer_leaves_the_processor_alone() -> None:
     class Urgent(ScriptedEndpoint):
         def handle_timer(self, now: float) -> None:
             self.fired_at.append(now)  # and it is due again, because something is to be sent
 
-    async def test() -> None:
-        never: list[OSError | None] = [BlockingIOError()] * 10_000
-        with driven(FickleSocket.on_loopback(to_send=never), endpoint=Urgent()) as it:
-            it.endpoint.deadline = it.driver.now()
-            it.give(1)
+    never: list[OSError | None] = [BlockingIOError()] * 10_000
+    it = Driven(FickleSocket.on_loopback(to_send=never), endpoint=Urgent())
+    it.endpoint.deadline = it.driver.now()
+    it.give(1)
 
-            it.driver.turn()
-            await until(lambda: len(it.endpoint.fired_at) > 3, "the timer")
+    it.driver.turn()
+    await until(lambda: len(it.endpoint.fired_at) > 3, "the timer")
 
-            for before, after in pairwise(it.endpoint.fired_at):
-                assert after - before >= BLOCKED_SECONDS
-
-    run_on(kind, test)
+    for before, after in pairwise(it.endpoint.fired_at):
+        assert after - before >= BLOCKED_SECONDS
 
 
 # Timers.
@@ -256,16 +223,16 @@ def test_while_the_socket_takes_nothing_the_timer_leaves_the_processor_alone(kin
 
 @on_loops
 async def test_the_endpoint_s_timer_and_the_application_s_both_fire() -> None:
-    with driven() as it:
-        now = it.driver.now()
-        it.endpoint.deadline, it.application.deadline = now + 0.0002, now + 0.003
-        it.driver.turn()
+    it = Driven()
+    now = it.driver.now()
+    it.endpoint.deadline, it.application.deadline = now + 0.0002, now + 0.003
+    it.driver.turn()
 
-        await until(lambda: it.application.fired_at, "the later timer")
+    await until(lambda: it.application.fired_at, "the later timer")
 
-        [first], [second] = it.endpoint.fired_at, it.application.fired_at
-        assert first >= now + 0.0002
-        assert second >= now + 0.003
+    [first], [second] = it.endpoint.fired_at, it.application.fired_at
+    assert first >= now + 0.0002
+    assert second >= now + 0.003
 
 
 # Telling.
@@ -273,33 +240,30 @@ async def test_the_endpoint_s_timer_and_the_application_s_both_fire() -> None:
 
 @on_loops
 async def test_what_of_the_kernel_is_in_use_can_be_asked() -> None:
-    with driven(features=NOTHING) as it:
-        assert it.driver.features == NOTHING
+    it = Driven(features=NOTHING)
+    assert it.driver.features == NOTHING
 
 
 @needs_overflow
-@LOOPS
+@on_loops
 @pytest.mark.parametrize("seconds", [3_600.0, 0.0])
-def test_of_datagrams_dropped_by_the_kernel_there_is_a_line_but_not_too_often(
-    kind: str, seconds: float, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+async def test_of_datagrams_dropped_by_the_kernel_there_is_a_line_but_not_too_often(
+    seconds: float, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(driver, "WARNING_SECONDS", seconds)
 
-    async def test() -> None:
-        with driven() as it:
-            it.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
-            drops = []
-            for i in range(3):
-                for _ in range(1_000):
-                    it.peers[0].sendto(bytes(100), it.driver.address)
-                await until(lambda: len(it.endpoint.reads) > 2 * i, "what came through")  # noqa: B023
-                it.peers[0].sendto(b"last", it.driver.address)
-                await until(lambda: it.endpoint.received[-1][0] == b"last", "the last one")
-                drops.append(it.counters.receive_drops)
+    it = Driven()
+    it.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
+    drops = []
+    for i in range(3):
+        for _ in range(1_000):
+            it.peers[0].sendto(bytes(100), it.driver.address)
+        await until(lambda: len(it.endpoint.reads) > 2 * i, "what came through")  # noqa: B023
+        it.peers[0].sendto(b"last", it.driver.address)
+        await until(lambda: it.endpoint.received[-1][0] == b"last", "the last one")
+        drops.append(it.counters.receive_drops)
 
-            assert 0 < drops[0] < drops[1] < drops[2]
-            lines = [r.getMessage() for r in caplog.records if r.levelno == logging.WARNING]
-            assert len(lines) == (1 if seconds else 3)
-            assert f"batches of them, {drops[0]} in all" in lines[0]
-
-    run_on(kind, test)
+    assert 0 < drops[0] < drops[1] < drops[2]
+    lines = [r.getMessage() for r in caplog.records if r.levelno == logging.WARNING]
+    assert len(lines) == (1 if seconds else 3)
+    assert f"batches of them, {drops[0]} in all" in lines[0]
