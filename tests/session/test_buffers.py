@@ -6,17 +6,12 @@ import pytest
 import torch
 from torch import nn
 
-import gradwire
 from gradwire import NonFiniteError, Session, UsageError
-from gradwire.metrics import SessionCollector
-from gradwire_protocol import Keyring, Role, RunKey
-from gradwire_server.config import MasterConfig
+from gradwire_protocol import Role
 from support.local_master import LocalMaster
-from support.sessions import finish, join, membership_of
+from support.sessions import RUN_KEY, finish, join, membership_of
 from support.waiting import wait_until
 from support.wording import naming
-
-RUN_KEY = RunKey(bytes(range(32)))
 
 
 def module(running_var: float = 1.0, batches: int = 0) -> nn.BatchNorm1d:
@@ -149,38 +144,14 @@ def test_buffers_that_are_too_large_are_refused_unless_they_are_not_shared(
     join(master, norm, share_buffers=False).close()
 
 
-def test_an_observer_ends_with_the_same_buffers() -> None:
-    keyring = Keyring([RUN_KEY])
-    with LocalMaster(MasterConfig(), keyring=keyring) as master:
-        norms = [module(1.0), module(2.0), module(50.0)]
-        keys = [
-            RUN_KEY.worker_key(name, role)
-            for name, role in (
-                ("one", Role.WORKER),
-                ("other", Role.WORKER),
-                ("eyes", Role.OBSERVER),
-            )
-        ]
-        sessions = [join(master, norm, key=key) for norm, key in zip(norms, keys, strict=True)]
+def test_an_observer_ends_with_the_same_buffers(keyed_master: LocalMaster) -> None:
+    norms = [module(1.0), module(2.0), module(50.0)]
+    names = {"one": Role.WORKER, "other": Role.WORKER, "eyes": Role.OBSERVER}
+    keys = [RUN_KEY.worker_key(name, role) for name, role in names.items()]
 
-        finish(*sessions)
+    finish(*[join(keyed_master, norm, key=key) for norm, key in zip(norms, keys, strict=True)])
 
-        assert [variance(norm) for norm in norms] == [[1.5, 1.5]] * 3
-
-
-def test_it_is_counted_for_prometheus_too(master: LocalMaster) -> None:
-    norms = [module(1.0), module(3.0)]
-    sessions = [join(master, norm) for norm in norms]
-    finish(*sessions)
-
-    values = {
-        sample.name: sample.value
-        for family in SessionCollector(sessions[0]).collect()
-        for sample in family.samples
-    }
-
-    assert values["gradwire_session_buffers_averaged_total"] == 1
-    assert values["gradwire_session_buffers_refused_total"] == 0
+    assert [variance(norm) for norm in norms] == [[1.5, 1.5]] * 3
 
 
 def test_evaluation_after_the_end_gives_all_the_same(master: LocalMaster) -> None:
@@ -198,4 +169,3 @@ def test_evaluation_after_the_end_gives_all_the_same(master: LocalMaster) -> Non
 
     assert all(torch.equal(output, outputs[0]) for output in outputs)
     assert min(variance(norms[0])) > 1.0
-    assert isinstance(sessions[0], gradwire.Session)

@@ -12,13 +12,19 @@ from torch import nn
 
 from gradwire import NonFiniteError, Session
 from gradwire.participant.feature import Feature
-from gradwire_protocol import Keyring, Role, RunKey
-from gradwire_server.config import MasterConfig
+from gradwire_protocol import Role
 from support.local_master import LocalMaster
-from support.sessions import HALF, change, finish, join, membership_of, participant_of, zeros
+from support.sessions import (
+    HALF,
+    RUN_KEY,
+    change,
+    finish,
+    join,
+    membership_of,
+    participant_of,
+    zeros,
+)
 from support.waiting import wait_until
-
-RUN_KEY = RunKey(bytes(range(32)))
 
 
 class Recorder(Feature):
@@ -193,21 +199,18 @@ def test_who_pushes_and_never_pulls_ends_with_what_all_have(master: LocalMaster)
     assert one.digest() == other.digest()
 
 
-def test_an_observer_that_only_pulls_gets_the_buffers() -> None:
+def test_an_observer_that_only_pulls_gets_the_buffers(keyed_master: LocalMaster) -> None:
     keys = [RUN_KEY.worker_key(role.name, role) for role in (Role.WORKER, Role.OBSERVER)]
     watcher = norm_of(1.0)
-    with LocalMaster(MasterConfig(), keyring=Keyring([RUN_KEY])) as master:
-        worker = join(master, norm_of(3.0), key=keys[0], buffer_steps=1)
-        observer = join(master, watcher, key=keys[1], buffer_steps=1)
-        push_and_pull(worker)
+    worker = join(keyed_master, norm_of(3.0), key=keys[0], buffer_steps=1)
+    observer = join(keyed_master, watcher, key=keys[1], buffer_steps=1)
+    push_and_pull(worker)
 
-        def has_it() -> bool:
-            observer.pull()
-            return variance(watcher) == [3.0, 3.0]
+    def has_it() -> bool:
+        observer.pull()
+        return variance(watcher) == [3.0, 3.0]
 
-        wait_until(has_it, "the worker's buffers")
-        observer.close()
-        worker.close()
+    wait_until(has_it, "the worker's buffers")
 
 
 def test_who_pushes_and_pulls_waits_for_who_is_too_far_behind(master: LocalMaster) -> None:

@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
@@ -29,13 +29,8 @@ QUARTERS = st.lists(st.integers(-8, 8).map(lambda i: i / 4), min_size=4, max_siz
 @contextmanager
 def workers(*targets: Any, feedback: str | float = "local") -> Iterator[list[Session]]:
     """Let workers join a run of their own in this order: the first founds it."""
-    with LocalMaster() as master, ExitStack() as stack:
-        sessions = []
-        for target in targets:
-            session = join(master, target, feedback=feedback)
-            stack.callback(session.close)
-            sessions.append(session)
-        yield sessions
+    with LocalMaster() as master:
+        yield [join(master, target, feedback=feedback) for target in targets]
 
 
 def saved(

@@ -252,8 +252,6 @@ def test_updates_that_are_known_and_do_not_arrive_are_counted() -> None:
         with pytest.raises(gradwire.DeadlineError, match=naming("finish()", "3 updates")):
             session.finish(timeout=1.0)
 
-        session.close()
-
 
 def test_a_with_block_whose_peers_do_not_finish_leaves_all_the_same(master: LocalMaster) -> None:
     other = join(master)
@@ -265,7 +263,6 @@ def test_a_with_block_whose_peers_do_not_finish_leaves_all_the_same(master: Loca
         pass
 
     wait_until(lambda: other.world_size == 1, "the impatient one to leave")
-    other.close()
 
 
 def test_what_is_left_goes_out_as_fast_as_the_slowest_takes_it(
@@ -442,7 +439,6 @@ def test_a_session_whose_master_stopped_says_why(call: Callable[[Session], objec
         why = naming(master.address, "maintenance at noon")
         with pytest.raises(gradwire.ConnectionLostError, match=why):
             call(session)
-        session.close()
 
 
 def test_a_master_that_falls_silent_is_lost_after_the_idle_timeout(master: LocalMaster) -> None:

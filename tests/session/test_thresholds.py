@@ -59,7 +59,6 @@ def test_updates_are_as_large_as_was_asked_for(
     )
     updates = after.updates_sent - before.updates_sent
     assert least < (measure(after) - measure(before)) / updates < most
-    trainee.session.close()
 
 
 def test_a_shake_up_sends_what_else_would_wait(master: LocalMaster) -> None:

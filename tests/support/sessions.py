@@ -11,18 +11,22 @@ from gradwire import PeerUpdate, Session
 from gradwire.participant.participant import Participant
 from gradwire.worker.membership import Membership
 from gradwire_codecs.arrays import Float32Array, Int32Array
+from gradwire_protocol import RunKey
+from gradwire_protocol.crypto.keys import SECRET_BYTES
 from support.local_master import LocalMaster
 from support.waiting import wait_until
 
 HALF = 0.5
 """Threshold of most tests: changes of whole halves are sent whole and leave no residual."""
 
+RUN_KEY = RunKey(bytes(range(SECRET_BYTES)))
+
 
 def join(master: LocalMaster, target: object = None, **options: Any) -> Session:
     """Join with a target of four zeros, a fixed threshold, and deadlines that fit a test.
 
-    At the end the whole residual is sent, so that nothing is lost. The master of the fixture
-    `master` closes the session after the test.
+    At the end the whole residual is sent, so that nothing is lost. The master closes the session
+    before it ends.
     """
     usual = {
         "threshold": HALF,

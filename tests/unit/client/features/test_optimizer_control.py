@@ -21,6 +21,7 @@ from support.optimizers import (
     OPTIMIZERS,
     controlled,
     equal,
+    hooks_of,
     matrix,
     momentum_of,
     same,
@@ -101,19 +102,12 @@ def test_momentum_moves_smoothly(make: Callable[[Any], Optimizer]) -> None:
 def test_nothing_is_left_behind(make: Callable[[Any], Optimizer]) -> None:
     parameters = matrix()
     optimizer = make(parameters)
-    hooks = [dict(optimizer._optimizer_step_pre_hooks), dict(optimizer._optimizer_step_post_hooks)]
-    hooks += [dict(optimizer._optimizer_state_dict_post_hooks)]
-    hooks += [dict(optimizer._optimizer_load_state_dict_post_hooks)]
+    before = hooks_of(optimizer)
 
     with controlled(optimizer, lag=3.0):
         train(parameters, optimizer, 5)
 
-    assert hooks == [
-        optimizer._optimizer_step_pre_hooks,
-        optimizer._optimizer_step_post_hooks,
-        optimizer._optimizer_state_dict_post_hooks,
-        optimizer._optimizer_load_state_dict_post_hooks,
-    ]
+    assert hooks_of(optimizer) == before
 
 
 @EVERY
@@ -335,7 +329,7 @@ def test_a_compiled_step_is_what_it_is_otherwise(name: str) -> None:
             other.step()
             control.before_push()
             assert control.trained()
-    torch._dynamo.reset()
+    torch.compiler.reset()
 
     for one, two in zip(mine, reference, strict=True):
         torch.testing.assert_close(one, two)

@@ -1,5 +1,6 @@
 """Which threshold an update gets: the policy's or a shake-up's."""
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -229,10 +230,11 @@ def test_a_budget_is_kept_by_real_updates(settings: dict[str, float]) -> None:
     assert bytes_per_step(lambda: Trained(**settings)) == pytest.approx(150, rel=0.1)
 
 
-def test_a_policy_of_no_use_is_named() -> None:
+@pytest.mark.parametrize("useless", [math.nan, math.inf, -1.0, 0.0])
+def test_a_policy_whose_threshold_is_of_no_use_is_named(useless: float) -> None:
     policy = Watching()
     trained = Trained(threshold=policy)
-    policy.threshold = float("nan")
+    policy.threshold = useless
 
-    with pytest.raises(gradwire.UsageError, match=naming("threshold policy", "nan")):
+    with pytest.raises(gradwire.UsageError, match=naming("threshold policy", useless)):
         trained.thresholds.next()
