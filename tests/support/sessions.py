@@ -1,10 +1,11 @@
 """Sessions as tests use them: small targets, a fixed threshold, deadlines that fit a test."""
 
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
+from torch import nn
 
 import gradwire
 from gradwire import PeerUpdate, Session
@@ -62,6 +63,22 @@ def zeros() -> Float32Array:
 
 def double_zeros() -> torch.Tensor:
     return torch.zeros(4, dtype=torch.float64)
+
+
+def norm_of(variance: float, batches: int = 0) -> nn.BatchNorm1d:
+    """Return a module with buffers: a running variance of two features, and a count of batches."""
+    norm = nn.BatchNorm1d(2)
+    state_of(norm)["running_var"].fill_(variance)
+    state_of(norm)["num_batches_tracked"].fill_(batches)
+    return norm
+
+
+def state_of(norm: nn.Module) -> dict[str, torch.Tensor]:
+    return cast("dict[str, torch.Tensor]", norm.state_dict())
+
+
+def variance_of(norm: nn.Module) -> list[float]:
+    return cast("list[float]", state_of(norm)["running_var"].tolist())
 
 
 def change(*values: float) -> Float32Array:
