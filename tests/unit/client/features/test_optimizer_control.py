@@ -208,12 +208,13 @@ def test_a_first_beta_that_is_a_tensor_stays_that_tensor() -> None:
     assert optimizer.param_groups[0]["betas"][0] is beta
 
 
+def fail() -> float:
+    raise RuntimeError("no loss")
+
+
 def test_a_step_that_raises_leaves_no_other_values_behind() -> None:
     parameters = matrix()
     optimizer = torch.optim.SGD(parameters, 0.5, momentum=0.9)
-
-    def fail() -> float:
-        raise RuntimeError("no loss")
 
     with controlled(optimizer, lag=5.0, factor=0.5) as control:
         for put_back in (control.before_push, lambda: train(parameters, optimizer, 1)):
@@ -230,9 +231,6 @@ def test_a_step_that_raises_leaves_no_other_values_behind() -> None:
 
 def test_what_somebody_sets_after_a_step_that_raised_stays() -> None:
     optimizer = torch.optim.SGD(matrix(), 0.5, momentum=0.9)
-
-    def fail() -> float:
-        raise RuntimeError("no loss")
 
     with controlled(optimizer, factor=0.5):
         with pytest.raises(RuntimeError, match="no loss"):
@@ -354,20 +352,22 @@ def test_a_wrapper_is_looked_through() -> None:
     assert torch_optimizer(Wrapper(optimizer), list(model.parameters())) is optimizer
 
 
-@pytest.mark.parametrize("wrong", [0.1, "Adam", nn.Linear(2, 2)])
-def test_what_has_no_groups_is_no_optimizer(wrong: object) -> None:
-    with pytest.raises(
-        UsageError, match=naming("optimizer", "param_groups", "torch.optim.Optimizer")
-    ):
+class Other:
+    param_groups = ()
+
+
+@pytest.mark.parametrize(
+    ("wrong", "named"),
+    [
+        (0.1, "param_groups"),
+        ("Adam", "param_groups"),
+        (nn.Linear(2, 2), "param_groups"),
+        (Other(), "Other"),
+    ],
+)
+def test_what_is_no_optimizer_of_torch_is_named(wrong: object, named: str) -> None:
+    with pytest.raises(UsageError, match=naming("optimizer", named, "torch.optim.Optimizer")):
         torch_optimizer(wrong, nn.Linear(2, 2))
-
-
-def test_an_optimizer_of_another_kind_is_named() -> None:
-    class Other:
-        param_groups = ()
-
-    with pytest.raises(UsageError, match=naming("optimizer", "Other", "torch.optim.Optimizer")):
-        torch_optimizer(Other(), nn.Linear(2, 2))
 
 
 @pytest.mark.parametrize("target", [nn.Linear(2, 2), np.zeros(4, np.float32)])
