@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import gradwire
-from gradwire import RefusedError, UsageError
+from gradwire import RefusedError
 from gradwire_codecs.arrays import Float32Array
 from gradwire_protocol import Role
 from support.local_master import LocalMaster
@@ -49,15 +49,6 @@ def test_a_step_applies_what_workers_sent_and_sends_nothing(master: LocalMaster)
     assert target.tolist() == ONE.tolist()
     assert observer.stats.updates_sent == 0
     assert master.sample("gradwire_updates_accepted_total") == 1
-
-
-def test_a_push_names_the_role(master: LocalMaster) -> None:
-    worker_in(master)
-    observer = observer_in(master)
-
-    for changed in (None, ONE):
-        with pytest.raises(UsageError, match=naming("role observer")):
-            observer.push(changed)
 
 
 def test_it_counts_for_nobody_and_sees_the_workers(master: LocalMaster) -> None:

@@ -17,7 +17,7 @@ from gradwire.settings.keywords import SettingKeywords
 from gradwire.settings.settings import Settings, resolve_settings
 from gradwire.settings.thresholds import CHOICES
 from gradwire.settings.training import SCALE_MAX
-from gradwire_codecs import ByteBudget, DensityBand, FixedThreshold, TargetDensity
+from gradwire_codecs import ByteBudget, DensityBand, FixedThreshold, TargetDensity, WarmUp
 from gradwire_protocol.crypto.keys import SECRET_BYTES, RunKey
 from gradwire_protocol.settings import declared_settings
 from support.wording import naming
@@ -70,6 +70,7 @@ FROM_ALL_PLACES: dict[str, tuple[Any, Any, Any]] = {
 }
 
 MASTER = {"GRADWIRE_MASTER": "somewhere"}
+OWN = TargetDensity(initial=0.5)
 RUN_KEY = RunKey(bytes(range(SECRET_BYTES)))
 
 
@@ -334,6 +335,7 @@ def test_a_quantum_is_a_power_of_two_or_left_open(exponent: int | None) -> None:
         ({"bytes_per_second": 1e5}, ByteBudget(bytes_per_second=1e5)),
         ({"threshold": 0.5}, FixedThreshold(0.5)),
         ({"threshold": 1}, FixedThreshold(1.0)),
+        ({"threshold": OWN, "warm_up_density": 0.1, "warm_up_steps": 5}, WarmUp(OWN, 0.1, 5)),
     ],
 )
 def test_each_policy_is_chosen_by_a_setting(settings: dict[str, Any], policy: Any) -> None:
@@ -341,9 +343,7 @@ def test_each_policy_is_chosen_by_a_setting(settings: dict[str, Any], policy: An
 
 
 def test_a_policy_of_the_caller_s_own_is_taken_as_it_is() -> None:
-    policy = TargetDensity(initial=0.5)
-
-    assert Settings(master="somewhere", threshold=policy).make_policy() is policy
+    assert Settings(master="somewhere", threshold=OWN).make_policy() is OWN
 
 
 @pytest.mark.parametrize(("one", "other"), list(combinations(CHOICES, 2)))
