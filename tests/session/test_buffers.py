@@ -124,20 +124,3 @@ def test_an_observer_ends_with_the_same_buffers(keyed_master: LocalMaster) -> No
     finish(*[join(keyed_master, norm, key=key) for norm, key in zip(norms, keys, strict=True)])
 
     assert [variance_of(norm) for norm in norms] == [[1.5, 1.5]] * 3
-
-
-def test_evaluation_after_the_end_gives_all_the_same(master: LocalMaster) -> None:
-    torch.manual_seed(0)
-    norms = [norm_of(1.0) for _ in range(3)]
-    sessions = [join(master, norm, buffer_steps=3) for norm in norms]
-    for scale, (norm, session) in enumerate(zip(norms, sessions, strict=True), 1):
-        for _ in range(5):
-            norm(scale * torch.randn(16, 2))
-            session.step()
-    finish(*sessions)
-
-    batch = torch.randn(8, 2)
-    outputs = [norm.eval()(batch) for norm in norms]
-
-    assert all(torch.equal(output, outputs[0]) for output in outputs)
-    assert min(variance_of(norms[0])) > 1.0

@@ -387,8 +387,7 @@ def test_the_address_that_answered_is_the_first_to_be_dialled_again() -> None:
 
 
 def test_another_master_is_tried_in_turn_with_the_first_one() -> None:
-    dialled: list[str] = []
-    dialing = dialing_with_others(dialled)
+    dialing, dialled = dialing_with_others()
     dialing.learn("other:1")
     for _ in range(4):
         dialing.dial(0.0)
@@ -397,8 +396,7 @@ def test_another_master_is_tried_in_turn_with_the_first_one() -> None:
 
 
 def test_who_comes_back_tries_the_master_first_that_it_had_and_then_those_it_knows() -> None:
-    dialled: list[str] = []
-    dialing = dialing_with_others(dialled)
+    dialing, dialled = dialing_with_others()
     dialing.learn("other:1")
     dialing.dial(0.0)
     dialing.dial(0.0)
@@ -414,8 +412,7 @@ def test_who_comes_back_tries_the_master_first_that_it_had_and_then_those_it_kno
 
 
 def test_a_master_is_noted_once_and_no_more_of_them_than_there_can_be() -> None:
-    dialled: list[str] = []
-    dialing = dialing_with_others(dialled)
+    dialing, dialled = dialing_with_others()
     for number in [1, 1, 2, 3, 4, 5]:
         dialing.learn(f"other:{number}")
     dialing.learn(None)
@@ -433,15 +430,14 @@ def test_who_can_reach_no_others_notes_none() -> None:
     assert dialing.dial(0.0) is dialing.dial(0.0)
 
 
-def dialing_with_others(dialled: list[str]) -> Dialing:
-    """Return a dialing that notes whom it dials."""
-    first = Way(UDP, connection_to(dialled, ""))
-    return Dialing(
-        [first],
-        "first:1",
-        9.0,
-        reach=lambda name, master: Way(name, connection_to(dialled, master), master),
-    )
+def dialing_with_others() -> tuple[Dialing, list[str]]:
+    """Return a dialing, and the masters that it dials, in their order."""
+    dialled: list[str] = []
+
+    def reach(name: str, master: str) -> Way:
+        return Way(name, connection_to(dialled, master), master)
+
+    return Dialing([Way(UDP, connection_to(dialled, ""))], "first:1", 9.0, reach=reach), dialled
 
 
 def connection_to(dialled: list[str], master: str) -> Callable[[float], Connection]:
