@@ -141,9 +141,8 @@ def test_a_part_that_is_too_short_or_too_long_is_refused() -> None:
         *(("exp_avg_sq", value) for value in (np.nan, np.inf, -np.inf, -1e-30)),
     ],
 )
-def test_what_is_not_finite_or_a_sum_of_squares_below_zero_is_refused_and_named(
-    name: str, value: float
-) -> None:
+def test_what_is_not_finite_is_refused_and_named(name: str, value: float) -> None:
+    """And so is a sum of squares below zero."""
     packed = example()
     packed.slot(0, name)[4] = value
 
