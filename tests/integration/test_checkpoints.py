@@ -1,12 +1,10 @@
 """A real master that is killed and begins again from its checkpoints."""
 
-import json
 import re
 import signal
 import subprocess
 from pathlib import Path
 from typing import Any
-from urllib.request import urlopen
 
 import numpy as np
 import pytest
@@ -14,6 +12,7 @@ import safetensors
 
 import gradwire
 from gradwire_udp.files.checkpoints import names_in, read
+from support.health import metrics, run_status
 from support.local_master import MasterProcess
 from support.sessions import HALF, change, delivered, finish
 from support.tiers import variants
@@ -30,16 +29,8 @@ def join(master: MasterProcess, **options: Any) -> gradwire.Session:
     return gradwire.join(target, master=master.address, threshold=HALF, **options)
 
 
-def status(master: MasterProcess) -> Any:
-    with urlopen(f"http://{master.announcement['http']}/status", timeout=5) as response:
-        return json.load(response)
-
-
-def metrics(master: MasterProcess) -> dict[str, float]:
-    with urlopen(f"http://{master.announcement['http']}/metrics", timeout=5) as response:
-        lines = response.read().decode().splitlines()
-    return {line.rpartition(" ")[0]: float(line.rpartition(" ")[2]) for line in lines
-            if line.startswith("gradwire_checkpoint")}  # fmt: skip
+def status(master: MasterProcess) -> dict[str, Any]:
+    return run_status(master.announcement["http"])
 
 
 def train(*sessions: gradwire.Session) -> None:
@@ -61,7 +52,7 @@ def test_a_master_that_was_killed_goes_on_where_its_last_checkpoint_ends(
         wait_until(
             lambda: (status(master)["checkpoint"] or {}).get("updates") == 6, "all to be on disk"
         )
-        counted = metrics(master)
+        counted = metrics(master.announcement["http"])
         master.signal(signal.SIGKILL)
         master.wait()
     for session in lost:
@@ -83,7 +74,7 @@ def test_a_master_that_was_killed_goes_on_where_its_last_checkpoint_ends(
         train(*sessions)
         finish(*sessions)
         digests = {session.digest() for session in sessions}
-        wait_until(lambda: len(metrics(master)) and status(master)["run"] is None, "the end")
+        wait_until(lambda: status(master)["run"] is None, "the end")
         state, _, _ = master.stop(signal.SIGTERM)
 
     assert (before["run"], before["parameters"], before["workers"]) == ("default", 4, [])
@@ -190,7 +181,8 @@ def test_a_folder_that_is_gone_stops_nothing_and_may_come_back(tmp_path: Path) -
         session = join(master)
         gone = folder.rename(tmp_path / "gone")
         train(session)
-        wait_until(lambda: metrics(master)["gradwire_checkpoints_failed_total"] >= 1, "a failure")
+        http = master.announcement["http"]
+        wait_until(lambda: metrics(http)["gradwire_checkpoints_failed_total"] >= 1, "a failure")
         gone.rename(folder)
         wait_until(lambda: names_in(folder), "a checkpoint")
         session.close()

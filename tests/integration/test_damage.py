@@ -1,12 +1,12 @@
 """A worker whose memory is damaged: real threads, a real master, and its metrics."""
 
 from typing import Literal
-from urllib.request import urlopen
 
 import numpy as np
 import pytest
 
 import gradwire
+from support.health import metrics
 from support.local_master import MasterProcess
 from support.sessions import finish, replica_of
 from support.tiers import variants
@@ -14,12 +14,6 @@ from support.waiting import wait_until
 
 ELEMENTS = 600_000
 """Three blocks."""
-
-
-def metric(master: MasterProcess, name: str) -> float:
-    with urlopen(f"http://{master.announcement['http']}/metrics", timeout=5) as response:
-        lines = response.read().decode().splitlines()
-    return next(float(line.rpartition(" ")[2]) for line in lines if line.startswith(f"{name} "))
 
 
 @pytest.mark.timeout(120)
@@ -62,6 +56,7 @@ def test_damage_is_found_counted_and_mended_while_both_train(
         assert damaged.digest() == sessions[1].digest()
         assert np.array_equal(targets[0], targets[1])
         assert [s.stats.blocks_repaired for s in sessions] == [2, 0]
-        assert metric(master, "gradwire_digest_mismatches_total") >= 1
-        assert metric(master, "gradwire_blocks_repaired_total") == 2
-        assert metric(master, "gradwire_damaged_blocks") == 0
+        counted = metrics(master.announcement["http"])
+        assert counted["gradwire_digest_mismatches_total"] >= 1
+        assert counted["gradwire_blocks_repaired_total"] == 2
+        assert counted["gradwire_damaged_blocks"] == 0

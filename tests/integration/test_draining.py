@@ -6,12 +6,21 @@ import sys
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 import gradwire
-from support.driven_worker import ELEMENTS, DrivenWorker
+from support.driven_worker import (
+    ELEMENTS,
+    DrivenWorker,
+    answers_of,
+    ask_all,
+    check_applied,
+    start,
+    tell_all,
+)
 from support.health import metrics, run_status
 from support.local_master import MasterProcess
 from support.processes import Running, python
@@ -21,26 +30,11 @@ from support.waiting import wait_until
 pytestmark = pytest.mark.timeout(120)
 
 LARGE = 1_000_000
-DENSE: dict[str, object] = {"threshold": 1e-3}
+DENSE: dict[str, Any] = {"threshold": 1e-3}
 """With steps of this size a third of all elements, some 300 KB: far more than is sent before the
 first acknowledgement."""
 
 NEVER = ("--checkpoint-seconds", "100000")
-
-
-def start(
-    stack: ExitStack, master: MasterProcess, n: int, elements: int = ELEMENTS, **settings: object
-) -> list[DrivenWorker]:
-    """Start workers and let them join, all at once."""
-    workers = [
-        stack.enter_context(DrivenWorker(master.address, elements=elements, settings=settings))
-        for _ in range(n)
-    ]
-    for worker in workers:
-        worker.tell("join")
-    for worker in workers:
-        assert "rank" in worker.answer()
-    return workers
 
 
 def sigterm_is_caught(pid: int) -> bool:
@@ -57,25 +51,23 @@ def test_what_workers_have_sent_a_master_that_is_stopped_is_with_everyone_and_on
     options = ("--checkpoint", str(tmp_path), *NEVER, "--processes", processes)
     with ExitStack() as stack:
         master = stack.enter_context(MasterProcess(*options))
-        workers = start(stack, master, 3)
-        for worker in workers:
-            worker.tell("step", times=1_000_000)
+        workers = start(stack, master.address, 3)
+        tell_all(workers, "step", times=1_000_000)
         http = master.announcement["http"]
         wait_until(lambda: sum(run_status(http)["versions"].values()) > 100, "updates")
 
         status, _, err = master.stop(signal.SIGTERM)
-        answers = [worker.answer() for worker in workers]
-        ends = [worker.ask("look") for worker in workers]
+        answers = answers_of(workers)
+        ends = ask_all(workers, "look")
 
     assert status == 0
     assert "stopping without waiting" not in err
     for answer in answers:
         assert answer["error"] == "ConnectionLostError"
         assert answer["message"].endswith("is over: the master was stopped by SIGTERM")
-    sent = [end["updates_sent"] for end in ends]
-    assert [end["updates_applied"] for end in ends] == [sum(sent) - own for own in sent]
+    sent = check_applied(ends)
     loaded = gradwire.load_checkpoint(tmp_path, np.zeros(ELEMENTS, np.float32))
-    assert loaded.updates == sum(sent)
+    assert loaded.updates == sent
     assert {end["digest"] for end in ends} == {loaded.digest}
 
 
@@ -83,7 +75,7 @@ def test_what_workers_have_sent_a_master_that_is_stopped_is_with_everyone_and_on
 def test_what_a_worker_has_pushed_before_sigterm_is_with_everyone() -> None:
     with ExitStack() as stack:
         master = stack.enter_context(MasterProcess())
-        ended, other = start(stack, master, 2, LARGE, **DENSE)
+        ended, other = start(stack, master.address, 2, LARGE, **DENSE)
         before = ended.ask("step", times=1)["updates_sent"]
         master.signal(signal.SIGSTOP)
         sent = ended.ask("step", times=5)["updates_sent"]
@@ -105,7 +97,7 @@ def test_what_a_worker_has_pushed_before_sigterm_is_with_everyone() -> None:
 def test_a_second_sigterm_ends_a_worker_at_once() -> None:
     with ExitStack() as stack:
         master = stack.enter_context(MasterProcess())
-        [worker] = start(stack, master, 1, leave_timeout_seconds=100_000.0)
+        [worker] = start(stack, master.address, 1, leave_timeout_seconds=100_000.0)
         master.signal(signal.SIGSTOP)
         worker.process.send_signal(signal.SIGTERM)
         wait_until(lambda: not sigterm_is_caught(worker.process.pid), "it to leave")
@@ -120,7 +112,7 @@ def test_a_second_sigterm_ends_a_worker_at_once() -> None:
 def test_a_worker_that_stands_still_holds_a_master_up_until_the_deadline_and_no_longer() -> None:
     with ExitStack() as stack:
         master = stack.enter_context(MasterProcess("--drain-seconds", "0.5"))
-        still, _ = start(stack, master, 2)
+        still, _ = start(stack, master.address, 2)
         wait_until(partial(has_live, master, 2), "the master to have heard that both are live")
         still.process.send_signal(signal.SIGSTOP)
 
@@ -134,7 +126,7 @@ def test_a_worker_that_stands_still_holds_a_master_up_until_the_deadline_and_no_
 def test_a_second_signal_ends_a_master_at_once() -> None:
     with ExitStack() as stack:
         master = stack.enter_context(MasterProcess("--drain-seconds", "100000"))
-        still, other = start(stack, master, 2)
+        still, other = start(stack, master.address, 2)
         wait_until(partial(has_live, master, 2), "the master to have heard that both are live")
         still.process.send_signal(signal.SIGSTOP)
         master.signal(signal.SIGTERM)
@@ -163,18 +155,14 @@ def is_draining(worker: DrivenWorker) -> bool:
 def test_a_worker_that_dies_while_the_others_wait_for_it_to_finish_is_not_waited_for() -> None:
     with ExitStack() as stack:
         master = stack.enter_context(MasterProcess("--idle-timeout-seconds", "1"))
-        dead, *living = start(stack, master, 4)
-        for worker in (dead, *living):
-            worker.tell("step", times=30)
-        for worker in (dead, *living):
-            worker.answer()
-        for worker in living:
-            worker.tell("finish")
+        dead, *living = start(stack, master.address, 4)
+        ask_all([dead, *living], "step", times=30)
+        tell_all(living, "finish")
         http = master.announcement["http"]
         wait_until(lambda: metrics(http)["gradwire_updates_unstable"] == 0, "all to be there")
 
         dead.kill()
-        ends = [worker.answer() for worker in living]
+        ends = answers_of(living)
 
         assert len({end["digest"] for end in ends}) == 1
         assert len({end["parameters"] for end in ends}) == 1
@@ -240,7 +228,7 @@ def test_a_master_that_was_stopped_goes_on_with_the_same_workers_as_new_ones(
 ) -> None:
     options = ("--checkpoint", str(tmp_path), "--resume", "auto", *NEVER)
     with MasterProcess(*options) as master, ExitStack() as stack:
-        [worker] = start(stack, master, 1)
+        [worker] = start(stack, master.address, 1)
         worker.ask("step", times=10)
         master.stop(signal.SIGTERM)
         digest = worker.ask("look")["digest"]

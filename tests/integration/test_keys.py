@@ -3,6 +3,7 @@
 import os
 import signal
 import sys
+from base64 import urlsafe_b64decode
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -15,7 +16,7 @@ import pytest
 
 import gradwire
 from gradwire.cli.app import main
-from gradwire_protocol.crypto.keys import WorkerKey
+from gradwire_protocol.crypto.keys import SECRET_BYTES, RunKey, WorkerKey
 from gradwire_udp.files.keys import read_keys, read_run_keys
 from support.driven_worker import DrivenWorker
 from support.local_master import MasterProcess
@@ -190,8 +191,9 @@ def secrets_of(*paths: Path) -> list[bytes]:
     for path in paths:
         found = read_keys(path)
         for key in [found] if isinstance(found, WorkerKey) else found:
-            secret = key.secret if isinstance(key, WorkerKey) else key._secret
             text = key.format().rpartition(":")[2]
+            decoded = urlsafe_b64decode(text + "=" * (-len(text) % 4))
+            secret = key.secret if isinstance(key, WorkerKey) else decoded[:SECRET_BYTES]
             shown += [secret, secret.hex().encode(), repr(secret)[2:-1].encode(), text.encode()]
     return shown
 
@@ -258,6 +260,7 @@ def test_the_secrets_that_are_looked_for_would_be_found(keys: Keys) -> None:
 
     found = secrets_of(keys.run)
 
+    assert RunKey(found[0]) == run_key
     assert run_key.format().rpartition(":")[2].encode() in keys.run.read_bytes()
     assert any(secret in keys.run.read_bytes() for secret in found)
     assert os.fsencode(str(run_key.fingerprint.hex())) in keys.run.read_bytes()

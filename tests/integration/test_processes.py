@@ -4,10 +4,19 @@ import os
 import signal
 import sys
 from contextlib import ExitStack
+from typing import Any
 
 import pytest
 
-from support.driven_worker import DrivenWorker
+from support.driven_worker import (
+    DrivenWorker,
+    answers_of,
+    ask_all,
+    check_applied,
+    finish,
+    start,
+    tell_all,
+)
 from support.health import metrics, run_status
 from support.local_master import MasterProcess
 from support.processes import has_ended
@@ -19,24 +28,15 @@ pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="only Linux can steer packets"),
 ]
 
-QUICK: dict[str, object] = {"idle_timeout_seconds": 3.0}
+QUICK: dict[str, Any] = {"idle_timeout_seconds": 3.0}
 """So that the dead are noticed while a test can wait for it."""
 
 WORKERS_MAX = 24
 """Where each goes is drawn: that none of so many goes to one of three has a chance of 1 in 10^4."""
 
 
-def join(stack: ExitStack, master: MasterProcess, n: int, **settings: object) -> list[DrivenWorker]:
-    """Start workers and let them join, all at once."""
-    options = QUICK | settings
-    workers = [
-        stack.enter_context(DrivenWorker(master.address, settings=options)) for _ in range(n)
-    ]
-    for worker in workers:
-        worker.tell("join")
-    for worker in workers:
-        assert "rank" in worker.answer()
-    return workers
+def join(stack: ExitStack, master: MasterProcess, n: int, **settings: Any) -> list[DrivenWorker]:
+    return start(stack, master.address, n, **QUICK, **settings)
 
 
 def connections(master: MasterProcess) -> list[int]:
@@ -70,22 +70,13 @@ def test_every_update_is_applied_by_everyone_else_once(processes: str, loop: str
         spread = connections(master)
         for worker in workers:
             worker.ask("wait", workers=len(workers))
-        for worker in workers:
-            worker.tell("step", times=40)
-        for worker in workers:
-            worker.answer()
+        ask_all(workers, "step", times=40)
 
-        for worker in workers:
-            worker.tell("finish")
-        ends = [worker.answer() for worker in workers]
+        sent = check_applied(finish(workers))
 
-        assert len({str(end["digest"]) for end in ends}) == 1
-        assert len({str(end["parameters"]) for end in ends}) == 1
-        sent = [int(str(end["updates_sent"])) for end in ends]
-        assert [end["updates_applied"] for end in ends] == [sum(sent) - own for own in sent]
         counted = metrics(master.announcement["http"])
-        assert counted["gradwire_updates_accepted_total"] == sum(sent)
-        assert counted["gradwire_updates_relayed_total"] == (len(workers) - 1) * sum(sent)
+        assert counted["gradwire_updates_accepted_total"] == sent
+        assert counted["gradwire_updates_relayed_total"] == (len(workers) - 1) * sent
         assert counted["gradwire_connections_opened_total"] == len(workers) == sum(spread)
         assert len(spread) == int(processes)
         dropped = sum(v for n, v in counted.items() if n.startswith("gradwire_datagrams_dropped"))
@@ -109,27 +100,18 @@ def test_a_process_that_is_killed_costs_its_workers_and_nothing_else() -> None:
         http = master.announcement["http"]
         lost = connections(master)[1]
         before = pids(master)
-        for worker in workers:
-            worker.tell("step", times=100)
+        tell_all(workers, "step", times=100)
 
         os.kill(before[1], signal.SIGKILL)
         left = len(workers) - lost
         wait_until(lambda: len(run_status(http)["workers"]) == left, "the loss to be noticed")
         wait_until(lambda: len(pids(master)) == 2, "its successor")
-        for worker in workers:
-            worker.answer()
+        answers_of(workers)
         wait_until(lambda: metrics(http)["gradwire_rejoins_total"] == lost, "them to come back")
         alive = [*workers, *join(stack, master, 2)]
 
-        for worker in alive:
-            worker.tell("step", times=20)
-        for worker in alive:
-            worker.answer()
-        for worker in alive:
-            worker.tell("finish")
-        ends = [worker.answer() for worker in alive]
-        assert len(ends) == len(workers) + 2
-        assert len({str(end["digest"]) for end in ends}) == 1
+        ask_all(alive, "step", times=20)
+        assert len(finish(alive)) == len(workers) + 2
         counted = metrics(http)
         assert counted["gradwire_processes_lost_total"] == 1
         assert counted['gradwire_leaves_total{reason="disconnected"}'] == lost
@@ -149,10 +131,7 @@ def test_workers_of_all_processes_hear_why_the_master_stops() -> None:
 
         assert status == 0, log
         for worker in workers:
-            answer = worker.ask("step", times=1)
-            while "error" not in answer:
-                answer = worker.ask("step", times=1)
-            assert "the master was stopped by SIGTERM" in answer["message"]
+            assert "was stopped by SIGTERM" in worker.step_until_it_fails()["message"]
         assert not any(os.path.exists(f"/proc/{pid}") for pid in processes)  # noqa: PTH110
 
 

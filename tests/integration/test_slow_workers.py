@@ -6,7 +6,14 @@ from contextlib import ExitStack
 import pytest
 
 from gradwire_protocol.limits import MIB
-from support.driven_worker import ELEMENTS, DrivenWorker
+from support.driven_worker import (
+    ELEMENTS,
+    DrivenWorker,
+    ask_all,
+    check_applied,
+    finish,
+    start,
+)
 from support.health import metrics
 from support.local_master import MasterProcess
 from support.tiers import variants
@@ -19,10 +26,7 @@ SUM_BYTES = 4 * ELEMENTS
 
 def step(workers: list[DrivenWorker], times: int) -> None:
     """Let workers train, all at once."""
-    for worker in workers:
-        worker.tell("step", times=times)
-    for worker in workers:
-        assert "error" not in worker.answer()
+    assert not any("error" in answer for answer in ask_all(workers, "step", times=times))
 
 
 @pytest.mark.parametrize("processes", variants(1, 2))
@@ -31,18 +35,12 @@ def test_a_worker_that_is_stopped_holds_up_nobody_and_ends_with_the_same_bits(
     processes: int,
 ) -> None:
     options = ["--relay-backlog-mib-max", "1", "--processes", str(processes)]
-    patient: dict[str, object] = {"idle_timeout_seconds": 60.0}
     with ExitStack() as stack:
         master = stack.enter_context(MasterProcess("--idle-timeout-seconds", "60", *options))
         http = master.announcement["http"]
-        workers = [
-            stack.enter_context(DrivenWorker(master.address, settings=patient)) for _ in range(4)
-        ]
-        for worker in workers:
-            worker.tell("join")
-        ranks = [worker.answer()["rank"] for worker in workers]
-        stopped, *others = workers
+        stopped, *others = workers = start(stack, master.address, 4, idle_timeout_seconds=60.0)
         step(workers, 20)
+        rank = stopped.ask("look")["rank"]
 
         stopped.process.send_signal(signal.SIGSTOP)
         queued = []
@@ -50,7 +48,7 @@ def test_a_worker_that_is_stopped_holds_up_nobody_and_ends_with_the_same_bits(
             for _ in range(4):
                 step(others, 100)
                 counted = metrics(http)
-                queued.append(counted[f'gradwire_relay_queue_bytes{{rank="{ranks[0]}"}}'])
+                queued.append(counted[f'gradwire_relay_queue_bytes{{rank="{rank}"}}'])
             wait_until(
                 lambda: metrics(http)["gradwire_conflation_bytes"] == SUM_BYTES,
                 "the others to keep up",
@@ -65,14 +63,8 @@ def test_a_worker_that_is_stopped_holds_up_nobody_and_ends_with_the_same_bits(
             lambda: metrics(http)["gradwire_conflated_workers"] == 0, "the sum to be delivered"
         )
         step(workers, 20)
-        for worker in workers:
-            worker.tell("finish")
-        ends = [worker.answer() for worker in workers]
+        check_applied(finish(workers))
 
-        assert len({end["digest"] for end in ends}) == 1
-        assert len({end["parameters"] for end in ends}) == 1
-        sent = [end["updates_sent"] for end in ends]
-        assert [end["updates_applied"] for end in ends] == [sum(sent) - own for own in sent]
         counted = metrics(http)
         assert counted["gradwire_sums_sent_total"] >= 1
         assert counted["gradwire_updates_conflated_total"] > 0

@@ -4,11 +4,12 @@ import signal
 import socket
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from gradwire.cli.app import main
-from support.driven_worker import DrivenWorker
+from support.driven_worker import answers_of, ask_all, check_applied, finish, start, tell_all
 from support.health import metrics, run_status
 from support.local_master import MasterProcess
 from support.tiers import variants
@@ -30,24 +31,14 @@ def free_address() -> str:
 class Pair:
     """A primary and its standby, and workers that know the first one."""
 
-    def __init__(self, stack: ExitStack, options: tuple[str, ...], settings: dict[str, object]):
+    def __init__(self, stack: ExitStack, options: tuple[str, ...], settings: dict[str, Any]):
         self.stack = stack
         self.addresses = free_address(), free_address()
         self.options = (*QUICK, *options)
         self.primary = self.start_primary()
         self.standby = self.start_standby()
-        self.workers = [
-            stack.enter_context(
-                DrivenWorker(
-                    self.primary.address, settings={"idle_timeout_seconds": 3.0, **settings}
-                )
-            )
-            for _ in range(WORKERS)
-        ]
-        for worker in self.workers:
-            worker.tell("join")
-        for worker in self.workers:
-            assert "rank" in worker.answer()
+        settings = {"idle_timeout_seconds": 3.0, **settings}
+        self.workers = start(stack, self.primary.address, WORKERS, **settings)
         wait_until(
             lambda: self.state_of(self.primary)["standby_connected"], "the standby", seconds=60
         )
@@ -79,26 +70,13 @@ class Pair:
             seconds=60,
         )
 
-    def train(self, times: int) -> None:
-        for worker in self.workers:
-            worker.tell("step", times=times)
-
-    def finish(self) -> None:
-        for worker in self.workers:
-            worker.tell("finish")
-        ends = [worker.answer() for worker in self.workers]
-        assert len({str(end["digest"]) for end in ends}) == 1
-        assert len({str(end["parameters"]) for end in ends}) == 1
-        sent = [int(end["updates_sent"]) for end in ends]
-        assert [end["updates_applied"] for end in ends] == [sum(sent) - own for own in sent]
-
 
 @pytest.mark.parametrize("kind", variants("sealed", "open", "tcp"))
 def test_workers_go_on_with_the_standby_when_the_primary_is_killed(
     kind: str, tmp_path: Path
 ) -> None:
     options: tuple[str, ...] = ()
-    settings: dict[str, object] = {}
+    settings: dict[str, Any] = {}
     if kind == "sealed":
         key = tmp_path / "run.key"
         assert main(["keygen", str(key)]) == 0
@@ -107,16 +85,13 @@ def test_workers_go_on_with_the_standby_when_the_primary_is_killed(
         settings = {"transport": "tcp"}
     with ExitStack() as stack:
         pair = Pair(stack, options, settings)
-        pair.train(50)
-        for worker in pair.workers:
-            worker.answer()
+        ask_all(pair.workers, "step", times=50)
         assert pair.state_of(pair.primary)["role"] == "primary"
         assert pair.state_of(pair.standby)["in_charge"] is False
 
-        pair.train(50)
+        tell_all(pair.workers, "step", times=50)
         pair.primary.signal(signal.SIGKILL)
-        for worker in pair.workers:
-            worker.answer()
+        answers_of(pair.workers)
         pair.wait_for_workers_at(pair.standby)
 
         state = pair.state_of(pair.standby)
@@ -124,20 +99,17 @@ def test_workers_go_on_with_the_standby_when_the_primary_is_killed(
         counted = metrics(pair.standby.announcement["http"])
         assert counted["gradwire_term"] == 2
         assert counted["gradwire_in_charge"] == 1
-        pair.train(20)
-        for worker in pair.workers:
-            worker.answer()
-        pair.finish()
+        ask_all(pair.workers, "step", times=20)
+        check_applied(finish(pair.workers))
 
 
 @pytest.mark.deep("a primary that is back")
 def test_a_primary_that_is_back_is_given_the_run_by_a_standby_that_is_started_anew() -> None:
     with ExitStack() as stack:
         pair = Pair(stack, (), {})
-        pair.train(20)
+        tell_all(pair.workers, "step", times=20)
         pair.primary.signal(signal.SIGKILL)
-        for worker in pair.workers:
-            worker.answer()
+        answers_of(pair.workers)
         pair.wait_for_workers_at(pair.standby)
 
         pair.primary = pair.start_primary()
@@ -145,5 +117,5 @@ def test_a_primary_that_is_back_is_given_the_run_by_a_standby_that_is_started_an
         pair.standby = pair.start_standby()
         wait_until(lambda: pair.state_of(pair.primary)["in_charge"], "the primary", seconds=60)
 
-        pair.finish()
+        check_applied(finish(pair.workers))
         assert pair.state_of(pair.primary)["term"] == 3

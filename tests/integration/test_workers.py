@@ -6,10 +6,19 @@ import subprocess
 import sys
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from support.driven_worker import DrivenWorker
+from support.driven_worker import (
+    DrivenWorker,
+    answers_of,
+    ask_all,
+    check_applied,
+    finish,
+    start,
+    tell_all,
+)
 from support.health import metrics, run_status
 from support.local_master import MasterProcess
 from support.tiers import variants
@@ -18,30 +27,12 @@ from support.wording import naming
 
 pytestmark = pytest.mark.timeout(120)
 
-QUICK: dict[str, object] = {"idle_timeout_seconds": 3.0}
+QUICK: dict[str, Any] = {"idle_timeout_seconds": 3.0}
 """So that the dead are noticed while a test can wait for it."""
 
 
-def start(
-    stack: ExitStack, master: MasterProcess, n: int, **settings: object
-) -> list[DrivenWorker]:
-    """Start workers and let them join, all at once."""
-    options = QUICK | settings
-    workers = [
-        stack.enter_context(DrivenWorker(master.address, settings=options)) for _ in range(n)
-    ]
-    for worker in workers:
-        worker.tell("join")
-    for worker in workers:
-        assert "rank" in worker.answer()
-    return workers
-
-
-def finish(workers: list[DrivenWorker]) -> list[dict[str, object]]:
-    """Let workers finish together; return what they say of themselves."""
-    for worker in workers:
-        worker.tell("finish")
-    return [worker.answer() for worker in workers]
+def join(stack: ExitStack, master: MasterProcess, n: int, **settings: Any) -> list[DrivenWorker]:
+    return start(stack, master.address, n, **QUICK | settings)
 
 
 @pytest.mark.parametrize("loop", variants("uvloop", "asyncio"))
@@ -51,32 +42,25 @@ def test_a_fifth_worker_joins_in_mid_run_and_one_is_killed_and_the_rest_end_equa
 ) -> None:
     with ExitStack() as stack:
         master = stack.enter_context(MasterProcess("--idle-timeout-seconds", "3", "--loop", loop))
-        first, second, third, victim = start(stack, master, 4, loop=loop)
-        for worker in (first, second, third, victim):
-            worker.tell("step", times=50)
-        for worker in (first, second, third, victim):
-            assert worker.answer()["updates_sent"] > 0
+        first, second, third, victim = join(stack, master, 4, loop=loop)
+        for answer in ask_all([first, second, third, victim], "step", times=50):
+            assert answer["updates_sent"] > 0
 
         victim.tell("flood")  # so that it dies in the middle of an update
         first.tell("step", times=100)
-        [fifth] = start(stack, master, 1, loop=loop)
+        [fifth] = join(stack, master, 1, loop=loop)
         assert fifth.ask("wait", workers=5)["world_size"] == 5
         victim.kill()
         first.answer()
         http = master.announcement["http"]
         wait_until(lambda: len(run_status(http)["workers"]) == 4, "the death to be noticed")
         rest = [first, second, third, fifth]
-        for worker in rest:
-            worker.tell("step", times=50)
-        for worker in rest:
-            worker.answer()
+        ask_all(rest, "step", times=50)
         for worker in rest:  # the master knows, and says so to each
             wait_until(lambda w=worker: w.ask("step", times=1)["workers"] == 4, "the roster")  # type: ignore[misc]
 
-        ends = finish(rest)
+        finish(rest)
 
-        assert len({str(end["digest"]) for end in ends}) == 1
-        assert len({str(end["parameters"]) for end in ends}) == 1
         counted = metrics(http)
         assert counted['gradwire_leaves_total{reason="idle"}'] == 1
         assert counted["gradwire_runs_finished_total"] == 1
@@ -86,36 +70,26 @@ def test_a_fifth_worker_joins_in_mid_run_and_one_is_killed_and_the_rest_end_equa
 def test_every_update_is_applied_by_everyone_else_once() -> None:
     with ExitStack() as stack:
         master = stack.enter_context(MasterProcess())
-        workers = start(stack, master, 3)
+        workers = join(stack, master, 3)
         for worker in workers:
             worker.ask("wait", workers=3)
-        for worker in workers:
-            worker.tell("step", times=40)
-        for worker in workers:
-            worker.answer()
+        ask_all(workers, "step", times=40)
 
-        ends = finish(workers)
+        sent = check_applied(finish(workers))
 
-        sent = [int(str(end["updates_sent"])) for end in ends]
-        assert [end["updates_applied"] for end in ends] == [sum(sent) - own for own in sent]
         counted = metrics(master.announcement["http"])
-        assert counted["gradwire_updates_accepted_total"] == sum(sent)
-        assert counted["gradwire_updates_relayed_total"] == 2 * sum(sent)
+        assert counted["gradwire_updates_accepted_total"] == sent
+        assert counted["gradwire_updates_relayed_total"] == 2 * sent
 
 
 @pytest.mark.deep("more ways for masters and workers to end")
 def test_workers_hear_why_the_master_stops_and_say_so() -> None:
     with ExitStack() as stack:
         master = stack.enter_context(MasterProcess())
-        workers = start(stack, master, 2)
+        workers = join(stack, master, 2)
 
         status, _, _ = master.stop(signal.SIGTERM)
-        answers = []
-        for worker in workers:
-            answer = worker.ask("step", times=1)
-            while "error" not in answer:
-                answer = worker.ask("step", times=1)
-            answers.append(answer)
+        answers = [worker.step_until_it_fails() for worker in workers]
 
         assert status == 0
         assert [answer["error"] for answer in answers] == ["ConnectionLostError"] * 2
@@ -126,12 +100,10 @@ def test_workers_hear_why_the_master_stops_and_say_so() -> None:
 def test_a_killed_master_is_noticed_by_its_silence() -> None:
     with ExitStack() as stack:
         master = stack.enter_context(MasterProcess())
-        [worker] = start(stack, master, 1, idle_timeout_seconds=1.0, reconnect_seconds=2.0)
+        [worker] = join(stack, master, 1, idle_timeout_seconds=1.0, reconnect_seconds=2.0)
 
         master.stop(signal.SIGKILL)
-        answer = worker.ask("step", times=1)
-        while "error" not in answer:
-            answer = worker.ask("step", times=1)
+        answer = worker.step_until_it_fails()
 
         assert answer["error"] == "ConnectionLostError"
         assert "was lost (nothing heard for" in answer["message"]
@@ -142,7 +114,7 @@ def test_a_killed_master_is_noticed_by_its_silence() -> None:
 def test_a_nan_is_refused_and_the_others_go_on() -> None:
     with ExitStack() as stack:
         master = stack.enter_context(MasterProcess())
-        poisoned, healthy = start(stack, master, 2)
+        poisoned, healthy = join(stack, master, 2)
 
         answer = poisoned.ask("poison", at=123)
         poisoned.ask("close")
@@ -158,7 +130,7 @@ def test_a_nan_is_refused_and_the_others_go_on() -> None:
 def test_a_second_model_is_refused_by_its_first_difference() -> None:
     with ExitStack() as stack:
         master = stack.enter_context(MasterProcess())
-        start(stack, master, 1)
+        join(stack, master, 1)
         other = stack.enter_context(DrivenWorker(master.address, elements=10))
 
         answer = other.ask("join")
@@ -185,31 +157,24 @@ def test_an_address_in_use_is_named_with_what_to_do() -> None:
 def test_random_bytes_at_the_masters_port_change_nothing() -> None:
     with ExitStack() as stack:
         master = stack.enter_context(MasterProcess())
-        workers = start(stack, master, 2)
+        workers = join(stack, master, 2)
         host, port = master.address.split(":")
         attacker = stack.enter_context(socket.socket(socket.AF_INET, socket.SOCK_DGRAM))
-        for worker in workers:
-            worker.tell("step", times=200)
+        tell_all(workers, "step", times=200)
         with open("/dev/urandom", "rb") as noise:  # noqa: PTH123
             for i in range(20_000):
                 attacker.sendto(noise.read(1 + i % 1400), (host, int(port)))
-        for worker in workers:
-            worker.answer()
+        answers_of(workers)
 
-        ends = finish(workers)
+        finish(workers)
 
-        assert len({str(end["digest"]) for end in ends}) == 1
         counted = metrics(master.announcement["http"])
         dropped = sum(v for n, v in counted.items() if n.startswith("gradwire_datagrams_dropped"))
         # The kernel may have dropped some before; what came in was counted and dropped.
         received = counted["gradwire_datagrams_received_total"]
         assert dropped > 0
-        assert (
-            received
-            == counted["gradwire_packets_accepted_total"]
-            + dropped
-            + (counted["gradwire_handshakes_answered_total"])
-        )
+        answered = counted["gradwire_handshakes_answered_total"]
+        assert received == counted["gradwire_packets_accepted_total"] + dropped + answered
 
 
 @pytest.mark.deep("more ways for masters and workers to end")
@@ -217,7 +182,7 @@ def test_a_worker_that_stood_still_for_longer_than_the_idle_timeout_comes_back()
     with ExitStack() as stack:
         master = stack.enter_context(MasterProcess("--idle-timeout-seconds", "3"))
         http = master.announcement["http"]
-        stopped, *others = workers = start(stack, master, 3)
+        stopped, *others = workers = join(stack, master, 3)
         for worker in workers:
             worker.ask("step", times=20)
         stopped.process.send_signal(signal.SIGSTOP)
@@ -231,8 +196,7 @@ def test_a_worker_that_stood_still_for_longer_than_the_idle_timeout_comes_back()
             worker.ask("step", times=20)
         ends = finish(workers)
 
-        assert len({str(end["digest"]) for end in ends}) == 1
-        sent = [int(str(end["updates_sent"])) for end in ends]
+        sent = [end["updates_sent"] for end in ends]
         assert [end["updates_applied"] for end in ends[1:]] == [sum(sent) - n for n in sent[1:]]
         assert metrics(http)["gradwire_updates_accepted_total"] == sum(sent)
 
@@ -243,27 +207,20 @@ def test_a_master_that_is_killed_and_started_anew_gets_its_run_back(
 ) -> None:
     key = tmp_path / "run.key"
     subprocess.run([sys.executable, "-m", "gradwire", "keygen", str(key)], check=True)
-    settings: dict[str, object] = {"idle_timeout_seconds": 1.0}
+    settings: dict[str, Any] = {"idle_timeout_seconds": 1.0}
     options = ["--idle-timeout-seconds", "1"]
     if sealed:
         options += ["--key-file", str(key)]
         settings["key_file"] = str(key)  # from which each process makes its own
     with ExitStack() as stack:
         master = stack.enter_context(MasterProcess(*options))
-        workers = start(stack, master, 3, **settings)
-        for worker in workers:
-            worker.tell("step", times=30)
-        for worker in workers:
-            worker.answer()
+        workers = join(stack, master, 3, **settings)
+        ask_all(workers, "step", times=30)
 
         master.stop(signal.SIGKILL)
         options += ["--recovery-seconds", "5"]
         anew = stack.enter_context(MasterProcess(*options, listen=master.address))
-        ends = finish(workers)
-
-        assert len({str(end["digest"]) for end in ends}) == 1
-        sent = [int(str(end["updates_sent"])) for end in ends]
-        assert all(sent)
+        assert all(end["updates_sent"] for end in finish(workers))
         counted = metrics(anew.announcement["http"])
         assert counted["gradwire_rejoins_total"] == 3
         assert counted["gradwire_runs_finished_total"] == 1

@@ -1,99 +1,66 @@
 """Sessions of modules with BatchNorm against a real master on loopback."""
 
-from typing import cast
-
 import pytest
 import torch
 from torch import nn
 
-import gradwire
 from gradwire import NonFiniteError, Session, UsageError
-from gradwire.metrics import SessionCollector
-from gradwire_protocol import Keyring, Role, RunKey
-from gradwire_server.config import MasterConfig
+from gradwire_protocol import Role
 from support.local_master import LocalMaster
-from support.sessions import finish, join, membership_of
+from support.sessions import (
+    RUN_KEY,
+    finish,
+    join,
+    membership_of,
+    norm_of,
+    state_of,
+    variance_of,
+)
 from support.waiting import wait_until
 from support.wording import naming
-
-RUN_KEY = RunKey(bytes(range(32)))
-
-
-def module(running_var: float = 1.0, batches: int = 0) -> nn.BatchNorm1d:
-    norm = nn.BatchNorm1d(2)
-    stats = state_of(norm)
-    stats["running_var"].fill_(running_var)
-    stats["num_batches_tracked"].fill_(batches)
-    return norm
-
-
-def state_of(norm: nn.Module) -> dict[str, torch.Tensor]:
-    return cast("dict[str, torch.Tensor]", norm.state_dict())
-
-
-def variance(norm: nn.Module) -> list[float]:
-    return cast("list[float]", state_of(norm)["running_var"].tolist())
 
 
 def step_until(session: Session, norm: nn.Module, expected: float) -> None:
     def has_it() -> bool:
         session.step()
-        return variance(norm) == [expected] * 2
+        return variance_of(norm) == [expected] * 2
 
     wait_until(has_it, f"the running variance to become {expected}")
 
 
-def relayed(master: LocalMaster, n: int) -> None:
-    wait_until(lambda: master.sample("gradwire_buffers_relayed_total") == n, f"{n} deliveries")
-
-
 def test_at_the_end_all_have_the_mean_and_the_largest_count(master: LocalMaster) -> None:
-    norms = [module(1.0, 3), module(2.0, 9), module(6.0, 4)]
+    norms = [norm_of(1.0, 3), norm_of(2.0, 9), norm_of(6.0, 4)]
     sessions = [join(master, norm) for norm in norms]
 
     finish(*sessions)
 
-    assert [variance(norm) for norm in norms] == [[3.0, 3.0]] * 3
+    assert [variance_of(norm) for norm in norms] == [[3.0, 3.0]] * 3
     assert [state_of(norm)["num_batches_tracked"].item() for norm in norms] == [9] * 3
     assert [session.stats.buffers_averaged for session in sessions] == [1] * 3
     assert [session.stats.buffers_refused for session in sessions] == [0] * 3
 
 
-def test_between_the_steps_too_they_are_averaged(master: LocalMaster) -> None:
-    norms = [module(1.0), module(3.0)]
-    one, other = (join(master, norm, buffer_steps=2) for norm in norms)
-
-    for session in (one, other):
-        session.step()
-    assert [variance(norm) for norm in norms] == [[1.0] * 2, [3.0] * 2]
-    one.step()
-    relayed(master, 1)
-    other.step()
-
-    assert variance(norms[1]) == [2.0, 2.0]
-
-
 def test_while_paused_the_buffers_stay_as_they_are(master: LocalMaster) -> None:
-    norms = [module(1.0), module(3.0)]
+    norms = [norm_of(1.0), norm_of(3.0)]
     one, other = (join(master, norm, buffer_steps=1) for norm in norms)
     for session in (one, other):
         session.step()
-    relayed(master, 2)
+    wait_until(lambda: master.sample("gradwire_buffers_relayed_total") == 2, "two deliveries")
     wait_until(lambda: len(membership_of(one).buffers) == 1, "the buffers of the other one")
 
     with one.paused():
         one.step()
-        assert variance(norms[0]) == [1.0, 1.0]
+        assert variance_of(norms[0]) == [1.0, 1.0]
     one.step()
 
-    assert variance(norms[0]) == [2.0, 2.0]
+    assert variance_of(norms[0]) == [2.0, 2.0]
 
 
 def test_who_comes_later_begins_with_what_the_others_have(master: LocalMaster) -> None:
-    first = join(master, module(5.0), buffer_steps=1)
+    first = join(master, norm_of(5.0), buffer_steps=1)
     first.step()
     wait_until(lambda: master.sample("gradwire_buffers_received_total") == 1, "its buffers")
-    norm = module(1.0)
+    norm = norm_of(1.0)
     later = join(master, norm)
 
     step_until(later, norm, 5.0)
@@ -102,30 +69,30 @@ def test_who_comes_later_begins_with_what_the_others_have(master: LocalMaster) -
 
 
 def test_without_sharing_each_keeps_its_own(master: LocalMaster) -> None:
-    norms = [module(1.0), module(3.0)]
+    norms = [norm_of(1.0), norm_of(3.0)]
 
     finish(*[join(master, norm, share_buffers=False) for norm in norms])
 
-    assert [variance(norm) for norm in norms] == [[1.0] * 2, [3.0] * 2]
+    assert [variance_of(norm) for norm in norms] == [[1.0] * 2, [3.0] * 2]
     assert master.sample("gradwire_buffers_received_total") == 0
 
 
 def test_buffers_of_another_module_are_not_averaged_and_counted(
     master: LocalMaster, caplog: pytest.LogCaptureFixture
 ) -> None:
-    one, other = module(1.0), module(3.0)
+    one, other = norm_of(1.0), norm_of(3.0)
     other.register_buffer("more", torch.ones(1))
     sessions = [join(master, one), join(master, other)]
 
     finish(*sessions)
 
-    assert (variance(one), variance(other)) == ([1.0] * 2, [3.0] * 2)
+    assert (variance_of(one), variance_of(other)) == ([1.0] * 2, [3.0] * 2)
     assert [session.stats.buffers_refused for session in sessions] == [1, 1]
     assert naming("buffers", "rank 1", "other ones") in caplog.messages
 
 
 def test_a_buffer_that_is_not_finite_is_named_before_anything_is_sent(master: LocalMaster) -> None:
-    norm = module()
+    norm = norm_of(1.0)
     session = join(master, norm, buffer_steps=1)
     session.step()
     state_of(norm)["running_var"][1] = float("nan")
@@ -140,7 +107,7 @@ def test_a_buffer_that_is_not_finite_is_named_before_anything_is_sent(master: Lo
 def test_buffers_that_are_too_large_are_refused_unless_they_are_not_shared(
     master: LocalMaster,
 ) -> None:
-    norm = module()
+    norm = norm_of(1.0)
     norm.register_buffer("table", torch.zeros(2**20 + 1))
 
     with pytest.raises(UsageError, match=r"'table'.*share_buffers=False"):
@@ -149,53 +116,11 @@ def test_buffers_that_are_too_large_are_refused_unless_they_are_not_shared(
     join(master, norm, share_buffers=False).close()
 
 
-def test_an_observer_ends_with_the_same_buffers() -> None:
-    keyring = Keyring([RUN_KEY])
-    with LocalMaster(MasterConfig(), keyring=keyring) as master:
-        norms = [module(1.0), module(2.0), module(50.0)]
-        keys = [
-            RUN_KEY.worker_key(name, role)
-            for name, role in (
-                ("one", Role.WORKER),
-                ("other", Role.WORKER),
-                ("eyes", Role.OBSERVER),
-            )
-        ]
-        sessions = [join(master, norm, key=key) for norm, key in zip(norms, keys, strict=True)]
+def test_an_observer_ends_with_the_same_buffers(keyed_master: LocalMaster) -> None:
+    norms = [norm_of(1.0), norm_of(2.0), norm_of(50.0)]
+    names = {"one": Role.WORKER, "other": Role.WORKER, "eyes": Role.OBSERVER}
+    keys = [RUN_KEY.worker_key(name, role) for name, role in names.items()]
 
-        finish(*sessions)
+    finish(*[join(keyed_master, norm, key=key) for norm, key in zip(norms, keys, strict=True)])
 
-        assert [variance(norm) for norm in norms] == [[1.5, 1.5]] * 3
-
-
-def test_it_is_counted_for_prometheus_too(master: LocalMaster) -> None:
-    norms = [module(1.0), module(3.0)]
-    sessions = [join(master, norm) for norm in norms]
-    finish(*sessions)
-
-    values = {
-        sample.name: sample.value
-        for family in SessionCollector(sessions[0]).collect()
-        for sample in family.samples
-    }
-
-    assert values["gradwire_session_buffers_averaged_total"] == 1
-    assert values["gradwire_session_buffers_refused_total"] == 0
-
-
-def test_evaluation_after_the_end_gives_all_the_same(master: LocalMaster) -> None:
-    torch.manual_seed(0)
-    norms = [module() for _ in range(3)]
-    sessions = [join(master, norm, buffer_steps=3) for norm in norms]
-    for scale, (norm, session) in enumerate(zip(norms, sessions, strict=True), 1):
-        for _ in range(5):
-            norm(scale * torch.randn(16, 2))
-            session.step()
-    finish(*sessions)
-
-    batch = torch.randn(8, 2)
-    outputs = [norm.eval()(batch) for norm in norms]
-
-    assert all(torch.equal(output, outputs[0]) for output in outputs)
-    assert min(variance(norms[0])) > 1.0
-    assert isinstance(sessions[0], gradwire.Session)
+    assert [variance_of(norm) for norm in norms] == [[1.5, 1.5]] * 3

@@ -17,10 +17,9 @@ from gradwire_protocol.crypto.keys import SECRET_BYTES
 from gradwire_udp.files.keys import write_key
 from support.local_master import LocalMaster
 from support.processes import Running
-from support.sessions import join
+from support.sessions import RUN_KEY, join
 from support.wording import naming
 
-RUN_KEY = RunKey(bytes(range(SECRET_BYTES)))
 OTHER_KEY = RunKey(bytes(range(1, 1 + SECRET_BYTES)))
 
 Doctor = Callable[..., tuple[int, dict[str, dict[str, Any]]]]
@@ -49,12 +48,6 @@ def doctor(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) 
         return status, {check["name"]: check for check in found["checks"]}
 
     return run
-
-
-@pytest.fixture
-def keyed_master() -> Iterator[LocalMaster]:
-    with LocalMaster(keyring=Keyring([RUN_KEY])) as master:
-        yield master
 
 
 def states(checks: dict[str, dict[str, Any]], *names: str) -> list[str]:

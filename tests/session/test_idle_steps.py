@@ -115,6 +115,7 @@ def test_a_residual_that_was_loaded_is_sent_though_nothing_was_trained(master: L
     pull(other, 1)
 
     assert theirs.tolist() == [1.0, 0, 0, 0]
+    assert mine.state_dict()["residual"].tolist() == [0.25, 0, 0, 0]
 
 
 def test_a_change_that_is_pushed_is_sent_though_no_tensor_was_trained(master: LocalMaster) -> None:

@@ -2,7 +2,7 @@
 
 import logging
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from random import Random
@@ -22,7 +22,7 @@ from gradwire.threads.network import NetworkThread
 from gradwire.worker.membership import Membership
 from gradwire.worker.worker import Worker
 from gradwire_codecs.arrays import Float32Array
-from gradwire_protocol.messages.admission import Join, Welcome
+from gradwire_protocol.messages.admission import Join
 from gradwire_protocol.messages.fields import BLOCK_ELEMENTS
 from gradwire_protocol.messages.link import Link, Message
 from gradwire_protocol.messages.replicas import Snapshot
@@ -30,10 +30,13 @@ from gradwire_server.config import MasterConfig
 from gradwire_udp import resolve_all
 from support.local_master import Answering, LocalMaster
 from support.peer import join_request, welcome
+from support.sessions import join
 from support.waiting import wait_until
 from support.wording import naming
 
 QUANTUM = 2.0**-24
+MODEL = torch.nn.Linear(3, 2)
+OPTIMIZER = torch.optim.SGD(MODEL.parameters())
 
 
 @contextmanager
@@ -56,15 +59,13 @@ def test_the_first_worker_s_parameters_start_the_run_and_later_ones_get_them(
 ) -> None:
     mine, theirs = target(0.5, -1.0, 2.0), target(7.0, 7.0, 7.0)
 
-    first = gradwire.join(mine, master=master.address)
-    second = gradwire.join(theirs, master=master.address)
+    first = join(master, mine)
+    second = join(master, theirs)
 
     assert mine.tolist() == theirs.tolist() == [0.5, -1.0, 2.0]
     assert first.digest() == second.digest()
     assert (first.rank, second.rank) == (0, 1)
     assert (first.run, second.run) == ("default", "default")
-    for session in (first, second):
-        session.close()
 
 
 def test_the_first_worker_s_own_parameters_go_to_the_lattice_too(master: LocalMaster) -> None:
@@ -72,13 +73,11 @@ def test_the_first_worker_s_own_parameters_go_to_the_lattice_too(master: LocalMa
     given, theirs = target(0.1, 1 / 3), target(0.0, 0.0)
     mine = given.copy()
 
-    first = gradwire.join(mine, master=master.address)
-    second = gradwire.join(theirs, master=master.address)
+    for each in (mine, theirs):
+        join(master, each)
 
     assert mine.tobytes() == theirs.tobytes()
     assert mine.tolist() == [round(value / QUANTUM) * QUANTUM for value in given.tolist()]
-    first.close()
-    second.close()
 
 
 def test_a_module_is_trained_in_place(master: LocalMaster) -> None:
@@ -86,32 +85,28 @@ def test_a_module_is_trained_in_place(master: LocalMaster) -> None:
     mine, theirs = torch.nn.Linear(3, 2), torch.nn.Linear(3, 2)
     weight = theirs.weight
 
-    first = gradwire.join(mine, master=master.address)
-    second = gradwire.join(theirs, master=master.address)
+    for each in (mine, theirs):
+        join(master, each)
 
     assert theirs.weight is weight
     assert torch.equal(mine.weight, theirs.weight)
     assert torch.equal(mine.bias, theirs.bias)
-    first.close()
-    second.close()
 
 
 @pytest.mark.parametrize("loop", ["auto", "asyncio", "uvloop"])
 def test_every_event_loop_does(master: LocalMaster, loop: Any) -> None:
-    with gradwire.join(target(), master=master.address, loop=loop) as session:
+    with join(master, loop=loop) as session:
         session.step()
 
     assert master.sample("gradwire_leaves_total", {"reason": "left"}) == 1
 
 
 def test_a_rank_and_a_run_can_be_asked_for(master: LocalMaster) -> None:
-    first = gradwire.join(target(), master=master.address, run="alpha", rank=5)
-    second = gradwire.join(target(), master=master.address, rank=5)
+    first = join(master, run="alpha", rank=5)
+    second = join(master, rank=5)
 
     assert (first.rank, first.run) == (5, "alpha")
     assert (second.rank, second.run) == (0, "alpha")
-    first.close()
-    second.close()
 
 
 def test_settings_come_from_the_environment_and_from_a_file(
@@ -133,13 +128,11 @@ def test_large_models_come_in_whole(master: LocalMaster) -> None:
     mine = np.random.default_rng(1).normal(0, 0.1, 1_100_000).astype(np.float32)
     theirs = np.zeros_like(mine)
 
-    first = gradwire.join(mine, master=master.address)
-    second = gradwire.join(theirs, master=master.address)
+    first = join(master, mine)
+    second = join(master, theirs)
 
     assert mine.tobytes() == theirs.tobytes()
     assert first.digest() == second.digest()
-    first.close()
-    second.close()
 
 
 # The quantum.
@@ -148,30 +141,22 @@ def test_large_models_come_in_whole(master: LocalMaster) -> None:
 def test_the_quantum_suits_the_first_worker_s_parameters_and_the_run_keeps_it(
     master: LocalMaster,
 ) -> None:
-    first = gradwire.join(target(0.0, -10.0), master=master.address)
-    second = gradwire.join(target(0.0, 0.0), master=master.address)
+    first, second = join(master, target(0.0, -10.0)), join(master, target(0.0, 0.0))
 
     assert first.quantum == second.quantum == 2 * QUANTUM
-    first.close()
-    second.close()
 
 
-def test_a_quantum_that_is_too_small_is_refused_and_the_next_one_offered() -> None:
+def test_a_quantum_that_is_too_small_is_refused_and_the_next_one_that_is_offered_does(
+    master: LocalMaster,
+) -> None:
     mine = target(0.0, -10.0)
-
     named = ("array[1]", -10, f"quantum={QUANTUM}", 8, f"quantum={2 * QUANTUM}")
 
     with pytest.raises(gradwire.OutOfRangeError, match=naming(*named)):
-        gradwire.join(mine, master="127.0.0.1:9", quantum=QUANTUM)
+        join(master, mine, quantum=QUANTUM)
 
     assert mine.tolist() == [0, -10]
-
-
-def test_the_quantum_that_is_offered_does(master: LocalMaster) -> None:
-    session = gradwire.join(target(0.0, -10.0), master=master.address, quantum=2 * QUANTUM)
-
-    assert session.quantum == 2 * QUANTUM
-    session.close()
+    assert join(master, mine, quantum=2 * QUANTUM).quantum == 2 * QUANTUM
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf")])
@@ -193,17 +178,30 @@ def test_parameters_that_are_not_finite_are_named(value: float) -> None:
         ({"master": None}, ("master", "GRADWIRE_MASTER")),
         ({"target": 3}, ("target", "torch.nn.Module")),
         ({"master": "127.0.0.1:x"}, ("127.0.0.1:x", "port", "'x'")),
-        ({"datagram_bytes": 10}, ("datagram_bytes", 10)),
+        ({"master": "http://10.0.2.4:8080"}, ("http://10.0.2.4:8080", "without 'http://'")),
         ({"threshold": -1.0}, ("threshold", -1.0)),
+        ({"target": MODEL.parameters()}, ("list(model.parameters())",)),
+        ({"target": MODEL.state_dict()}, ("pass the model itself",)),
+        (
+            {"target": OPTIMIZER},
+            ("join(model, optimizer=optimizer)",),
+        ),
     ],
 )
-def test_what_cannot_work_is_refused_at_once(
+def test_what_cannot_work_is_refused_at_once_with_the_remedy(
     options: dict[str, Any], named: tuple[object, ...]
 ) -> None:
     usual: dict[str, Any] = {"target": target(), "master": "127.0.0.1:9"}
 
     with pytest.raises(gradwire.UsageError, match=naming(*named)):
         gradwire.join(**usual | options)
+
+
+def test_an_optimizer_by_position_is_refused_with_the_remedy() -> None:
+    with pytest.raises(
+        gradwire.UsageError, match=naming("SGD", "join(model, optimizer=optimizer)")
+    ):
+        gradwire.join(MODEL, OPTIMIZER)  # type: ignore[arg-type]  # as a script does, unchecked
 
 
 @pytest.mark.parametrize("host", ["fe80::1%nowhere", "x" * 64])
@@ -252,7 +250,7 @@ def test_who_waits_for_the_first_worker_s_parameters_is_told_its_name(
 def test_who_waits_for_the_run_s_parameters_is_told_how_many_have_come() -> None:
     def answer(link: Link, message: Message) -> None:
         assert isinstance(message, Join)
-        link.send(welcome_to(message, founder=False))
+        link.send(welcome(layout=message.layout))
         link.send_block(Snapshot(BLOCK_ELEMENTS, bytes(4 * 2)))
 
     two_blocks = np.zeros(BLOCK_ELEMENTS + 2, np.float32)
@@ -268,7 +266,7 @@ def test_a_founder_whose_parameters_are_not_taken_is_told_so() -> None:
 
     def answer(link: Link, message: Message) -> None:
         if isinstance(message, Join):
-            link.send(welcome_to(message, founder=True))
+            link.send(welcome(layout=message.layout, founder=True))
         else:
             release.wait(10.0)  # the block is not acknowledged meanwhile
 
@@ -280,65 +278,43 @@ def test_a_founder_whose_parameters_are_not_taken_is_told_so() -> None:
         assert str(refused.value) == naming("0.2 s", master.address, "6 parameters")
 
 
-def welcome_to(join: Join, *, founder: bool) -> Welcome:
-    return welcome(layout=join.layout, founder=founder)
-
-
 @pytest.mark.parametrize(
-    ("make", "options", "code", "named"),
+    ("values", "options", "code", "named"),
     [
-        (
-            lambda: target(1.0, 2.0),
-            {},
-            "other_layout",
-            ("'array'", "(2,)", "(6,)"),
-        ),
-        (target, {"run": "beta"}, "other_run", ("default", "beta")),
+        ((1.0, 2.0), {}, "other_layout", ("'array'", "(2,)", "(6,)")),
+        ((1.0,) * 6, {"run": "beta"}, "other_run", ("default", "beta")),
     ],
 )
-def test_who_does_not_fit_is_refused_with_the_master_s_reason(
+def test_a_worker_that_does_not_fit_is_told_why_keeps_its_parameters_and_leaves_nothing_behind(
     master: LocalMaster,
-    make: Callable[[], Float32Array],
+    values: tuple[float, ...],
     options: dict[str, Any],
     code: str,
     named: tuple[str, ...],
 ) -> None:
-    first = gradwire.join(target(), master=master.address)
+    first, mine = join(master, target()), target(*values)
 
     with pytest.raises(gradwire.RefusedError) as refused:
-        gradwire.join(make(), master=master.address, **options)
+        join(master, mine, **options)
 
     assert refused.value.code == code
     assert str(refused.value) == naming(master.address, *named)
+    assert mine.tolist() == list(values)
+    assert len(first.workers) == 1
     first.step()
-    first.close()
 
 
-def test_one_worker_too_many_is_refused() -> None:
+@pytest.mark.parametrize("transport", ["udp", "tcp"])
+def test_one_worker_too_many_is_refused(transport: str) -> None:
     with LocalMaster(MasterConfig(workers_max=1)) as master:
-        first = gradwire.join(target(), master=master.address)
+        join(master)
 
         with pytest.raises(
             gradwire.RefusedError, match=naming("1 workers", "--workers-max")
         ) as refused:
-            gradwire.join(target(), master=master.address)
+            join(master, transport=transport)
 
         assert refused.value.code == "run_full"
-        first.close()
-
-
-def test_who_was_refused_keeps_its_parameters_and_leaves_nothing_behind(
-    master: LocalMaster,
-) -> None:
-    first = gradwire.join(target(), master=master.address)
-    mine = target(1.0, 2.0)
-
-    with pytest.raises(gradwire.RefusedError):
-        gradwire.join(mine, master=master.address)
-
-    assert mine.tolist() == [1.0, 2.0]
-    assert len(first.workers) == 1
-    first.close()
 
 
 @pytest.mark.parametrize("options", [{}, {"quantum": 1.0}, {"quantum": QUANTUM}])
@@ -382,46 +358,10 @@ def test_the_codec_s_threads_end_with_the_session(master: LocalMaster) -> None:
         return [thread.name for thread in enumerate_threads() if "codec" in thread.name]
 
     mine = np.zeros(2**20, np.float32)
-    session = gradwire.join(mine, master=master.address, codec_threads=2, threshold=0.25)
+    session = join(master, mine, codec_threads=2, threshold=0.25)
     mine[::1000] = 1
     session.step()
 
     assert len(threads()) == 1
     session.close()
     assert threads() == []
-
-
-# What is meant is clear, and written in another way.
-
-
-@pytest.mark.parametrize(
-    ("mistaken", "named"),
-    [
-        (lambda model: model.parameters(), "list(model.parameters())"),
-        (lambda model: model.state_dict(), "pass the model itself"),
-        (lambda model: torch.optim.SGD(model.parameters()), "join(model, optimizer=optimizer)"),
-    ],
-    ids=["parameters", "state dict", "optimizer"],
-)
-def test_a_target_that_is_a_part_of_a_model_is_refused_with_the_remedy(
-    mistaken: Callable[[torch.nn.Module], object], named: str
-) -> None:
-    with pytest.raises(gradwire.errors.UsageError, match=naming(named)):
-        gradwire.join(mistaken(torch.nn.Linear(3, 2)), master="127.0.0.1:9")
-
-
-def test_an_optimizer_by_position_is_refused_with_the_remedy() -> None:
-    model = torch.nn.Linear(3, 2)
-    optimizer = torch.optim.SGD(model.parameters())
-
-    with pytest.raises(
-        gradwire.errors.UsageError, match=naming("SGD", "join(model, optimizer=optimizer)")
-    ):
-        gradwire.join(model, optimizer)  # type: ignore[arg-type]  # as a script does, unchecked
-
-
-def test_the_address_of_a_page_is_refused_with_the_remedy() -> None:
-    with pytest.raises(
-        gradwire.errors.UsageError, match=naming("http://10.0.2.4:8080", "without 'http://'")
-    ):
-        gradwire.join(target(), master="http://10.0.2.4:8080")

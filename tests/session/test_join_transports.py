@@ -5,7 +5,6 @@ import socket
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import get_args
 
 import numpy as np
@@ -13,18 +12,13 @@ import pytest
 
 import gradwire
 from gradwire.settings.settings import Transport
-from gradwire_codecs.arrays import Float32Array
-from gradwire_server.config import MasterConfig
 from support.local_master import LocalMaster
+from support.sessions import finish, join, loss_of, zeros
 from support.waiting import wait_until
 from support.wording import naming
 
 QUICKLY = 1.0
 """To connect in all; UDP has a tenth of it three times."""
-
-
-def target(*values: float) -> Float32Array:
-    return np.array(values or [0.0] * 6, np.float32)
 
 
 @contextmanager
@@ -51,25 +45,22 @@ def test_where_udp_is_answered_udp_it_is(
     master: LocalMaster, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.INFO, "gradwire.join"):
-        session = gradwire.join(target(), master=master.address)
+        session = join(master)
 
     assert (session.transport, session.stats.transport) == ("udp", "udp")
     assert master.listening.streams.accepted == 0
     assert connected_lines(caplog) == [naming(master.address, "UDP")]
-    session.close()
 
 
 def test_where_udp_is_not_answered_it_takes_tcp_and_says_so(
     unreachable: LocalMaster, caplog: pytest.LogCaptureFixture
 ) -> None:
-    address = unreachable.address
-
     with caplog.at_level(logging.INFO, "gradwire.join"):
-        session = gradwire.join(target(), master=address, connect_timeout_seconds=QUICKLY)
+        session = join(unreachable, connect_timeout_seconds=QUICKLY)
 
     assert (session.transport, session.stats.transport) == ("tcp", "tcp")
     assert session.stats.bytes_sent >= unreachable.listening.streams.bytes_received > 0
-    assert connected_lines(caplog) == [naming(address, "TCP", "UDP")]
+    assert connected_lines(caplog) == [naming(unreachable.address, "TCP", "UDP")]
     session.close()
     wait_until(lambda: not unreachable.listening.streams.open, "the end of its TCP connection")
 
@@ -78,21 +69,18 @@ def test_where_tcp_is_asked_for_no_udp_is_tried(
     master: LocalMaster, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.INFO, "gradwire.join"):
-        session = gradwire.join(target(), master=master.address, transport="tcp")
+        session = join(master, transport="tcp")
 
     assert session.transport == "tcp"
     assert master.listening.figures.sockets.datagrams_received == 0
     assert connected_lines(caplog) == [naming(master.address, "TCP")]
-    session.close()
 
 
 def test_where_udp_is_asked_for_no_tcp_is_tried(unreachable: LocalMaster) -> None:
     with pytest.raises(
         gradwire.UnreachableError, match=naming("UDP", "firewalls", "key")
     ) as refused:
-        gradwire.join(
-            target(), master=unreachable.address, transport="udp", connect_timeout_seconds=0.3
-        )
+        join(unreachable, transport="udp", connect_timeout_seconds=0.3)
 
     assert unreachable.listening.streams.accepted == 0
     assert "TCP" not in str(refused.value)
@@ -104,7 +92,7 @@ def test_a_master_that_is_not_there_yet_is_waited_for_over_tcp_as_over_udp() -> 
         address = f"127.0.0.1:{reserved.getsockname()[1]}"
     joined: list[gradwire.Session] = []
     thread = threading.Thread(
-        target=lambda: joined.append(gradwire.join(target(), master=address, transport="tcp"))
+        target=lambda: joined.append(gradwire.join(zeros(), master=address, transport="tcp"))
     )
     thread.start()
 
@@ -124,7 +112,7 @@ def test_workers_of_both_kinds_end_with_the_same_parameters(master: LocalMaster)
     transports: tuple[Transport, ...] = ("udp", "tcp", "udp", "tcp")
     targets = [start.copy() for _ in transports]
     sessions = [
-        gradwire.join(own, master=master.address, transport=transport, target_density=0.2)
+        join(master, own, transport=transport, threshold=None, target_density=0.2)
         for own, transport in zip(targets, transports, strict=True)
     ]
 
@@ -132,11 +120,7 @@ def test_workers_of_both_kinds_end_with_the_same_parameters(master: LocalMaster)
         for own, session in zip(targets, sessions, strict=True):
             own += rng.normal(0, 1e-3, start.size).astype(np.float32)
             session.step()
-    threads = [threading.Thread(target=session.finish) for session in sessions]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(20.0)
+    finish(*sessions)
 
     assert len({own.tobytes() for own in targets}) == 1
     assert not np.array_equal(targets[0], start)
@@ -146,39 +130,11 @@ def test_workers_of_both_kinds_end_with_the_same_parameters(master: LocalMaster)
 
 
 def test_a_master_that_stops_is_heard_over_tcp(master: LocalMaster) -> None:
-    session = gradwire.join(target(), master=master.address, transport="tcp")
+    session = join(master, transport="tcp")
 
     master.stop("maintenance")
 
-    def says_why() -> bool:
-        try:
-            session.step()
-        except gradwire.ConnectionLostError as error:
-            return "maintenance" in str(error)
-        return False
-
-    wait_until(says_why, "the news")
-
-
-def test_one_worker_too_many_is_refused_over_tcp_too() -> None:
-    with LocalMaster(MasterConfig(workers_max=1)) as master:
-        first = gradwire.join(target(), master=master.address, transport="udp")
-
-        with pytest.raises(gradwire.RefusedError, match=naming("1 workers", "--workers-max")):
-            gradwire.join(target(), master=master.address, transport="tcp")
-
-        first.close()
-
-
-def test_the_connections_of_both_kinds_share_the_memory_there_is() -> None:
-    config = MasterConfig(workers_max=4)
-    assert config.connection.over_tcp == replace(
-        config.connection,
-        datagram_bytes=config.connection.datagram_bytes_max,
-        congestion="static",
-        lossless=True,
-    )
-    assert config.connection.over_tcp.window_bytes == config.window_bytes
+    assert "maintenance" in str(loss_of(session))
 
 
 # A name with several addresses.
@@ -203,7 +159,7 @@ def test_every_address_of_a_name_is_tried(
         port = master.address.rpartition(":")[2]
         monkeypatch.setattr("gradwire_udp.sockets.socket.getaddrinfo", two_families)
 
-        with gradwire.join(target(), master=f"gpu7.example:{port}", transport=transport) as session:
+        with gradwire.join(zeros(), master=f"gpu7.example:{port}", transport=transport) as session:
             assert session.transport == ("tcp" if transport == "tcp" else "udp")
 
 
@@ -213,4 +169,4 @@ def test_a_master_at_no_address_of_its_name_is_named_with_all_of_them(
     monkeypatch.setattr("gradwire_udp.sockets.socket.getaddrinfo", two_families)
 
     with pytest.raises(gradwire.UnreachableError, match=naming("[::1]:9", "127.0.0.1:9")):
-        gradwire.join(target(), master="gpu7.example:9", connect_timeout_seconds=0.5)
+        gradwire.join(zeros(), master="gpu7.example:9", connect_timeout_seconds=0.5)

@@ -1,28 +1,32 @@
 """A session with an observer's key: it receives, sends nothing, and nobody waits for it."""
 
-from collections.abc import Iterator
-
 import numpy as np
 import pytest
 
 import gradwire
-from gradwire import RefusedError, UsageError
+from gradwire import RefusedError
 from gradwire_codecs.arrays import Float32Array
-from gradwire_protocol import Keyring, Role, RunKey
-from gradwire_protocol.crypto.keys import SECRET_BYTES
+from gradwire_protocol import Role
 from support.local_master import LocalMaster
-from support.sessions import change, finish, join, loss_of, pull, stepping_changes, zeros
+from support.sessions import (
+    RUN_KEY,
+    change,
+    finish,
+    join,
+    loss_of,
+    pull,
+    stepping_changes,
+    zeros,
+)
 from support.waiting import wait_until
 from support.wording import naming
 
-RUN_KEY = RunKey(bytes(range(SECRET_BYTES)))
 ONE = change(1.0, 0.0, 0.0, 0.0)
 
 
 @pytest.fixture
-def master() -> Iterator[LocalMaster]:
-    with LocalMaster(keyring=Keyring([RUN_KEY])) as master:
-        yield master
+def master(keyed_master: LocalMaster) -> LocalMaster:
+    return keyed_master
 
 
 def worker_in(master: LocalMaster, name: str = "gpu1", **options: object) -> gradwire.Session:
@@ -45,20 +49,6 @@ def test_a_step_applies_what_workers_sent_and_sends_nothing(master: LocalMaster)
     assert target.tolist() == ONE.tolist()
     assert observer.stats.updates_sent == 0
     assert master.sample("gradwire_updates_accepted_total") == 1
-    worker.close()
-    observer.close()
-
-
-def test_a_push_names_the_role(master: LocalMaster) -> None:
-    worker = worker_in(master)
-    observer = observer_in(master)
-
-    for changed in (None, ONE):
-        with pytest.raises(UsageError, match=naming("role observer")):
-            observer.push(changed)
-
-    worker.close()
-    observer.close()
 
 
 def test_it_counts_for_nobody_and_sees_the_workers(master: LocalMaster) -> None:
@@ -69,9 +59,6 @@ def test_it_counts_for_nobody_and_sees_the_workers(master: LocalMaster) -> None:
     worker.wait(2)
 
     assert (worker.world_size, other.rank) == (2, 1)
-    observer.close()
-    other.close()
-    worker.close()
 
 
 def test_finish_ends_with_the_bits_that_the_workers_have(master: LocalMaster) -> None:
@@ -107,8 +94,6 @@ def test_finish_says_whom_it_waits_for(master: LocalMaster) -> None:
         observer.finish(timeout=0.1)
 
     assert [update.rank for update in _pulled(worker, observer)] == [0]
-    worker.close()
-    observer.close()
 
 
 def _pulled(worker: gradwire.Session, observer: gradwire.Session) -> list[gradwire.PeerUpdate]:
@@ -118,13 +103,12 @@ def _pulled(worker: gradwire.Session, observer: gradwire.Session) -> list[gradwi
 
 
 def test_it_leaves_when_its_block_ends_with_an_error(master: LocalMaster) -> None:
-    worker = worker_in(master)
+    worker_in(master)
 
     with pytest.raises(ZeroDivisionError), observer_in(master):
         raise ZeroDivisionError
 
     wait_until(lambda: master.sample("gradwire_observers") == 0, "the observer to be gone")
-    worker.close()
 
 
 def test_where_there_is_no_run_it_is_told_so(master: LocalMaster) -> None:
@@ -135,12 +119,10 @@ def test_where_there_is_no_run_it_is_told_so(master: LocalMaster) -> None:
 
 
 def test_who_comes_with_the_same_key_takes_the_place_of_who_was_there(master: LocalMaster) -> None:
-    worker = worker_in(master)
+    worker_in(master)
     former = worker_in(master, "gpu2")
 
     latter = worker_in(master, "gpu2")
 
     assert str(loss_of(former)) == naming("same key", "gpu2")
     assert latter.rank == 1
-    latter.close()
-    worker.close()

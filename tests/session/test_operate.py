@@ -2,21 +2,18 @@
 
 import json
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from gradwire.cli.app import main
-from gradwire_protocol import Keyring, Role, RunKey
-from gradwire_protocol.crypto.keys import SECRET_BYTES
+from gradwire_protocol import Role
 from gradwire_udp.files.keys import write_key
 from support.local_master import LocalMaster
-from support.sessions import join, loss_of
+from support.sessions import RUN_KEY, join, loss_of
 from support.waiting import wait_until
 from support.wording import naming
-
-RUN_KEY = RunKey(bytes(range(SECRET_BYTES)))
 
 Operate = Callable[..., tuple[int, str, str]]
 
@@ -48,19 +45,17 @@ def operate(
 
 
 @pytest.fixture
-def master() -> Iterator[LocalMaster]:
-    with LocalMaster(keyring=Keyring([RUN_KEY])) as master:
-        yield master
+def master(keyed_master: LocalMaster) -> LocalMaster:
+    return keyed_master
 
 
 def test_the_status_goes_to_stdout_as_json(operate: Operate, master: LocalMaster) -> None:
-    worker = join(master, key=RUN_KEY.worker_key("gpu1"))
+    join(master, key=RUN_KEY.worker_key("gpu1"))
 
     status, shown, _ = operate("status", "--master", master.address)
 
     assert status == 0
     assert [worker["rank"] for worker in json.loads(shown)["workers"]] == [0]
-    worker.close()
 
 
 def test_an_order_about_a_worker_is_carried_out(operate: Operate, master: LocalMaster) -> None:

@@ -22,7 +22,7 @@ from gradwire_protocol.messages.layout import Layout, Tensor
 from gradwire_protocol.messages.replicas import Blocks
 from support.local_master import LocalMaster
 from support.peer import welcome
-from support.sessions import participant_of
+from support.sessions import join, participant_of
 from support.waiting import wait_until
 from support.wording import naming
 
@@ -37,14 +37,8 @@ def tensors() -> list[torch.Tensor]:
     return [torch.nn.Parameter(torch.zeros(4))]
 
 
-def join(master: LocalMaster, mine: list[torch.Tensor], optimizer: Any, **options: Any) -> Any:
-    return gradwire.join(
-        mine,
-        optimizer=optimizer,
-        share_optimizer_state=True,
-        master=master.address,
-        **{"threshold": 1e-4, "join_timeout_seconds": 10.0, **options},
-    )
+def sharing(master: LocalMaster, mine: list[torch.Tensor], optimizer: Any) -> gradwire.Session:
+    return join(master, mine, optimizer=optimizer, share_optimizer_state=True, threshold=1e-4)
 
 
 def step(session: gradwire.Session, mine: list[torch.Tensor], optimizer: Any) -> None:
@@ -70,54 +64,63 @@ def test_what_cannot_be_shared_is_said_before_anybody_is_dialled(
         gradwire.join(target, optimizer=optimizer, share_optimizer_state=True, master=NOWHERE)
 
 
-def test_an_optimizer_that_is_warm_keeps_what_it_has(caplog: pytest.LogCaptureFixture) -> None:
+def test_an_optimizer_that_is_warm_keeps_what_it_has(
+    master: LocalMaster, caplog: pytest.LogCaptureFixture
+) -> None:
     caplog.set_level(logging.INFO, "gradwire.join")
-    with LocalMaster() as master:
-        first, second = tensors(), tensors()
-        adams = [adam(first), adam(second)]
-        second[0].grad = torch.ones(4)
-        adams[1].step()
-        one = join(master, first, adams[0])
-        step(one, first, adams[0])
-        other = join(master, second, adams[1])
+    first, second = tensors(), tensors()
+    adams = [adam(first), adam(second)]
+    second[0].grad = torch.ones(4)
+    adams[1].step()
+    one = sharing(master, first, adams[0])
+    step(one, first, adams[0])
+    sharing(master, second, adams[1])
 
-        assert adams[1].state[second[0]]["step"].item() == 1
-        assert master.sample("gradwire_optimizer_state_parts_total") == 0
-        one.close()
-        other.close()
-
+    assert adams[1].state[second[0]]["step"].item() == 1
+    assert master.sample("gradwire_optimizer_state_parts_total") == 0
     assert naming("Adam", "keeps") in caplog.messages
 
 
-def test_whose_kept_values_are_not_known_begins_cold(caplog: pytest.LogCaptureFixture) -> None:
+def test_whose_kept_values_are_not_known_begins_cold(
+    master: LocalMaster, caplog: pytest.LogCaptureFixture
+) -> None:
     class Failing(torch.optim.SGD):
         def step(self, closure: Any = None) -> Any:
             raise RuntimeError("only in real life")
 
-    with LocalMaster() as master:
-        first, second = tensors(), tensors()
-        optimizer = adam(first)
-        one = join(master, first, optimizer)
-        step(one, first, optimizer)
-        wait_until(lambda: one.stats.updates_delivered > 0, "the master to know of the step")
-        other = join(master, second, Failing(second, lr=0.1))
-        one.close()
-        other.close()
+    first, second = tensors(), tensors()
+    optimizer = adam(first)
+    one = sharing(master, first, optimizer)
+    step(one, first, optimizer)
+    wait_until(lambda: one.stats.updates_delivered > 0, "the master to know of the step")
+    sharing(master, second, Failing(second, lr=0.1))
 
     assert naming("without the state", "Failing") in caplog.messages
 
 
 class Cut:
-    """A network and an `Pull`: the connection is lost, and then the replica is compared."""
+    """A network and a `Pull`: the connection is lost, and then the replica is compared."""
 
-    def __init__(self, part_of: "list[OptimizerStateSharing]", membership: Membership) -> None:
+    def __init__(self) -> None:
         self.worker = SimpleNamespace(
             optimizer_states=OptimizerStateExchange(cast("WorkerState", None))
         )
-        self.part_of, self.membership, self.pulls = part_of, membership, 0
+        self.membership, self.pulls = Membership(4), 0
+        layout, mine = Layout((Tensor("0", (4,)),)), tensors()
+        self.membership.on_welcome(welcome(1, layout, {0: 1}))
+        self.membership.post = self.post
+        self.part = OptimizerStateSharing(
+            TorchOptimizer(adam(mine), mine, layout), layout, self.membership,
+            cast("Any", self.worker),
+        )  # fmt: skip
+
+    def take_over(self) -> None:
+        """Have the state of another worker taken over, and wait for nothing."""
+        for _ in self.part.take_over(cast("Any", self), monotonic() + 10, monotonic):
+            pass
 
     def post(self, function: Any) -> None:
-        if function == self.worker.optimizer_states.ask and self.part_of:
+        if function == self.worker.optimizer_states.ask and not self.membership.closed:
             self.membership.on_blocks(Blocks({}, bytes(8)), missed=True)
 
     @contextmanager
@@ -132,80 +135,57 @@ class Cut:
             self.membership.updates_received += 1
         elif self.pulls == 2:
             self.membership.comparison = None
-            self.part_of[0].on_state(None, "nobody has one")
+            self.part.on_state(None, "nobody has one")
 
 
 def test_who_is_cut_off_while_it_waits_has_its_replica_compared(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    mine = tensors()
-    layout = Layout((Tensor("0", (4,)),))
-    membership = Membership(4)
-    membership.on_welcome(welcome(1, layout, {0: 1}))
-    part_of: list[OptimizerStateSharing] = []
-    cut = Cut(part_of, membership)
-    membership.post = cut.post
-    part_of.append(
-        OptimizerStateSharing(
-            TorchOptimizer(adam(mine), mine, layout), layout, membership, cast("Any", cut.worker)
-        )
-    )
+    cut = Cut()
 
-    for _ in part_of[0].take_over(cast("Any", cut), monotonic() + 10, monotonic):
-        pass
+    cut.take_over()
 
     assert cut.pulls == 2
     assert naming("without the state", "nobody") in caplog.messages
 
 
 def test_joining_fails_with_the_connection_and_not_for_want_of_a_state() -> None:
-    mine = tensors()
-    layout = Layout((Tensor("0", (4,)),))
-    membership = Membership(4)
-    membership.on_welcome(welcome(1, layout, {0: 1}))
-    membership.on_closed(ConnectionLostError("gone"))
-    cut = Cut([], membership)
-    membership.post = cut.post
-    part = OptimizerStateSharing(
-        TorchOptimizer(adam(mine), mine, layout), layout, membership, cast("Any", cut.worker)
-    )
+    cut = Cut()
+    cut.membership.on_closed(ConnectionLostError("gone"))
 
     with pytest.raises(ConnectionLostError, match="gone"):
-        for _ in part.take_over(cast("Any", cut), monotonic() + 10, monotonic):
-            pass
+        cut.take_over()
 
 
 def test_what_cannot_be_copied_is_said_to_who_asks_and_once_in_the_log(
+    master: LocalMaster,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    with LocalMaster() as master:
-        first = tensors()
-        plain = torch.optim.SGD(first, lr=0.1)
-        one = join(master, first, plain)
+    first = tensors()
+    plain = torch.optim.SGD(first, lr=0.1)
+    one = sharing(master, first, plain)
+    step(one, first, plain)
+    [part] = [
+        part for part in participant_of(one).features if isinstance(part, OptimizerStateSharing)
+    ]
+    for _ in range(2):
+        part.on_state_wanted()
         step(one, first, plain)
-        [part] = [
-            part for part in participant_of(one).features if isinstance(part, OptimizerStateSharing)
-        ]
-        for _ in range(2):
-            part.on_state_wanted()
-            step(one, first, plain)
-        one.close()
 
     asked = "another worker asked for the state of our optimizer: SGD keeps no state"
     assert caplog.text.count(asked) == 1
 
 
-def test_a_worker_that_finishes_gives_no_more(caplog: pytest.LogCaptureFixture) -> None:
-    with LocalMaster() as master:
-        first, second = tensors(), tensors()
-        adams = [adam(first), adam(second)]
-        one = join(master, first, adams[0])
-        step(one, first, adams[0])
-        other = gradwire.join(second, master=master.address, threshold=1e-4)
-        with pytest.raises(DeadlineError):
-            one.finish(timeout=0.2)  # the other one has not finished
-        late = join(master, third := tensors(), adam(third))
-        for session in (one, other, late):
-            session.close()
+def test_a_worker_that_finishes_gives_no_more(
+    master: LocalMaster, caplog: pytest.LogCaptureFixture
+) -> None:
+    first, second = tensors(), tensors()
+    adams = [adam(first), adam(second)]
+    one = sharing(master, first, adams[0])
+    step(one, first, adams[0])
+    join(master, second, threshold=1e-4)
+    with pytest.raises(DeadlineError):
+        one.finish(timeout=0.2)  # the other one has not finished
+    sharing(master, third := tensors(), adam(third))
 
     assert naming("without the state") in caplog.messages

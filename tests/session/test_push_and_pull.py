@@ -2,23 +2,28 @@
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import cast
 
 import pytest
-import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from torch import nn
 
 from gradwire import NonFiniteError, Session
 from gradwire.participant.feature import Feature
-from gradwire_protocol import Keyring, Role, RunKey
-from gradwire_server.config import MasterConfig
+from gradwire_protocol import Role
 from support.local_master import LocalMaster
-from support.sessions import HALF, change, finish, join, membership_of, participant_of, zeros
+from support.sessions import (
+    HALF,
+    RUN_KEY,
+    change,
+    finish,
+    join,
+    membership_of,
+    norm_of,
+    participant_of,
+    variance_of,
+    zeros,
+)
 from support.waiting import wait_until
-
-RUN_KEY = RunKey(bytes(range(32)))
 
 
 class Recorder(Feature):
@@ -153,16 +158,6 @@ def test_whatever_is_called_every_push_is_ended_once_by_what_pulls_next(
 # What the parts do then.
 
 
-def norm_of(variance: float) -> nn.BatchNorm1d:
-    norm = nn.BatchNorm1d(2)
-    cast(torch.Tensor, norm.running_var).fill_(variance)
-    return norm
-
-
-def variance(norm: nn.BatchNorm1d) -> list[float]:
-    return cast("list[float]", cast(torch.Tensor, norm.running_var).tolist())
-
-
 def test_buffers_are_averaged_between_the_steps(master: LocalMaster) -> None:
     norms = [norm_of(1.0), norm_of(3.0)]
     one, other = (join(master, norm, buffer_steps=2) for norm in norms)
@@ -172,10 +167,10 @@ def test_buffers_are_averaged_between_the_steps(master: LocalMaster) -> None:
     wait_until(lambda: master.sample("gradwire_buffers_relayed_total") == 1, "its buffers")
 
     other.push()
-    assert variance(norms[1]) == [3.0, 3.0]
+    assert variance_of(norms[1]) == [3.0, 3.0]
     other.pull()
 
-    assert variance(norms[1]) == [2.0, 2.0]
+    assert variance_of(norms[1]) == [2.0, 2.0]
 
 
 def test_who_pushes_and_never_pulls_ends_with_what_all_have(master: LocalMaster) -> None:
@@ -185,29 +180,26 @@ def test_who_pushes_and_never_pulls_ends_with_what_all_have(master: LocalMaster)
     for session in (one, other):
         for _ in range(4):
             session.push()
-    assert [variance(norm) for norm in norms] == [[1.0] * 2, [3.0] * 2]
+    assert [variance_of(norm) for norm in norms] == [[1.0] * 2, [3.0] * 2]
     assert one.stats.steps_waited == other.stats.steps_waited == 0
     finish(one, other)
 
-    assert [variance(norm) for norm in norms] == [[2.0] * 2] * 2
+    assert [variance_of(norm) for norm in norms] == [[2.0] * 2] * 2
     assert one.digest() == other.digest()
 
 
-def test_an_observer_that_only_pulls_gets_the_buffers() -> None:
+def test_an_observer_that_only_pulls_gets_the_buffers(keyed_master: LocalMaster) -> None:
     keys = [RUN_KEY.worker_key(role.name, role) for role in (Role.WORKER, Role.OBSERVER)]
     watcher = norm_of(1.0)
-    with LocalMaster(MasterConfig(), keyring=Keyring([RUN_KEY])) as master:
-        worker = join(master, norm_of(3.0), key=keys[0], buffer_steps=1)
-        observer = join(master, watcher, key=keys[1], buffer_steps=1)
-        push_and_pull(worker)
+    worker = join(keyed_master, norm_of(3.0), key=keys[0], buffer_steps=1)
+    observer = join(keyed_master, watcher, key=keys[1], buffer_steps=1)
+    push_and_pull(worker)
 
-        def has_it() -> bool:
-            observer.pull()
-            return variance(watcher) == [3.0, 3.0]
+    def has_it() -> bool:
+        observer.pull()
+        return variance_of(watcher) == [3.0, 3.0]
 
-        wait_until(has_it, "the worker's buffers")
-        observer.close()
-        worker.close()
+    wait_until(has_it, "the worker's buffers")
 
 
 def test_who_pushes_and_pulls_waits_for_who_is_too_far_behind(master: LocalMaster) -> None:

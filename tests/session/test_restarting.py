@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
@@ -29,13 +29,8 @@ QUARTERS = st.lists(st.integers(-8, 8).map(lambda i: i / 4), min_size=4, max_siz
 @contextmanager
 def workers(*targets: Any, feedback: str | float = "local") -> Iterator[list[Session]]:
     """Let workers join a run of their own in this order: the first founds it."""
-    with LocalMaster() as master, ExitStack() as stack:
-        sessions = []
-        for target in targets:
-            session = join(master, target, feedback=feedback)
-            stack.callback(session.close)
-            sessions.append(session)
-        yield sessions
+    with LocalMaster() as master:
+        yield [join(master, target, feedback=feedback) for target in targets]
 
 
 def saved(
@@ -61,11 +56,23 @@ def has_pulled(session: Session, n: int) -> bool:
 # Whose residual is in what the run begins with.
 
 
-@FEEDBACKS
-def test_who_founds_a_run_from_its_checkpoint_has_its_residual_once(feedback: str | float) -> None:
-    [(parameters, state)] = saved(change(0.75, 0.125, 0, -0.25), feedback=feedback)
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("local", "local"),
+        ("shared", "shared"),
+        (0.25, 0.25),
+        ("local", "shared"),
+        ("shared", "local"),
+    ],
+)
+def test_who_founds_a_run_from_its_checkpoint_has_its_residual_once(
+    before: str | float, after: str | float
+) -> None:
+    """Of two kinds of feedback, that of the checkpoint counts."""
+    [(parameters, state)] = saved(change(0.75, 0.125, 0, -0.25), feedback=before)
 
-    with workers(parameters, feedback=feedback) as [session]:
+    with workers(parameters, feedback=after) as [session]:
         session.load_state_dict(state)
         session.finish()
 
@@ -123,19 +130,6 @@ def test_who_founds_a_run_from_the_shared_parameters_adds_its_residual() -> None
         session.finish()
 
     assert shared.tolist() == [0.75, 0.125, 0, 0]
-
-
-@pytest.mark.parametrize(
-    ("before", "after"), [("local", "shared"), ("shared", "local")], ids=["to shared", "to local"]
-)
-def test_the_feedback_that_counts_is_that_of_the_checkpoint(before: str, after: str) -> None:
-    [(parameters, state)] = saved(change(0.75, 0.125, 0, 0), feedback=before)
-
-    with workers(parameters, feedback=after) as [session]:
-        session.load_state_dict(state)
-        session.finish()
-
-    assert parameters.tolist() == [0.75, 0.125, 0, 0]
 
 
 def test_modules_of_half_precision_have_it_once_too() -> None:

@@ -42,8 +42,7 @@ def test_it_is_caught_no_more_when_the_master_has_ended_the_session() -> None:
         master.stop("maintenance")
         loss_of(session)
 
-    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
-    session.close()
+        assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
 
 
 @pytest.mark.parametrize("own", [signal.SIG_IGN, lambda number, frame: None])
@@ -63,10 +62,9 @@ def test_what_a_script_does_about_it_stays(master: LocalMaster, own: "signal._HA
 
 def test_a_session_of_another_thread_is_no_reason_to_catch_it(master: LocalMaster) -> None:
     with ThreadPoolExecutor(1) as pool:
-        session = pool.submit(join, master).result()
+        pool.submit(join, master).result()
 
     assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
-    session.close()
 
 
 def test_a_session_that_another_thread_closes_is_closed_all_the_same(master: LocalMaster) -> None:

@@ -156,18 +156,17 @@ def test_the_end_of_the_master_ends_a_wait(
 ) -> None:
     caplog.set_level(logging.CRITICAL)
     with LocalMaster() as master:
-        one, other = two(master)
+        one, _ = two(master)
         waiting = until_it_waits(pool, one)
-    waiting.result(30)
 
-    one.close()
-    other.close()
+        master.stop("maintenance")
+        waiting.result(30)
 
 
 def test_a_signal_handler_may_close_a_session_that_waits(
     master: LocalMaster, pool: ThreadPoolExecutor
 ) -> None:
-    one, other = two(master)
+    one, _ = two(master)
     closed = []
     main = get_ident()
 
@@ -189,7 +188,6 @@ def test_a_signal_handler_may_close_a_session_that_waits(
     finally:
         signal.signal(signal.SIGUSR1, before)
     assert one.stats.steps_waited == 1
-    other.close()
 
 
 def test_a_worker_without_a_bound_is_not_waited_for(master: LocalMaster) -> None:

@@ -306,7 +306,7 @@ def test_compiled_modules_train_together_with_others(
     compiled: list[nn.Module] = []
 
     def target_of(module: nn.Module) -> object:
-        torch._dynamo.reset()
+        torch.compiler.reset()
         compiled.append(compiled_and_run(module, backend))
         return compiled[0] if joins_with == "compiled" and len(compiled) == 1 else module
 
@@ -318,7 +318,7 @@ def test_compiled_modules_train_together_with_others(
 
 
 def test_modules_and_parts_of_them_can_be_compiled_after_joining(master: LocalMaster) -> None:
-    torch._dynamo.reset()
+    torch.compiler.reset()
     with two_workers(master, mlp) as workers:
         optimizers = [adam(worker) for worker in workers]
         train(workers, optimizers, 5)

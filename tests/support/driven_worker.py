@@ -9,7 +9,8 @@ answers each with one. So a test decides what happens when, and waits for nothin
 import json
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from typing import Any, Self
 
 import numpy as np
@@ -76,10 +77,62 @@ class DrivenWorker:
         self.tell(do, **arguments)
         return self.answer()
 
+    def step_until_it_fails(self) -> dict[str, Any]:
+        """Let it make steps, one by one; return the error that ends them."""
+        answer = self.ask("step", times=1)
+        while "error" not in answer:
+            answer = self.ask("step", times=1)
+        return answer
+
     def kill(self) -> None:
         """End it without a word."""
         self.process.kill()
         self.process.wait()
+
+
+def tell_all(workers: Sequence[DrivenWorker], do: str, **arguments: object) -> None:
+    """Say to all what to do, so that they do it at once."""
+    for worker in workers:
+        worker.tell(do, **arguments)
+
+
+def ask_all(workers: Sequence[DrivenWorker], do: str, **arguments: object) -> list[dict[str, Any]]:
+    """Say to all what to do, so that they do it at once; return what came of it."""
+    tell_all(workers, do, **arguments)
+    return answers_of(workers)
+
+
+def answers_of(workers: Sequence[DrivenWorker]) -> list[dict[str, Any]]:
+    """Return the next answer of each."""
+    return [worker.answer() for worker in workers]
+
+
+def start(
+    stack: ExitStack, master: str, n: int, elements: int = ELEMENTS, **settings: object
+) -> list[DrivenWorker]:
+    """Start workers that end with the stack, and let them join, all at once."""
+    workers = [
+        stack.enter_context(DrivenWorker(master, elements=elements, settings=settings))
+        for _ in range(n)
+    ]
+    for answer in ask_all(workers, "join"):
+        assert "rank" in answer, answer
+    return workers
+
+
+def finish(workers: Sequence[DrivenWorker]) -> list[dict[str, Any]]:
+    """Let workers finish at once, with the same bits; return what they say of themselves."""
+    ends = ask_all(workers, "finish")
+    assert len({end["digest"] for end in ends}) == 1, ends
+    assert len({end["parameters"] for end in ends}) == 1, ends
+    return ends
+
+
+def check_applied(ends: Sequence[dict[str, Any]]) -> int:
+    """Check that everyone has applied what all others sent; return how many updates that were."""
+    sent = [end["updates_sent"] for end in ends]
+    assert [end["updates_applied"] for end in ends] == [sum(sent) - own for own in sent]
+    return sum(sent)
 
 
 def main() -> None:

@@ -86,7 +86,7 @@ class LocalMaster:
         self.master = Master(self.config, self.metrics)
         self.listening = Listening(self.config, transport, keyring)
         self.sessions: list[Session] = []
-        """Those that the fixture `master` closes before it ends."""
+        """Those that it closes before it ends."""
         self._listen = listen
         self._application = application or self.master
         self._ready = threading.Event()
@@ -99,6 +99,8 @@ class LocalMaster:
         return self
 
     def __exit__(self, *exception: object) -> None:
+        for session in self.sessions:
+            session.close()
         self.stop("the test is over")
         assert self._failure is None, f"the master failed: {self._failure!r}"
 

@@ -92,6 +92,16 @@ def watch(optimizer: Optimizer) -> list[dict[str, Any]]:
     return seen
 
 
+def hooks_of(optimizer: Optimizer) -> dict[str, dict[int, Any]]:
+    """Return what torch calls at steps, saving and loading; torch has no public list of it."""
+    return {
+        "before a step": dict(optimizer._optimizer_step_pre_hooks),
+        "after a step": dict(optimizer._optimizer_step_post_hooks),
+        "after saving": dict(optimizer._optimizer_state_dict_post_hooks),
+        "after loading": dict(optimizer._optimizer_load_state_dict_post_hooks),
+    }
+
+
 def momentum_of(group: dict[str, Any]) -> float | None:
     if "betas" in group:
         return float(group["betas"][0])

@@ -11,8 +11,9 @@ from pathlib import Path
 from time import monotonic
 from typing import IO, Any, Final
 
-LINE_SECONDS_MAX: Final = 30.0
-"""For the next line of a process that has something to say."""
+LINE_SECONDS_MAX: Final = 120.0
+"""For the next line of a process that has something to say: a master has taken more than 30 s to
+start beside fifteen busy processes."""
 
 
 class Running(subprocess.Popen[str]):

@@ -1,28 +1,33 @@
 """Sessions as tests use them: small targets, a fixed threshold, deadlines that fit a test."""
 
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
+from torch import nn
 
 import gradwire
 from gradwire import PeerUpdate, Session
 from gradwire.participant.participant import Participant
 from gradwire.worker.membership import Membership
 from gradwire_codecs.arrays import Float32Array, Int32Array
+from gradwire_protocol import RunKey
+from gradwire_protocol.crypto.keys import SECRET_BYTES
 from support.local_master import LocalMaster
 from support.waiting import wait_until
 
 HALF = 0.5
 """Threshold of most tests: changes of whole halves are sent whole and leave no residual."""
 
+RUN_KEY = RunKey(bytes(range(SECRET_BYTES)))
+
 
 def join(master: LocalMaster, target: object = None, **options: Any) -> Session:
     """Join with a target of four zeros, a fixed threshold, and deadlines that fit a test.
 
-    At the end the whole residual is sent, so that nothing is lost. The master of the fixture
-    `master` closes the session after the test.
+    At the end the whole residual is sent, so that nothing is lost. The master closes the session
+    before it ends.
     """
     usual = {
         "threshold": HALF,
@@ -58,6 +63,22 @@ def zeros() -> Float32Array:
 
 def double_zeros() -> torch.Tensor:
     return torch.zeros(4, dtype=torch.float64)
+
+
+def norm_of(variance: float, batches: int = 0) -> nn.BatchNorm1d:
+    """Return a module with buffers: a running variance of two features, and a count of batches."""
+    norm = nn.BatchNorm1d(2)
+    state_of(norm)["running_var"].fill_(variance)
+    state_of(norm)["num_batches_tracked"].fill_(batches)
+    return norm
+
+
+def state_of(norm: nn.Module) -> dict[str, torch.Tensor]:
+    return cast("dict[str, torch.Tensor]", norm.state_dict())
+
+
+def variance_of(norm: nn.Module) -> list[float]:
+    return cast("list[float]", state_of(norm)["running_var"].tolist())
 
 
 def change(*values: float) -> Float32Array:

@@ -58,66 +58,64 @@ def test_before_it_has_begun_every_event_does_nothing() -> None:
     assert host.state_dict() == host.figures() == {}
 
 
-def test_a_pause_ends_with_the_next_step_and_lets_nothing_in() -> None:
-    with LocalMaster() as master, join(master, [torch.zeros(4)]) as peer:
-        host, model = HostedSession({"master": master.address, "threshold": HALF}, 0.0), nn.Module()
-        model.register_parameter("0", nn.Parameter(torch.zeros(4)))
-        session = host.begin(model, None)
-        host.pause()
-        host.pause()
-        peer.push(torch.full((4,), HALF))
-        delivered(peer, 1)
+def test_a_pause_ends_with_the_next_step_and_lets_nothing_in(master: LocalMaster) -> None:
+    peer = join(master, [torch.zeros(4)])
+    host, model = HostedSession({"master": master.address, "threshold": HALF}, 0.0), nn.Module()
+    model.register_parameter("0", nn.Parameter(torch.zeros(4)))
+    session = host.begin(model, None)
+    host.pause()
+    host.pause()
+    peer.push(torch.full((4,), HALF))
+    delivered(peer, 1)
 
-        assert session.pull() == []
-        while not session.stats.updates_applied:
-            host.step()
-
-        assert model.get_parameter("0").tolist() == [HALF] * 4
-        host.close("over")
-        peer.close()
-
-
-def test_it_waits_for_as_many_workers_as_the_settings_say() -> None:
-    with LocalMaster() as master:
-        host = HostedSession({"master": master.address, "workers": 2}, wait_seconds=0.05)
-
-        with pytest.raises(DeadlineError, match=naming("2 workers", 1)):
-            begun(host, Model(0.0))
-
-        assert not host.is_open
-        master.wait_for_workers(0)
-
-
-def test_a_training_that_begins_anew_leaves_the_session_of_the_one_that_failed() -> None:
-    with LocalMaster() as master:
-        host, model = hosted(master), Model(0.0, 0.0, 0.0, 0.0)
-        first = begun(host, model)
-        model.add(1.0, 0.0, 0.0, 0.0)
+    assert session.pull() == []
+    while not session.stats.updates_applied:
         host.step()
-        delivered(first, 1)
 
-        second = begun(host, model)
-
-        assert second is not first
-        assert second.world_size == 1
-        with pytest.raises(UsageError, match=naming("session", "training")):
-            first.step()
-        host.close("over")
+    assert model.get_parameter("0").tolist() == [HALF] * 4
+    host.close("over")
 
 
-def test_a_finish_that_fails_leaves() -> None:
-    with LocalMaster() as master, join(master, [torch.zeros(4)]) as peer:
-        model = nn.Module()
-        model.register_parameter("0", nn.Parameter(torch.zeros(4)))
-        host = hosted(master, finish_timeout_seconds=0.05)
-        host.begin(model, None)
+def test_it_waits_for_as_many_workers_as_the_settings_say(master: LocalMaster) -> None:
+    host = HostedSession({"master": master.address, "workers": 2}, wait_seconds=0.05)
 
-        with pytest.raises(DeadlineError, match=naming("finish()", "ranks", 0)):
-            host.finish()
+    with pytest.raises(DeadlineError, match=naming("2 workers", 1)):
+        begun(host, Model(0.0))
 
-        assert not host.is_open
-        master.wait_for_workers(1)
-        peer.close()
+    assert not host.is_open
+    master.wait_for_workers(0)
+
+
+def test_a_training_that_begins_anew_leaves_the_session_of_the_one_that_failed(
+    master: LocalMaster,
+) -> None:
+    host, model = hosted(master), Model(0.0, 0.0, 0.0, 0.0)
+    first = begun(host, model)
+    model.add(1.0, 0.0, 0.0, 0.0)
+    host.step()
+    delivered(first, 1)
+
+    second = begun(host, model)
+
+    assert second is not first
+    assert second.world_size == 1
+    with pytest.raises(UsageError, match=naming("session", "training")):
+        first.step()
+    host.close("over")
+
+
+def test_a_finish_that_fails_leaves(master: LocalMaster) -> None:
+    join(master, [torch.zeros(4)])
+    model = nn.Module()
+    model.register_parameter("0", nn.Parameter(torch.zeros(4)))
+    host = hosted(master, finish_timeout_seconds=0.05)
+    host.begin(model, None)
+
+    with pytest.raises(DeadlineError, match=naming("finish()", "ranks", 0)):
+        host.finish()
+
+    assert not host.is_open
+    master.wait_for_workers(1)
 
 
 @pytest.mark.parametrize("feedback", ["local", "shared"])
@@ -165,27 +163,25 @@ def test_who_comes_back_to_a_run_from_a_checkpoint_brings_its_residual(feedback:
     assert torch.equal(other.weight, restored.weight)
 
 
-def test_a_state_is_taken_up_once() -> None:
-    with LocalMaster() as master:
-        host, model = hosted(master), Model(0.0, 0.0, 0.0, 0.0)
+def test_a_state_is_taken_up_once(master: LocalMaster) -> None:
+    host, model = hosted(master), Model(0.0, 0.0, 0.0, 0.0)
+    begun(host, model)
+    host.load_state_dict(host.state_dict() | {"version": 0})
+
+    with pytest.raises(UsageError, match=naming("state", "version 0")):
         begun(host, model)
-        host.load_state_dict(host.state_dict() | {"version": 0})
 
-        with pytest.raises(UsageError, match=naming("state", "version 0")):
-            begun(host, model)
-
-        assert not host.is_open
+    assert not host.is_open
 
 
-def test_its_figures_are_the_numbers_of_the_stats() -> None:
-    with LocalMaster() as master:
-        host, model = hosted(master), Model(0.0, 0.0, 0.0, 0.0)
-        begun(host, model)
-        model.add(1.0, 0.25, 0.0, 0.0)
-        host.step()
+def test_its_figures_are_the_numbers_of_the_stats(master: LocalMaster) -> None:
+    host, model = hosted(master), Model(0.0, 0.0, 0.0, 0.0)
+    begun(host, model)
+    model.add(1.0, 0.25, 0.0, 0.0)
+    host.step()
 
-        figures = host.figures()
-        host.close("over")
+    figures = host.figures()
+    host.close("over")
 
     assert figures["gradwire/steps"] == 1
     assert figures["gradwire/density"] == 0.25

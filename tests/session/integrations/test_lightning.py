@@ -15,6 +15,7 @@ import gradwire
 from gradwire import UsageError
 from gradwire.integrations import hosted_session
 from support.local_master import LocalMaster
+from support.optimizers import hooks_of
 from support.sessions import HALF, delivered, join
 
 pytest.importorskip("lightning")
@@ -217,7 +218,7 @@ def test_an_exception_leaves_at_once(master: LocalMaster) -> None:
     assert steps_of(shared) == 3
     master.wait_for_workers(0)
     for optimizer in module.trainer.optimizers:
-        assert not optimizer._optimizer_step_post_hooks
+        assert not hooks_of(optimizer)["after a step"]
 
 
 def test_strategies_that_synchronise_processes_are_refused() -> None:

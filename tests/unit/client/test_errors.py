@@ -36,8 +36,3 @@ def test_every_error_is_at_hand_where_join_is() -> None:
 )
 def test_an_error_says_by_its_base_who_has_to_act(error: type, base: type) -> None:
     assert issubclass(error, base)
-
-
-def test_every_error_says_what_happened_and_what_follows() -> None:
-    for name in errors.__all__:
-        assert (getattr(errors, name).__doc__ or "").count(".") >= 1, name

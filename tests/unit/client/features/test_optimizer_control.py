@@ -21,6 +21,7 @@ from support.optimizers import (
     OPTIMIZERS,
     controlled,
     equal,
+    hooks_of,
     matrix,
     momentum_of,
     same,
@@ -101,19 +102,12 @@ def test_momentum_moves_smoothly(make: Callable[[Any], Optimizer]) -> None:
 def test_nothing_is_left_behind(make: Callable[[Any], Optimizer]) -> None:
     parameters = matrix()
     optimizer = make(parameters)
-    hooks = [dict(optimizer._optimizer_step_pre_hooks), dict(optimizer._optimizer_step_post_hooks)]
-    hooks += [dict(optimizer._optimizer_state_dict_post_hooks)]
-    hooks += [dict(optimizer._optimizer_load_state_dict_post_hooks)]
+    before = hooks_of(optimizer)
 
     with controlled(optimizer, lag=3.0):
         train(parameters, optimizer, 5)
 
-    assert hooks == [
-        optimizer._optimizer_step_pre_hooks,
-        optimizer._optimizer_step_post_hooks,
-        optimizer._optimizer_state_dict_post_hooks,
-        optimizer._optimizer_load_state_dict_post_hooks,
-    ]
+    assert hooks_of(optimizer) == before
 
 
 @EVERY
@@ -214,12 +208,13 @@ def test_a_first_beta_that_is_a_tensor_stays_that_tensor() -> None:
     assert optimizer.param_groups[0]["betas"][0] is beta
 
 
+def fail() -> float:
+    raise RuntimeError("no loss")
+
+
 def test_a_step_that_raises_leaves_no_other_values_behind() -> None:
     parameters = matrix()
     optimizer = torch.optim.SGD(parameters, 0.5, momentum=0.9)
-
-    def fail() -> float:
-        raise RuntimeError("no loss")
 
     with controlled(optimizer, lag=5.0, factor=0.5) as control:
         for put_back in (control.before_push, lambda: train(parameters, optimizer, 1)):
@@ -236,9 +231,6 @@ def test_a_step_that_raises_leaves_no_other_values_behind() -> None:
 
 def test_what_somebody_sets_after_a_step_that_raised_stays() -> None:
     optimizer = torch.optim.SGD(matrix(), 0.5, momentum=0.9)
-
-    def fail() -> float:
-        raise RuntimeError("no loss")
 
     with controlled(optimizer, factor=0.5):
         with pytest.raises(RuntimeError, match="no loss"):
@@ -335,7 +327,7 @@ def test_a_compiled_step_is_what_it_is_otherwise(name: str) -> None:
             other.step()
             control.before_push()
             assert control.has_trained()
-    torch._dynamo.reset()
+    torch.compiler.reset()
 
     for one, two in zip(mine, reference, strict=True):
         torch.testing.assert_close(one, two)
@@ -360,20 +352,22 @@ def test_a_wrapper_is_looked_through() -> None:
     assert torch_optimizer(Wrapper(optimizer), list(model.parameters())) is optimizer
 
 
-@pytest.mark.parametrize("wrong", [0.1, "Adam", nn.Linear(2, 2)])
-def test_what_has_no_groups_is_no_optimizer(wrong: object) -> None:
-    with pytest.raises(
-        UsageError, match=naming("optimizer", "param_groups", "torch.optim.Optimizer")
-    ):
+class Other:
+    param_groups = ()
+
+
+@pytest.mark.parametrize(
+    ("wrong", "named"),
+    [
+        (0.1, "param_groups"),
+        ("Adam", "param_groups"),
+        (nn.Linear(2, 2), "param_groups"),
+        (Other(), "Other"),
+    ],
+)
+def test_what_is_no_optimizer_of_torch_is_named(wrong: object, named: str) -> None:
+    with pytest.raises(UsageError, match=naming("optimizer", named, "torch.optim.Optimizer")):
         torch_optimizer(wrong, nn.Linear(2, 2))
-
-
-def test_an_optimizer_of_another_kind_is_named() -> None:
-    class Other:
-        param_groups = ()
-
-    with pytest.raises(UsageError, match=naming("optimizer", "Other", "torch.optim.Optimizer")):
-        torch_optimizer(Other(), nn.Linear(2, 2))
 
 
 @pytest.mark.parametrize("target", [nn.Linear(2, 2), np.zeros(4, np.float32)])

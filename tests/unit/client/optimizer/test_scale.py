@@ -27,16 +27,11 @@ def test_each_rule(world_size: int, staleness: float) -> None:
     assert scale_factor(3, world_size, staleness) == 3.0
 
 
-@given(world_size=world_sizes, staleness=staleness)
+@given(world_size=st.integers(0, 1), staleness=staleness)
 def test_a_worker_alone_counts_in_full(world_size: int, staleness: float) -> None:
+    """Also before anybody is in the roster."""
     for rule in ("sum", "mean", "sqrt"):
-        assert scale_factor(rule, 1, staleness) == 1.0
-        assert 0.0 < scale_factor(rule, world_size, staleness) <= 1.0
-
-
-def test_nobody_in_the_roster_yet_is_one_worker() -> None:
-    assert scale_factor("mean", 0, 0.0) == 1.0
-    assert scale_factor("sqrt", 0, 0.0) == 1.0
+        assert scale_factor(rule, world_size, staleness) == 1.0
 
 
 def test_a_function_gets_workers_and_staleness() -> None:

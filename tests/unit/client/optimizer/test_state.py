@@ -134,21 +134,19 @@ def test_a_part_that_is_too_short_or_too_long_is_refused() -> None:
             packed.set_part(1, wrong)
 
 
-@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
-@pytest.mark.parametrize("name", ["exp_avg", "exp_avg_sq"])
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        *(("exp_avg", value) for value in (np.nan, np.inf, -np.inf)),
+        *(("exp_avg_sq", value) for value in (np.nan, np.inf, -np.inf, -1e-30)),
+    ],
+)
 def test_what_is_not_finite_is_refused_and_named(name: str, value: float) -> None:
+    """And so is a sum of squares below zero."""
     packed = example()
     packed.slot(0, name)[4] = value
 
     with pytest.raises(UnfitStateError, match=naming(name, "weight", f"{value:g}", 4)):
-        packed.check_values()
-
-
-def test_a_sum_of_squares_below_zero_is_refused() -> None:
-    packed = example()
-    packed.slot(2, "exp_avg_sq")[0] = -1e-30
-
-    with pytest.raises(UnfitStateError, match=naming("exp_avg_sq", "scale", -1e-30, 0)):
         packed.check_values()
 
 

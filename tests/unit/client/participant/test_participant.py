@@ -1,5 +1,6 @@
 """`Participant`: what a worker does in a step and at the end, played by hand."""
 
+import numpy as np
 import pytest
 
 from gradwire.errors import ConnectionLostError, DeadlineError, UsageError
@@ -58,8 +59,9 @@ def test_an_observer_applies_and_may_not_push() -> None:
     rig.hear(1.0, 0.0, 0.0, 0.0)
 
     rig.play(rig.participant.step())
-    with pytest.raises(UsageError, match=naming("observer", "key")):
-        rig.play(rig.participant.push())
+    for changed in (None, np.ones(4, np.float32)):
+        with pytest.raises(UsageError, match=naming("role observer", "key")):
+            rig.play(rig.participant.push(changed))
 
     assert rig.parameters[0] == 1.0
 

@@ -65,8 +65,8 @@ class Side:
             self.master.apply(body)
             self.accepted[RANK] += 1
 
-    def receive(self, rank: int, *, accepted: bool) -> None:
-        """Apply a peer's update, which may be behind those that the master speaks of."""
+    def receive(self, rank: int, *, accepted: bool) -> int:
+        """Apply an update that the master may not speak of yet; return its size in bytes."""
         body = self.update()
         self.feedback.apply(body)
         self.versions[rank] += 1
@@ -74,6 +74,7 @@ class Side:
         if accepted:
             self.master.apply(body)
             self.accepted[rank] += 1
+        return len(body)
 
     @property
     def blocks(self) -> Blocks:
@@ -140,13 +141,15 @@ def test_a_comparison_with_what_cannot_be_told_any_more_is_given_up() -> None:
 def test_no_more_of_peers_is_kept_than_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gradwire.replica.repair.RECENT_BYTES_MAX", 100)
     side = Side(1)
-    for _ in range(20):
-        side.receive(2, accepted=False)
+    sizes = [side.receive(2, accepted=False) for _ in range(20)]
 
-    assert side.repair._recent_bytes <= 100
-    assert side.repair.compare(side.blocks, side.versions, missed=False) == ()
-    side.accepted[2] = 20
-    assert side.repair.compare(side.blocks, side.versions, missed=False) == tuple(range(7))
+    def differing(accepted: int) -> tuple[int, ...] | None:
+        side.accepted[2] = accepted
+        return side.repair.compare(side.blocks, side.versions, missed=False)
+
+    first = next(n for n in range(21) if differing(n))  # all after it can still be taken back
+    assert sum(sizes[first:]) <= 100 < sum(sizes[first - 1 :])
+    assert differing(20) == tuple(range(7))
 
 
 def test_own_updates_that_were_forgotten_cannot_be_taken_back() -> None:

@@ -1,6 +1,6 @@
 """Which threshold an update gets: the policy's or a shake-up's."""
 
-from collections.abc import Callable
+import math
 from typing import Any
 
 import numpy as np
@@ -47,6 +47,9 @@ class Trained:
             clock=lambda: self.now,
         )
         self.random = np.random.default_rng(1)
+        self.sizes: list[float] = []
+        """In bytes, of the updates that were sent."""
+        self.densities: list[float] = []
 
     def train(self, scale: float) -> None:
         """Change every element."""
@@ -61,8 +64,10 @@ class Trained:
             before = self.feedback.replica.values.copy()
             bodies = self.feedback.encode(threshold)
             sent = int(np.count_nonzero(self.feedback.replica.values != before))
-            density = self.thresholds.observe(sent=sent, size_bytes=sum(map(len, bodies)))
-            assert density == sent / ELEMENTS
+            self.sizes.append(sum(map(len, bodies)))
+            self.densities.append(sent / ELEMENTS)
+            density = self.thresholds.observe(sent=sent, size_bytes=int(self.sizes[-1]))
+            assert density == self.densities[-1]
             assert self.thresholds.last == ordinary
         return threshold
 
@@ -209,30 +214,32 @@ def test_a_state_that_does_not_fit_changes_nothing(
     assert trained.thresholds.state() == before
 
 
-def bytes_per_step(make: Callable[[], Trained]) -> float:
-    trained = make()
-    sizes = []
+@pytest.mark.parametrize(
+    ("settings", "least", "most"),
+    [
+        ({"update_bytes": 150.0}, 135, 165),
+        ({"bytes_per_second": 150.0}, 135, 165),
+        ({"density_band": (0.05, 0.06)}, 0.03, 0.2),
+    ],
+)
+def test_real_updates_are_as_large_as_was_asked_for(
+    settings: dict[str, Any], least: float, most: float
+) -> None:
+    """A second passes between two of them, by the clock that was passed in."""
+    trained = Trained(**settings)
     for _ in range(60):
         trained.train(1e-3)
-        trained.now += 1.0
-        threshold = trained.thresholds.next()
-        assert threshold is not None
-        bodies = trained.feedback.encode(threshold)
-        sizes.append(sum(map(len, bodies)))
-        trained.thresholds.observe(sent=len(bodies), size_bytes=sizes[-1])
-    return float(np.mean(sizes[30:]))
+        trained.send()
+
+    measured = trained.densities if "density_band" in settings else trained.sizes
+    assert least < np.mean(measured[30:]) < most
 
 
-@pytest.mark.parametrize("settings", [{"update_bytes": 150.0}, {"bytes_per_second": 150.0}])
-def test_a_budget_is_kept_by_real_updates(settings: dict[str, float]) -> None:
-    """A second passes between two of them, by the clock that was passed in."""
-    assert bytes_per_step(lambda: Trained(**settings)) == pytest.approx(150, rel=0.1)
-
-
-def test_a_policy_of_no_use_is_named() -> None:
+@pytest.mark.parametrize("useless", [math.nan, math.inf, -1.0, 0.0])
+def test_a_policy_whose_threshold_is_of_no_use_is_named(useless: float) -> None:
     policy = Watching()
     trained = Trained(threshold=policy)
-    policy.threshold = float("nan")
+    policy.threshold = useless
 
-    with pytest.raises(gradwire.UsageError, match=naming("threshold policy", "nan")):
+    with pytest.raises(gradwire.UsageError, match=naming("threshold policy", useless)):
         trained.thresholds.next()

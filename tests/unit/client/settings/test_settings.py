@@ -17,7 +17,7 @@ from gradwire.settings.keywords import SettingKeywords
 from gradwire.settings.settings import Settings, resolve_settings
 from gradwire.settings.thresholds import CHOICES
 from gradwire.settings.training import SCALE_MAX
-from gradwire_codecs import ByteBudget, DensityBand, FixedThreshold, TargetDensity
+from gradwire_codecs import ByteBudget, DensityBand, FixedThreshold, TargetDensity, WarmUp
 from gradwire_protocol.crypto.keys import SECRET_BYTES, RunKey
 from gradwire_protocol.settings import declared_settings
 from support.wording import naming
@@ -70,6 +70,7 @@ FROM_ALL_PLACES: dict[str, tuple[Any, Any, Any]] = {
 }
 
 MASTER = {"GRADWIRE_MASTER": "somewhere"}
+OWN = TargetDensity(initial=0.5)
 RUN_KEY = RunKey(bytes(range(SECRET_BYTES)))
 
 
@@ -156,7 +157,9 @@ def test_a_keyword_that_was_not_passed_leaves_the_others_their_say() -> None:
 
 
 def test_an_empty_variable_says_nothing() -> None:
-    assert resolve_settings({}, MASTER | {"GRADWIRE_RUN": "", "RANK": ""}).run is None
+    empty = dict.fromkeys(("GRADWIRE_RUN", "RANK", "GRADWIRE_CONFIG"), "")
+
+    assert resolve_settings({}, MASTER | empty) == Settings(master="somewhere")
 
 
 def test_torchrun_is_honoured_where_nothing_else_is_said(config: Path) -> None:
@@ -307,22 +310,14 @@ def test_a_value_that_cannot_work_is_named_with_its_limits(
         Settings(**settings)
 
 
-def test_without_digests_there_is_no_time_between_them() -> None:
-    assert Settings(master="somewhere", digest_seconds=0.0).digest_seconds == 0.0
-
-
 # What they mean.
 
 
-@pytest.mark.parametrize("exponent", [-40, -24, -1, 0])
-def test_a_quantum_is_a_power_of_two(exponent: int) -> None:
-    settings = Settings(master="somewhere", quantum=2.0**exponent)
+@pytest.mark.parametrize("exponent", [-40, -24, -1, 0, None])
+def test_a_quantum_is_a_power_of_two_or_left_open(exponent: int | None) -> None:
+    quantum = None if exponent is None else 2.0**exponent
 
-    assert settings.quantum_exponent == exponent
-
-
-def test_a_quantum_that_was_not_given_is_left_open() -> None:
-    assert Settings(master="somewhere").quantum_exponent is None
+    assert Settings(master="somewhere", quantum=quantum).quantum_exponent == exponent
 
 
 @pytest.mark.parametrize(
@@ -340,6 +335,7 @@ def test_a_quantum_that_was_not_given_is_left_open() -> None:
         ({"bytes_per_second": 1e5}, ByteBudget(bytes_per_second=1e5)),
         ({"threshold": 0.5}, FixedThreshold(0.5)),
         ({"threshold": 1}, FixedThreshold(1.0)),
+        ({"threshold": OWN, "warm_up_density": 0.1, "warm_up_steps": 5}, WarmUp(OWN, 0.1, 5)),
     ],
 )
 def test_each_policy_is_chosen_by_a_setting(settings: dict[str, Any], policy: Any) -> None:
@@ -347,9 +343,7 @@ def test_each_policy_is_chosen_by_a_setting(settings: dict[str, Any], policy: An
 
 
 def test_a_policy_of_the_caller_s_own_is_taken_as_it_is() -> None:
-    policy = TargetDensity(initial=0.5)
-
-    assert Settings(master="somewhere", threshold=policy).make_policy() is policy
+    assert Settings(master="somewhere", threshold=OWN).make_policy() is OWN
 
 
 @pytest.mark.parametrize(("one", "other"), list(combinations(CHOICES, 2)))
@@ -376,18 +370,13 @@ def test_a_switch_is_true_or_false(text: str, means: bool) -> None:
 
 
 def test_the_connection_gets_its_settings() -> None:
-    settings = Settings(
-        master="somewhere",
-        datagram_bytes=1_200,
-        idle_timeout_seconds=7.0,
-        connect_timeout_seconds=3.0,
-    )
+    given: dict[str, Any] = {
+        "datagram_bytes": 1_200, "idle_timeout_seconds": 7.0, "connect_timeout_seconds": 3.0
+    }  # fmt: skip
 
-    connection = settings.connection
+    connection = Settings(master="somewhere", **given).connection
 
-    assert connection.datagram_bytes == 1_200
-    assert connection.idle_timeout_seconds == 7.0
-    assert connection.connect_timeout_seconds == 3.0
+    assert {name: getattr(connection, name) for name in given} == given
 
 
 @pytest.mark.parametrize(
@@ -418,10 +407,6 @@ def test_the_connection_gets_its_settings() -> None:
 def test_a_value_of_another_type_is_named(config: Path, name: str, value: object) -> None:
     with pytest.raises(UsageError, match=naming(name, repr(value))):
         resolve_settings({}, {} if name == "master" else MASTER, written(config, {name: value}))
-
-
-def test_an_empty_name_of_a_file_says_nothing() -> None:
-    assert resolve_settings({}, MASTER | {"GRADWIRE_CONFIG": ""}) == Settings(master="somewhere")
 
 
 # Keys.

@@ -1,6 +1,7 @@
 """`Waits`: a thread waits for what another one notes, and plays procedures that wait."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from threading import Thread
 from time import monotonic
 
@@ -38,6 +39,23 @@ def update(sequence: int = 1) -> EncodedUpdate:
     return EncodedUpdate(sequence, 0, body)
 
 
+@contextmanager
+def waiting(waits: Waits, condition: Callable[[], bool]) -> Iterator[tuple[list[bool], list[bool]]]:
+    """Wait on another thread from before the block to behind it; yield looks and answers."""
+    asked: list[bool] = []
+    answers: list[bool] = []
+
+    def ask() -> bool:
+        asked.append(condition())
+        return asked[-1]
+
+    thread = Thread(target=lambda: answers.append(waits.wait(ask, monotonic() + FOREVER)))
+    thread.start()
+    wait_until(lambda: asked, "the first look at the condition")
+    yield asked, answers
+    thread.join(10.0)
+
+
 def test_a_condition_that_holds_is_not_waited_for(waits: Waits) -> None:
     assert waits.wait(lambda: True, monotonic())
     assert waits.wait(lambda: True, monotonic() - 1.0)
@@ -71,19 +89,8 @@ def test_whatever_is_told_wakes_the_one_who_waits_for_it(
     tell: Callable[[Membership], None],
     condition: Callable[[Membership], bool],
 ) -> None:
-    asked: list[bool] = []
-    answers: list[bool] = []
-
-    def ask() -> bool:
-        asked.append(condition(membership))
-        return asked[-1]
-
-    thread = Thread(target=lambda: answers.append(waits.wait(ask, monotonic() + FOREVER)))
-    thread.start()
-    wait_until(lambda: asked, "the first look at the condition")
-
-    tell(membership)
-    thread.join(10.0)
+    with waiting(waits, lambda: condition(membership)) as (asked, answers):
+        tell(membership)
 
     assert asked[0] is False
     assert answers == [True]
@@ -99,19 +106,8 @@ def test_a_membership_that_is_closed_is_not_waited_for(
 
 
 def test_who_waits_when_it_is_closed_waits_no_longer(membership: Membership, waits: Waits) -> None:
-    asked: list[bool] = []
-    answers: list[bool] = []
-
-    def ask() -> bool:
-        asked.append(True)
-        return False
-
-    thread = Thread(target=lambda: answers.append(waits.wait(ask, monotonic() + FOREVER)))
-    thread.start()
-    wait_until(lambda: asked, "the first look at the condition")
-
-    membership.on_closed(None)
-    thread.join(10.0)
+    with waiting(waits, lambda: False) as (_, answers):
+        membership.on_closed(None)
 
     assert answers == [False]
 

@@ -43,18 +43,11 @@ def value_of(each: Buffers) -> float:
 def test_the_latest_of_each_rank_counts_until_none_does() -> None:
     side = Side()
 
-    for each in (buffers(0, 1), buffers(2, 5), buffers(0, 2), Buffers.withdrawal(2)):
+    unknown = Buffers.withdrawal(7)
+    for each in (unknown, buffers(0, 1), buffers(2, 5), buffers(0, 2), Buffers.withdrawal(2)):
         side.shared.receive(each)
 
-    assert side.told == [{0: 1}, {0: 1, 2: 5}, {0: 2, 2: 5}, {0: 2}]
-
-
-def test_that_none_of_a_rank_counts_may_be_said_of_an_unknown_one() -> None:
-    side = Side()
-
-    side.shared.receive(Buffers.withdrawal(7))
-
-    assert side.told == [{}]
+    assert side.told == [{}, {0: 1}, {0: 1, 2: 5}, {0: 2, 2: 5}, {0: 2}]
 
 
 def test_what_is_of_no_use_is_counted_and_said_once_for_each_rank(

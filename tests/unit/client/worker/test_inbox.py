@@ -48,13 +48,6 @@ def one_by_one(put: list[tuple[int, EncodedUpdate]]) -> Replica:
     return replica
 
 
-def test_an_empty_inbox_holds_nothing() -> None:
-    taken = Inbox(ELEMENTS).take_all()
-
-    assert (taken.updates, taken.conflated) == ([], None)
-    assert (taken.conflated_count, taken.conflated_versions) == (0, {})
-
-
 @pytest.mark.parametrize("bytes_max", [0, 10_000], ids=["conflated", "one by one"])
 def test_a_correction_is_added_and_is_part_of_no_version(bytes_max: int) -> None:
     inbox, put = Inbox(ELEMENTS, bytes_max), updates(4, 6)
@@ -68,17 +61,6 @@ def test_a_correction_is_added_and_is_part_of_no_version(bytes_max: int) -> None
     listed = [(rank, update.sequence) for rank, update in taken.updates if rank is not None]
     assert len(listed) + taken.conflated_count == len(of_peers)
     assert {**taken.conflated_versions, **dict(listed)} == dict(of_peers)
-
-
-def test_what_fits_is_taken_in_the_order_it_came_and_once() -> None:
-    inbox, put = Inbox(ELEMENTS), updates(1, 10)
-    for each in put:
-        inbox.put_update(*each)
-
-    first, second = inbox.take_all(), inbox.take_all()
-
-    assert (first.updates, first.conflated) == (put, None)
-    assert (second.updates, second.conflated) == ([], None)
 
 
 @given(
@@ -122,26 +104,6 @@ def test_the_oldest_updates_are_conflated_and_no_more_than_needed() -> None:
     assert taken.conflated_count == 4
     assert taken.conflated is not None
     assert taken.conflated.tolist() == one_by_one(put[:4]).values.tolist()
-
-
-def test_a_sum_that_was_taken_is_not_added_to_any_more() -> None:
-    inbox = Inbox(ELEMENTS, bytes_max=0)
-    put = updates(3, 2)
-    inbox.put_update(*put[0])
-    first = inbox.take_all()
-    assert first.conflated is not None
-    before = first.conflated.copy()
-
-    inbox.put_update(*put[1])
-    second = inbox.take_all()
-
-    assert first.conflated.tolist() == before.tolist()
-    assert second.conflated is not None
-    assert second.conflated.tolist() == one_by_one(put[1:]).values.tolist()
-    assert (second.conflated_count, second.conflated_versions) == (
-        1,
-        {put[1][0]: put[1][1].sequence},
-    )
 
 
 def test_an_update_that_cannot_be_conflated_is_an_error() -> None:

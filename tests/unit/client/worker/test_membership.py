@@ -26,21 +26,15 @@ def update(sequence: int = 1) -> EncodedUpdate:
     return EncodedUpdate(sequence, 0, body)
 
 
-def test_the_first_reason_counts(membership: Membership) -> None:
-    first = ConnectionLostError("the first")
-
+@pytest.mark.parametrize("first", [ConnectionLostError("the first"), None])
+def test_the_first_reason_counts_also_where_the_end_was_wanted(
+    membership: Membership, first: ConnectionLostError | None
+) -> None:
     membership.on_closed(first)
     membership.on_closed(ConnectionLostError("the second"))
 
     assert membership.closed
     assert membership.error is first
-
-
-def test_an_end_that_was_wanted_stays_without_an_error(membership: Membership) -> None:
-    membership.on_closed(None)
-    membership.on_closed(ConnectionLostError("too late"))
-
-    assert membership.error is None
 
 
 def test_updates_wait_in_the_inbox(membership: Membership) -> None:
@@ -66,8 +60,7 @@ def test_progress_and_stable_versions_are_kept(membership: Membership) -> None:
     assert membership.stable == {0: 1, 2: 5}
 
 
-def test_a_relayed_update_of_no_use_ends_it() -> None:
-    membership = Membership(ELEMENTS)
+def test_a_relayed_update_of_no_use_ends_it(membership: Membership) -> None:
     nonsense = EncodedUpdate(1, 0, b"?" * (8 * MIB))
 
     for _ in range(3):  # more than the inbox keeps without looking inside

@@ -72,10 +72,7 @@ def test_a_refusal_is_raised_with_its_reason() -> None:
 
     error = talk.error()
     assert isinstance(error, RefusedError)
-    assert (error.code, str(error)) == (
-        RefusalCode.ORDER,
-        naming("refused", "gpu1 is unknown"),
-    )
+    assert (error.code, str(error)) == (RefusalCode.ORDER, naming("refused", "gpu1 is unknown"))
     assert talk.master.wait_for_end().code == EndCode.DONE
 
 

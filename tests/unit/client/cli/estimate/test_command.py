@@ -2,7 +2,7 @@
 
 import json
 import re
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
@@ -104,31 +104,24 @@ def test_wrong_usage_names_value_and_limits(
     assert (status, out, err) == (EXIT_USAGE, "", naming(*named))
 
 
+MEASURED = Measured(
+    parameters=1_000_000, step_seconds=0.05, session_seconds=0.011, density=0.01,
+    update_bytes=10_000, encode_seconds=0.004, apply_seconds=0.002, steps=100,
+)  # fmt: skip
+
+
 def test_what_a_run_has_measured_takes_the_place_of_what_kernels_say() -> None:
-    measured = Measured(
-        parameters=1_000_000,
-        step_seconds=0.05,
-        session_seconds=0.011,
-        density=0.01,
-        update_bytes=10_000,
-        encode_seconds=0.004,
-        apply_seconds=0.002,
-        steps=100,
-    )
     given = inputs(parameters=1_000_000, density=0.01, workers=2)
 
-    encode, apply, *_ = demands(as_measured(given, measured))
+    encode, apply, *_ = demands(as_measured(given, MEASURED))
 
     assert encode.seconds == pytest.approx(0.004 + 0.005)
     assert apply.seconds == pytest.approx(0.002)
-    assert as_measured(given, measured).update_bytes == pytest.approx(10_000)
+    assert as_measured(given, MEASURED).update_bytes == pytest.approx(10_000)
 
 
 def test_another_density_than_the_measured_one_is_reckoned_from_there() -> None:
-    measured = Measured(
-        parameters=1_000_000, step_seconds=0.05, session_seconds=0.01, density=0.01,
-        update_bytes=10_000, encode_seconds=0.004, apply_seconds=None, steps=100,
-    )  # fmt: skip
+    measured = replace(MEASURED, session_seconds=0.01, apply_seconds=None)
     sparser = as_measured(inputs(parameters=1_000_000, density=0.001, workers=2), measured)
 
     assert sparser.update_bytes < 2_000
