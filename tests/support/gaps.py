@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from gradwire.worker.state import Stage
 from support.trainee import Machine, Trainee
 
 if TYPE_CHECKING:
@@ -59,9 +60,10 @@ def may_lose_master(history: "History", machine: Machine | None) -> bool:
 def _is_away(history: "History", process: Trainee) -> bool:
     """Return whether a worker is not with the master just now, or is not for the master.
 
-    While a new master gets its run back, those are not away who are on their way to it.
+    While a new master gets its run back, those are not away who are on their way to it. A worker
+    that is being given another replica is: it lacks what the others have.
     """
-    if history.is_cut_off(process):
+    if history.is_cut_off(process) or process.worker.state.stage is Stage.SYNCING:
         return True
     if process.masters[-1] != history.masters:
         return False
