@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from gradwire.worker.state import Stage
+from gradwire_server.state.roster import Phase
 from support.trainee import Machine, Trainee
 
 if TYPE_CHECKING:
@@ -63,9 +63,9 @@ def _is_away(history: "History", process: Trainee) -> bool:
     While a new master gets its run back, those are not away who are on their way to it. A worker
     that is being given another replica is: it lacks what the others have.
     """
-    if history.is_cut_off(process) or process.worker.state.stage is Stage.SYNCING:
+    member = history.master.roster.with_id(process.worker.state.join.worker_id)
+    if history.is_cut_off(process) or (member is not None and member.phase is Phase.SYNCING):
         return True
     if process.masters[-1] != history.masters:
         return False
-    unknown = history.master.roster.with_id(process.worker.state.join.worker_id) is None
-    return process.lost is not None or unknown
+    return process.lost is not None or member is None
