@@ -16,6 +16,8 @@ from support.simulated_worker import CHANGE, SimulatedWorker
 from support.split_run import SplitRun
 from support.training import SimulatedRun
 
+pytestmark = pytest.mark.filterwarnings("ignore:training seems to diverge")  # that of one does
+
 HISTORIES = 12
 STEPS = 12
 """Enough for everyone to have sent so many updates that they are a reference."""

@@ -104,9 +104,9 @@ class Divergence:
             return
         self._has_warned = True
         warnings.warn(
-            f"training seems to diverge: the parameters grow exponentially, from "
-            f"{self._first_size:.3g} at first to {before:.3g} and then {size:.3g} (root mean "
-            f"square). {self._circumstances()}",
+            f"training seems to diverge: the parameters have grown to {size:.3g} (root mean "
+            f"square), from {before:.3g} shortly before and {self._first_size:.3g} at first. "
+            f"{self._circumstances()}",
             GradwireWarning,
             stacklevel=2,
         )
