@@ -172,6 +172,7 @@ def test_a_residual_that_is_to_be_dropped_is_in_nobody_s_parameters(
     assert mine.tolist() == theirs.tolist() == [HALF, 0.125, 0, 0]
     assert one.digest() == other.digest()
     assert one.stats.updates_sent == 1, "nothing at the end"
+    assert (one.stats.final_residual_portion, other.stats.final_residual_portion) == (0.0, 1.0)
 
 
 @FEEDBACKS
@@ -186,8 +187,10 @@ def test_workers_of_a_short_run_end_with_the_mean_of_their_own_parameters(
     one.push(change(0.25, 0.25, 0, 0))
     other.push(change(0, 0.125, -0.25, 0))
 
+    assert one.stats.final_residual_portion is None
     finish(one, other)
 
+    assert one.stats.final_residual_portion == 0.5
     assert mine.tolist() == theirs.tolist() == [0.125, 0.1875, -0.125, 0]
     assert one.digest() == other.digest()
 

@@ -112,7 +112,7 @@ class Push:
         self._parameters.gather()
         with self._divergence.named_errors():
             self._feedback.check()
-        portion = self._final_portion()
+        portion = self._tally.final_residual_portion = self._final_portion()
         if not portion:
             return
         if self._shared.scaled_change is not None:

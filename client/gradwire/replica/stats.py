@@ -128,6 +128,12 @@ class Tally:
     scale: float = statistic(
         "What this worker's last change was multiplied by.", "gauge", default=1.0
     )
+    final_residual_portion: float | None = statistic(
+        "Portion of its residual that this worker sends at the end, by the setting "
+        "`finish_residual`; none before `finish`.",
+        "gauge",
+        default=None,
+    )
 
     def counts(self) -> dict[str, Any]:
         """Return all of it by name."""
