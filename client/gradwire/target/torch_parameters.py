@@ -100,6 +100,11 @@ class TorchParameters:
         self._counters.note(self._tensors)
 
     @property
+    def on_device(self) -> bool:
+        """Whether the vector is in the memory of a device, and the codec works there."""
+        return self._flat.device.type != "cpu"
+
+    @property
     def vector(self) -> Float32Array:
         """Shape (N,). A copy where the tensors are on a device."""
         vector: Float32Array = self._flat.numpy(force=True)
@@ -107,7 +112,7 @@ class TorchParameters:
 
     def feedback(self, replica: Replica, *, portion: float, threads: int) -> Feedback:
         """Return a feedback over the vector, which works on the device that it is on."""
-        if self._flat.device.type == "cpu":
+        if not self.on_device:
             return host_feedback(self.vector, replica, portion=portion, threads=threads)
         # A machine without a GPU needs no kernels for it, and perhaps has no Triton.
         from gradwire_codecs.cuda import (
