@@ -187,7 +187,7 @@ def test_workers_of_a_short_run_end_with_the_mean_of_their_own_parameters(
     one.push(change(0.25, 0.25, 0, 0))
     other.push(change(0, 0.125, -0.25, 0))
 
-    assert one.stats.final_residual_portion is None
+    assert not one.stats.final_residual_portion, "known at the end"
     finish(one, other)
 
     assert one.stats.final_residual_portion == 0.5
