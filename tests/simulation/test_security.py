@@ -300,7 +300,7 @@ def test_a_forged_reset_changes_nothing() -> None:
 
 
 def reset_of(pair: Pair, connection: Connection) -> bytes:
-    """Start the responder anew; return the RESET that it answers a connection with, and kill it."""
+    """Restart the responder; return the RESET that it answers a connection with, and kill it."""
     pair.lets_pass = lambda passing: passing.packet_type != RESET
     pair.restart_responder()
     connection.send(0, 0, 1, bytes(2_000), Priority.UPDATE)
