@@ -25,8 +25,9 @@ from gradwire_codecs import OutOfRangeError as OutOfRange
 
 LOOK_EVERY: Final = 8
 LOOK_ALWAYS_UNTIL: Final = 32
-"""The parameters are looked at in the first steps, and in every eighth one after them: a look
-reads up to 65,536 elements that are far apart in memory."""
+SAMPLE_ELEMENTS: Final = 4096
+"""The parameters are looked at in the first steps, and in every eighth one after them. A look reads
+a sample of them: in training that diverges, most of them grow."""
 
 WINDOW_PART: Final = 0.25
 WINDOW_STEPS_MIN: Final = 8
@@ -153,7 +154,7 @@ class Divergence:
 
     def _size(self) -> float:
         """Return the root mean square of the parameters, from a sample."""
-        sample = self._shared.feedback.trained_sample().astype(np.float64)
+        sample = self._shared.feedback.trained_sample(SAMPLE_ELEMENTS).astype(np.float64)
         return math.sqrt(float(np.dot(sample, sample)) / sample.size)
 
     def _has_jumped(self, outside: OutOfRange) -> bool:

@@ -162,12 +162,13 @@ class Feedback(ABC):
 
     def residual_sample(self) -> Float32Array:
         """Return up to `SAMPLE` elements of the residual, always the same ones."""
-        return self.residual(self._sampled)
+        return self.residual(self._every_kth(SAMPLE))
 
-    def trained_sample(self) -> Float32Array:
-        """Return the same elements of what was trained: replica plus residual, float32."""
-        trained: Float32Array = self.replica.values_at(self._sampled) * self.replica.quantum
-        trained += self.residual_sample()
+    def trained_sample(self, elements: int) -> Float32Array:
+        """Return up to `elements` of what was trained, replica plus residual, float32."""
+        where = self._every_kth(elements)
+        trained: Float32Array = self.replica.values_at(where) * self.replica.quantum
+        trained += self.residual(where)
         return trained
 
     @abstractmethod
@@ -267,9 +268,8 @@ class Feedback(ABC):
     ) -> list[bytes]:
         """Do what `encode` does, with checked arguments; count `quanta_sent` from 0."""
 
-    @property
-    def _sampled(self) -> slice:
-        return slice(None, None, -(-len(self.replica) // SAMPLE))
+    def _every_kth(self, elements: int) -> slice:
+        return slice(None, None, -(-len(self.replica) // elements))
 
     def _checked_stop(self, start: int, stop: int | None) -> int:
         elements = len(self.replica)
