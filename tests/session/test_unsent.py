@@ -187,9 +187,10 @@ def test_workers_of_a_short_run_end_with_the_mean_of_their_own_parameters(
     one.push(change(0.25, 0.25, 0, 0))
     other.push(change(0, 0.125, -0.25, 0))
 
-    assert not one.stats.final_residual_portion, "known at the end"
+    before = one.stats.final_residual_portion
     finish(one, other)
 
+    assert before is None
     assert one.stats.final_residual_portion == 0.5
     assert mine.tolist() == theirs.tolist() == [0.125, 0.1875, -0.125, 0]
     assert one.digest() == other.digest()
