@@ -24,6 +24,15 @@ from gradwire.optimizer.momentum import Lag, compensated, rate_factor
 NEGLIGIBLE: Final = 1e-7
 """A factor this near to 1 does not change a float32 by more than rounding does."""
 
+ADAMS: Final = (torch.optim.Adam, torch.optim.NAdam, torch.optim.RAdam, torch.optim.Adamax,
+                torch.optim.SparseAdam)  # fmt: skip
+"""Those of torch's optimizers whose first beta is the momentum of a mean of gradients."""
+
+ADAMS_STATE: Final = frozenset({"exp_avg", "exp_avg_sq"})
+"""What all others keep that are like Adam. Lion has betas as well, and keeps the first one of these
+alone: with the usual 0.9 and 0.99 its mean lag is 90 steps, and without its first beta it would
+step by the sign of a single gradient."""
+
 SUM_MIN: Final = 1e-6
 """Least momentum of those that are sums: with 0, SGD does not update its buffer, and would use it,
 out of date, when momentum rises again."""
@@ -50,10 +59,15 @@ class Kind:
 
     @classmethod
     def of(cls, optimizer: torch.optim.Optimizer, group: Mapping[str, Any]) -> "Kind | None":
-        """Return the kind of a group's momentum; None without momentum."""
+        """Return the kind of a group's momentum; None without momentum, or of one that is unknown.
+
+        An optimizer that is not torch's shows with its first step whether it is like Adam.
+        """
         decay = group["momentum_decay"] if isinstance(optimizer, torch.optim.NAdam) else None
         nesterov = decay is not None or bool(group.get("nesterov"))
         if isinstance(group.get("betas"), tuple | list) and group["betas"]:
+            if not (isinstance(optimizer, ADAMS) or _keeps_adams_state(optimizer, group)):
+                return None
             return cls("betas", nesterov, sums=False, decay=decay)
         if group.get("momentum") is None:
             return None
@@ -193,6 +207,11 @@ def _product(beta: float, steps: int, decay: float) -> float:
         if product < NEGLIGIBLE**2:
             return 0.0
     return product
+
+
+def _keeps_adams_state(optimizer: torch.optim.Optimizer, group: Mapping[str, Any]) -> bool:
+    states = (optimizer.state[each] for each in group["params"] if each in optimizer.state)
+    return next(states, {}).keys() >= ADAMS_STATE
 
 
 def _like(value: Any, put: float) -> Any:

@@ -13,6 +13,7 @@ from torch import nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import ExponentialLR, OneCycleLR
 
+from benchmarks.defaults.optimizers import Lion
 from gradwire.errors import UsageError
 from gradwire.features.optimizer_control import OptimizerControl, scales_by_rate, torch_optimizer
 from gradwire.optimizer.momentum import compensated, rate_factor
@@ -96,6 +97,48 @@ def test_momentum_moves_smoothly(make: Callable[[Any], Optimizer]) -> None:
     assert tally.momentum == momenta[-1]
     assert all(later <= earlier for earlier, later in pairwise(momenta))
     assert momenta[-1] <= 1e-6
+
+
+class OwnAdam(Optimizer):
+    """Not torch's, with the state that Adam's relatives keep."""
+
+    def __init__(self, parameters: Any) -> None:
+        super().__init__(parameters, {"lr": 0.01, "betas": (0.9, 0.99)})
+
+    @torch.no_grad()
+    def step(self, closure: None = None) -> None:  # type: ignore[override]
+        for group in self.param_groups:
+            (first, second), rate = group["betas"], group["lr"]
+            for parameter in group["params"]:
+                state = self.state[parameter]
+                for name in ("exp_avg", "exp_avg_sq"):
+                    state.setdefault(name, torch.zeros_like(parameter))
+                state["exp_avg"].lerp_(parameter.grad, 1.0 - first)
+                state["exp_avg_sq"].lerp_(parameter.grad.square(), 1.0 - second)
+                parameter.sub_(rate * state["exp_avg"] / (state["exp_avg_sq"].sqrt() + 1e-8))
+
+
+@pytest.mark.parametrize(
+    ("make", "is_adapted"),
+    [(OwnAdam, True), (lambda p: Lion(p, 0.01), False)],
+    ids=["Adam's state", "Lion"],
+)
+def test_of_unknown_optimizers_those_are_adapted_that_keep_what_adam_keeps(
+    make: Callable[[Any], Optimizer], *, is_adapted: bool
+) -> None:
+    """Lion has betas, too, but without its first one it steps by the sign of one gradient."""
+    parameters = matrix()
+    optimizer = make(parameters)
+    with controlled(optimizer, lag=1000.0, factor=0.5):
+        seen = watch(optimizer)
+        train(parameters, optimizer, 100)
+
+    own = momentum_of(optimizer.param_groups[0])
+    momenta = [momentum_of(group) for group in seen]
+    assert momenta[0] == own == 0.9  # nothing is known before its first step
+    assert (momenta[-1] == 0.0) == is_adapted
+    assert is_adapted or set(momenta) == {own}
+    assert {group["lr"] for group in seen} == {0.005}
 
 
 @EVERY
