@@ -253,12 +253,10 @@ def has_all_of(worker: TrainingWorker, other: TrainingWorker) -> bool:
 def test_lbfgs_with_a_closure(line_search: str | None, master: LocalMaster) -> None:
     with two_workers(master, mlp) as workers:
         optimizers = [
-            torch.optim.LBFGS(
-                w.module.parameters(), lr=0.25, max_iter=4, line_search_fn=line_search
-            )
+            torch.optim.LBFGS(w.module.parameters(), lr=0.1, max_iter=4, line_search_fn=line_search)
             for w in workers
         ]
-        for _ in range(15):
+        for _ in range(20):
             for worker, other, optimizer in zip(workers, workers[::-1], optimizers, strict=True):
                 optimizer.step(partial(closure, worker))  # type: ignore[no-untyped-call]
                 worker.session.step()

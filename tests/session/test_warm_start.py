@@ -121,8 +121,30 @@ def test_the_first_updates_are_denser_and_a_late_worker_s_are_not(master: LocalM
     assert late.stats.density == pytest.approx(0.01, rel=0.2)
 
 
+@pytest.mark.parametrize(("options", "ratio"), [({}, 2**0.5), ({"target_density": 0.01}, 1.0)])
+def test_by_default_more_workers_send_sparser_updates(
+    master: LocalMaster, options: dict[str, object], ratio: float
+) -> None:
+    """The threshold rises by as much as the density has to fall."""
+    elements = 1_000
+    random = np.random.default_rng(1)
+    session = join(
+        master, np.zeros(elements, np.float32), threshold=None, warm_up_density=0, **options
+    )
+    trained = random.normal(0, 1e-3, elements).astype(np.float32)
+    session.push(trained)
+    alone = session.stats.threshold
+
+    _other = join(master, np.zeros(elements, np.float32))
+    session.wait(2)
+    session.push(trained)
+
+    # The first update met its density, so it moved the threshold by next to nothing.
+    assert session.stats.threshold == pytest.approx(alone * ratio, rel=0.02)
+
+
 def test_a_saved_session_goes_on_with_its_warm_up(master: LocalMaster) -> None:
-    options = {"threshold": None, "warm_up_density": 0.5, "warm_up_steps": 10}
+    options = {"threshold": None, "warm_up_density": 0.5, "warm_up_steps": 400}
     one = join(master, **options)
     for _ in range(4):
         one.push(change(0.1, 0.2, 0.3, 0.4))

@@ -228,6 +228,7 @@ class Push:
         """Encode what has reached the threshold; return how many elements that changes."""
         began = self._clock()
         shared, tally, thresholds = self._shared, self._tally, self._thresholds
+        thresholds.note_workers(len(self._membership.peers))
         with self._divergence.named_errors():
             threshold = thresholds.next()
         if threshold is None:

@@ -17,10 +17,12 @@ from gradwire_codecs import (
     Feedback,
     Observation,
     ResidualStatistics,
+    TargetDensity,
     WarmUp,
     multiple_of,
 )
 from gradwire_codecs.arrays import Float32Array, describe
+from gradwire_codecs.policies.density import density_for
 
 UNTRAINED_SHARE_MAX: Final = 1e-3
 """A residual that changes by less than this part of itself was not trained: rounding changes it
@@ -51,6 +53,12 @@ class Thresholds:
         """Skip the part of a warm-up that the run has already made."""
         if isinstance(self._policy, WarmUp):
             self._policy.skip_to(steps)
+
+    def note_workers(self, workers: int) -> None:
+        """Aim at the density that suits so many workers, unless the settings are about it."""
+        policy = self._policy
+        if self._settings.has_usual_threshold and isinstance(policy, TargetDensity | WarmUp):
+            policy.aim_at(density_for(workers))
 
     def next(self) -> int | None:
         """Return the threshold of the update that is due, in quanta.

@@ -18,8 +18,8 @@ density swing."""
 
 GAIN_FIRST: Final = 0.5
 """The gain of the first update, if it is above the target; that of update n is 1/n of it, and not
-below `GAIN`. The residual of the first steps grows quickly: a threshold that followed slowly would
-send dense updates."""
+below that of all later ones. The residual of the first steps grows quickly: a threshold that
+followed slowly would send dense updates."""
 
 RATIO_MIN: Final = 1 / 4
 """An update counts as at least this part of its target, so that an empty one lowers the threshold
@@ -55,12 +55,15 @@ class SteeredThreshold:
         if self.threshold is None:
             self.threshold = threshold
 
-    def _steer(self, ratio: float, used: float) -> None:
-        """Adapt to an update that was `ratio` times the target, encoded with threshold `used`."""
+    def _steer(self, ratio: float, used: float, *, gain_above: float = GAIN) -> None:
+        """Adapt to an update that was `ratio` times the target, encoded with threshold `used`.
+
+        `gain_above` is the gain of updates above the target.
+        """
         if self.threshold is None:
             return
         self._updates += 1
-        gain = max(GAIN, GAIN_FIRST / self._updates) if ratio > 1 else GAIN
+        gain = max(gain_above, GAIN_FIRST / self._updates) if ratio > 1 else GAIN
         self.threshold = adjusted_threshold(self.threshold, used, max(ratio, RATIO_MIN) ** gain)
 
     def state(self) -> PolicyState:

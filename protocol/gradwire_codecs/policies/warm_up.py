@@ -1,6 +1,5 @@
-"""`WarmUp`: makes the first updates of a policy denser, less so with every step."""
+"""`WarmUp`: makes the first updates of a policy denser."""
 
-import math
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
@@ -15,19 +14,22 @@ Steered: TypeAlias = TargetDensity | DensityBand
 
 @dataclass(slots=True)
 class WarmUp:
-    """Show a policy its updates as sparser than they are, by a factor that falls to one.
+    """Make the first updates denser, and let no change wait for long beside the steps made so far.
 
     In the first steps of a run all workers change every parameter much, and what stays in residuals
-    is large and soon out of date; so these steps send more (Strom 2015 starts with a single worker,
-    to the same effect). The density begins at `density` and falls geometrically to the policy's
-    own, so that no step sends much less than the one before. The policy knows nothing of it.
+    is large and soon out of date. So these steps send more (Strom 2015 starts with a single worker,
+    to the same effect). How long a change waits is about in inverse proportion to the density. So
+    the density falls as ``1/t`` after t steps, from `density` down to the policy's own: what waits
+    is always the same part of what was trained. The policy is shown its updates as sparser than
+    they are, and its threshold rises by as much as the density is to fall.
     """
 
     policy: Steered
     density: float
     """Of the first update; above the policy's own, which for a band is its geometric mean."""
     steps: int
-    """Updates until the density is the policy's own; 1 or more."""
+    """Updates until the density is the policy's own, unless it is from the first one on; 1 or
+    more."""
     done: int = field(init=False, default=0)
     """How many of these updates were made."""
 
@@ -55,8 +57,8 @@ class WarmUp:
     @property
     def factor(self) -> float:
         """Density of the next update as a multiple of the policy's own."""
-        left = 1 - self.done / self.steps
-        return math.pow(self.density / self.policy.first_density(1), left)
+        first = max(self.density / self.policy.first_density(1), 1.0)
+        return min(first, max(self.steps / self.done, 1.0)) if self.done else first
 
     def skip_to(self, steps: int) -> None:
         """Count `steps` steps as made, unless more were."""
@@ -66,14 +68,22 @@ class WarmUp:
         """Return the density of the next update."""
         return self.policy.first_density(elements) * self.factor
 
+    def aim_at(self, target: float) -> None:
+        """Change the density that the policy steers; only a `TargetDensity` has one."""
+        assert isinstance(self.policy, TargetDensity)
+        self.policy.aim_at(target)
+
     def start(self, threshold: float) -> None:
         """Start the policy."""
         self.policy.start(threshold)
 
     def observe(self, observation: Observation) -> None:
-        """Show the policy the update's density divided by `factor`."""
-        self.policy.observe(replace(observation, density=observation.density / self.factor))
+        """Show the policy the update's density divided by `factor`, and raise its threshold."""
+        before = self.factor
+        self.policy.observe(replace(observation, density=observation.density / before))
         self.done = min(self.done + 1, self.steps)
+        if self.policy.threshold is not None:
+            self.policy.threshold *= before / self.factor
 
     def state(self) -> PolicyState:
         """Return the policy's state, and the steps of the warm-up that were made."""

@@ -117,7 +117,7 @@ TASKS: Final = {
             draw=tables.draw_ratings,
             loss=tables.rating_error,
             held_out=tables.held_out_ratings,
-            rates=(0.03, 0.1, 0.3, 1.0),
+            rates=(0.05, 0.1, 0.2, 0.4),
         ),
         Task(
             name="factors-rmsprop",
@@ -126,7 +126,7 @@ TASKS: Final = {
             draw=tables.draw_ratings,
             loss=tables.rating_error,
             held_out=tables.held_out_ratings,
-            rates=(3e-3, 1e-2, 3e-2, 1e-1),
+            rates=(3.5e-3, 7e-3, 1.4e-2, 2.8e-2),
         ),
         Task(
             name="gpt",
@@ -197,7 +197,7 @@ TASKS: Final = {
             draw=draw_values,
             loss=tables.value_error,
             held_out=lambda: function()[1],
-            rates=(0.01, 0.03, 0.1, 0.2),
+            rates=(0.0125, 0.025, 0.05, 0.1),
         ),
     )
 }

@@ -26,7 +26,7 @@ from gradwire.cli.estimate.report import as_json, show
 from gradwire.cli.estimate.sizes import update_bytes
 from gradwire.errors import UsageError
 from gradwire.settings.settings import CODEC_THREADS_MAX
-from gradwire_codecs.policies.density import TARGET_DENSITY
+from gradwire_codecs.policies.density import TARGET_DENSITY, density_for
 
 EXIT_FAILED: Final = 1
 """Exit status where the measured script has failed."""
@@ -78,8 +78,8 @@ def estimate_command(
         str | None,
         typer.Option(
             metavar="PART",
-            help=f"Fraction of the parameters that an update changes; {TARGET_DENSITY} unless "
-            "given or measured, as for gradwire.join.",
+            help="Fraction of the parameters that an update changes; unless given or measured, "
+            "what gradwire.join aims at with so many workers: 0.0075 with 4.",
         ),
     ] = None,
     measure_script: Annotated[
@@ -196,12 +196,13 @@ class _Options:
         return inputs if measured is None else as_measured(inputs, measured)
 
     def _inputs(self, step_seconds: float, parameters: int, density: float | None) -> Inputs:
-        return self.others(
+        inputs = self.others(
             step_seconds=step_seconds,
             parameters=parameters,
             density=TARGET_DENSITY if density is None else density,
             costs=NO_COSTS,
         )
+        return inputs if density else replace(inputs, density=density_for(inputs.workers))
 
 
 NO_COSTS: Final = Costs(**dict.fromkeys(Costs.__dataclass_fields__, 0.0))

@@ -33,6 +33,10 @@ SETTLED_SHARE: Final = 0.5
 """Part of the measured time that is left out: thresholds are not found yet, and caches fill."""
 
 
+USUAL_DENSITY: Final = {"GRADWIRE_WARM_UP_DENSITY": "0"}
+"""So that the updates are those of a long run: its first ones are denser."""
+
+
 class ScriptFailedError(GradwireError):
     """The script ended with another status than 0; its output has been shown."""
 
@@ -91,7 +95,7 @@ async def _measure(script: Sequence[str], seconds: float, say: Callable[[str], N
                     )
                     child = await Child.start(
                         [sys.executable, *script],
-                        environ={**environ, VARIABLE: str(file)},
+                        environ={**environ, **USUAL_DENSITY, VARIABLE: str(file)},
                         on_stdout=_prefixed(say, str(rank)),
                         on_stderr=_prefixed(say, str(rank)),
                     )

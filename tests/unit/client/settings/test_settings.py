@@ -15,7 +15,7 @@ import gradwire
 from gradwire.errors import GradwireWarning, UsageError
 from gradwire.settings.keywords import SettingKeywords
 from gradwire.settings.settings import Settings, resolve_settings
-from gradwire.settings.thresholds import CHOICES
+from gradwire.settings.thresholds import CHOICES, WARM_UP_DENSITY
 from gradwire.settings.training import SCALE_MAX
 from gradwire_codecs import ByteBudget, DensityBand, FixedThreshold, TargetDensity, WarmUp
 from gradwire_protocol.crypto.keys import SECRET_BYTES, RunKey
@@ -286,7 +286,7 @@ REFUSED: list[tuple[str, Any, tuple[object, ...]]] = [
     ("clip_steps", 0, (1,)),
     *((name, 0, (1,)) for name in ("warm_up_steps", "warm_up_workers")),
     *(("staleness_bound", value, ("auto", "off", 0)) for value in (-1, 1.5, "never")),
-    *(("warm_up_density", value, (0, 1)) for value in (0.0, 1.0)),
+    *(("warm_up_density", value, (0, 1)) for value in (-0.1, 1.0)),
     ("datagram_bytes", 10, (4, 1200)),
     ("idle_timeout_seconds", 3_601.0, (0.001, 3600)),
     *(
@@ -323,9 +323,11 @@ def test_a_quantum_is_a_power_of_two_or_left_open(exponent: int | None) -> None:
 @pytest.mark.parametrize(
     ("settings", "policy"),
     [
-        ({}, TargetDensity(0.01)),
+        ({}, WarmUp(TargetDensity(), WARM_UP_DENSITY, 200)),
+        ({"warm_up_density": 0}, TargetDensity()),
+        ({"warm_up_steps": 50}, WarmUp(TargetDensity(), WARM_UP_DENSITY, 50)),
         ({"target_density": 0.125}, TargetDensity(0.125)),
-        ({"initial_threshold": 0.5}, TargetDensity(0.01, initial=0.5)),
+        ({"initial_threshold": 0.5}, TargetDensity(initial=0.5)),
         ({"density_band": [1e-4, 1e-2]}, DensityBand(1e-4, 1e-2)),
         (
             {"density_band": (1e-4, 1e-2), "initial_threshold": 1e-4},

@@ -21,6 +21,7 @@ from gradwire_codecs import (
     ThresholdPolicy,
     WarmUp,
 )
+from gradwire_codecs.policies.density import density_for
 
 NORMAL = NormalDist()
 ELEMENTS = 1_000_000
@@ -253,7 +254,23 @@ def test_the_first_updates_move_a_threshold_more_than_later_ones() -> None:
 
     assert factors == sorted(factors, reverse=True)
     assert factors[0] == pytest.approx(2**0.5)
-    assert factors[-1] == pytest.approx(2**0.05)
+    assert factors[-1] == pytest.approx(2**0.1)
+    policy.observe(observation(0.005, before := threshold_of(policy)))
+    assert threshold_of(policy) / before == pytest.approx(0.5**0.05)
+
+
+def test_the_density_stays_near_its_target_while_changes_grow() -> None:
+    """As they do for as long as a schedule of one cycle raises the learning rate."""
+    policy = TargetDensity(0.01)
+    policy.start(-NORMAL.inv_cdf(0.005))
+
+    densities = []
+    for step in range(300):
+        seen = normal_update(threshold_of(policy), scale=1.015**step)
+        densities.append(seen.density)
+        policy.observe(seen)
+
+    assert densities[-1] == pytest.approx(0.01 * 1.015 ** (1 / 0.1), rel=0.02)
 
 
 @pytest.mark.parametrize("target", [0.01, 0.001])
@@ -278,6 +295,21 @@ def test_changes_that_come_in_step_neither_begin_nor_stay_dense(
 
     assert sum(densities[:60]) < 2.0
     assert np.mean(densities[150:]) < 2.5 * target
+
+
+def test_another_target_moves_the_threshold_by_as_much() -> None:
+    policy = TargetDensity(0.01, initial=0.5)
+
+    policy.aim_at(0.02)
+
+    assert (policy.target, policy.threshold) == (0.02, 0.25)
+
+
+@pytest.mark.parametrize(
+    ("workers", "density"), [(0, 0.015), (1, 0.015), (4, 0.0075), (16, 0.00375)]
+)
+def test_the_usual_density_falls_as_the_root_of_the_workers(workers: int, density: float) -> None:
+    assert density_for(workers) == density
 
 
 def test_at_its_target_a_threshold_rests() -> None:

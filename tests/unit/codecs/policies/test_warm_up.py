@@ -1,5 +1,6 @@
 """`WarmUp`: denser updates at the beginning, on residuals whose density follows a known law."""
 
+from collections.abc import Callable
 from statistics import NormalDist
 
 import pytest
@@ -21,12 +22,22 @@ from gradwire_codecs.policies.warm_up import Steered
 NORMAL = NormalDist()
 
 
-def train(policy: WarmUp | Steered, updates: int) -> list[float]:
-    """Let a policy see updates of a normal residual; return their densities."""
+def of_normal(threshold: float) -> float:
+    """Return which part of a normal residual reaches a threshold."""
+    return 2 * NORMAL.cdf(-threshold)
+
+
+def train(
+    policy: WarmUp | Steered,
+    updates: int,
+    *,
+    density_at: Callable[[float], float] = of_normal,
+) -> list[float]:
+    """Let a policy see updates; return their densities."""
     seen = []
     for _ in range(updates):
         assert policy.threshold is not None
-        density = 2 * NORMAL.cdf(-policy.threshold)
+        density = density_at(policy.threshold)
         seen.append(density)
         policy.observe(
             Observation(density=density, threshold=policy.threshold, size_bytes=9, seconds=0.1)
@@ -39,14 +50,17 @@ def started(policy: WarmUp | Steered) -> None:
     policy.start(-NORMAL.inv_cdf(policy.first_density(1_000) / 2))
 
 
-def test_the_density_goes_geometrically_from_the_first_one_to_the_target() -> None:
+def test_the_density_falls_with_the_steps_from_the_first_one_to_the_target() -> None:
+    """Of changes that wait until they reach the threshold, so that twice of it sends half."""
     policy = WarmUp(TargetDensity(0.01), 0.16, 400)
-    started(policy)
+    policy.start(0.001)
 
-    seen = train(policy, 600)
+    seen = train(policy, 600, density_at=lambda threshold: 0.00016 / threshold)
 
-    for step, expected in [(0, 0.16), (100, 0.08), (200, 0.04), (300, 0.02), (400, 0.01)]:
-        assert seen[step] == pytest.approx(expected, rel=0.2)
+    # 400 x 0.01 in step 25 is 0.16.
+    for step, expected in [(0, 0.16), (25, 0.16), (50, 0.08), (100, 0.04), (200, 0.02)]:
+        assert seen[step] == pytest.approx(expected, rel=0.1)
+    assert seen[400] == pytest.approx(0.01, rel=0.05)
     assert seen[-1] == pytest.approx(0.01, rel=0.02)
     assert policy.factor == 1
 
@@ -59,7 +73,7 @@ def test_a_band_is_as_much_higher_at_first() -> None:
 
     assert seen[0] == pytest.approx(0.1, rel=0.01)
     for step, density in enumerate(seen[:300]):
-        factor = 10.0 ** (1 - step / 300)
+        factor = min(10.0, 300 / max(step, 1))
         assert 0.8 * 0.005 * factor <= density <= 1.25 * 0.02 * factor
     assert 0.005 <= seen[-1] <= 0.02
 
@@ -75,6 +89,19 @@ def test_the_factor_only_falls_and_ends_at_one(done: int, steps: int) -> None:
     policy.observe(Observation(density=0.1, threshold=1.0, size_bytes=9, seconds=0.1))
     assert 1 <= policy.factor <= before <= 50
     assert policy.done == min(done + 1, steps)
+
+
+def test_another_usual_density_is_come_to_at_the_same_time() -> None:
+    policy = WarmUp(TargetDensity(0.01), 0.16, 400)
+    policy.start(0.001)
+    policy.skip_to(200)
+
+    policy.aim_at(0.005)
+
+    assert policy.threshold == 0.002
+    assert policy.first_density(1_000) == pytest.approx(0.005 * 400 / 200)
+    policy.aim_at(0.3)
+    assert policy.factor == 1, "not sparser than usual, if that is above the first density"
 
 
 def test_who_comes_when_it_is_over_has_the_usual_density() -> None:

@@ -11,12 +11,14 @@ from gradwire.cli.app import EXIT_USAGE, main
 from gradwire.cli.estimate.command import as_measured
 from gradwire.cli.estimate.measuring import Measured
 from gradwire.cli.estimate.model import demands
+from gradwire_codecs.policies.density import density_for
 from support.estimating import COSTS, inputs
 from support.wording import naming
 
 USUAL = (
     "estimate", "--step-seconds", "100ms", "--parameters", "14.6M", "--link", "100Mbit",
     "--rtt", "20ms", "--workers", "16", "--master-link", "10Gbit", "--processes", "8",
+    "--density", "0.01",
 )  # fmt: skip
 
 
@@ -57,6 +59,18 @@ def test_a_training_that_scales_is_told_so(costs: str, capsys: pytest.CaptureFix
     assert "Every update arrives as it was sent" in out
     assert re.search(r"^│ +4 │.*│ yes ", out, re.MULTILINE)
     assert "up to" in out
+
+
+@pytest.mark.parametrize("workers", [4, 16])
+def test_unless_given_the_density_is_that_of_so_many_workers(
+    workers: int, costs: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    usual = [each for each in USUAL if each not in ("--density", "0.01")]
+
+    assert main([*usual, "--costs", costs, "--workers", str(workers), "--json"]) == 0
+
+    found = json.loads(capsys.readouterr().out)
+    assert found["inputs"]["density"] == density_for(workers)
 
 
 def test_json_has_all_of_it_and_can_be_taken_for_costs(
