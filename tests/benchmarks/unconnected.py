@@ -21,15 +21,18 @@ class UnconnectedSharing:
     model : torch.nn.Module
         With the same parameters for all workers at first.
     settings : Settings
+    workers : int
+        How many there are.
     """
 
-    def __init__(self, model: torch.nn.Module, settings: Settings) -> None:
+    def __init__(self, model: torch.nn.Module, settings: Settings, workers: int) -> None:
         self._parameters = parameters_of(model)
         vector = self._parameters.vector
         replica, portion = Replica.from_parameters(vector), portion_of(settings.feedback)
         self.feedback = self._parameters.feedback(replica, portion=portion, threads=1)
         self.feedback.drop_residual()
         self._thresholds = Thresholds(settings, self.feedback, clock=lambda: 0.0)
+        self._thresholds.note_workers(workers)
 
     def encode(self) -> list[bytes]:
         """Return what is to be sent, after a step of the optimizer."""

@@ -241,6 +241,15 @@ class Delays:
         ages = self.steps / age if age else SETTLED_AGES
         return min(max((SETTLED_AGES - ages) / (SETTLED_AGES - 1.0), 0.0), 1.0)
 
+    def final_residual_portion(self, world_size: int) -> float:
+        """Return how much of its residual a worker sends when it has finished.
+
+        After a short run it is 1/W for W workers, so that all end with the mean of the workers' own
+        parameters. After a longer run it is less, because the residual is noise then. A worker
+        alone sends all: its own parameters are the run's.
+        """
+        return self.residual_weight / world_size if world_size > 1 else 1.0
+
     def network_delay_steps(self, world_size: int) -> float:
         """Return how many steps later than in lockstep updates of peers arrive."""
         return excess_steps(self.staleness, world_size)

@@ -78,14 +78,8 @@ class Compensation:
         return self.change_factor() * self.portion
 
     def final_residual_portion(self) -> float:
-        """Return how much of its residual this worker sends when it has finished.
-
-        After a short run it is 1/W for W workers, so that all end with the mean of the workers' own
-        parameters. After a longer run it is less, because the residual is noise then. A worker
-        alone sends all: its own parameters are the run's.
-        """
-        workers = self._world_size
-        return self._delays.residual_weight / workers if workers > 1 else 1.0
+        """Return how much of its residual this worker sends when it has finished."""
+        return self._delays.final_residual_portion(self._world_size)
 
     def delay_factor(self) -> float:
         """Return what to multiply a learning rate by because updates of peers come late."""

@@ -10,10 +10,11 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from math import nan
 from time import perf_counter
-from typing import Final
+from typing import Any, Final, Protocol
 
 import numpy as np
 import torch
+from torch import nn
 
 from benchmarks.convergence.outcome import Outcome, evaluated_after
 from benchmarks.convergence.tasks import Task, samples_of
@@ -22,12 +23,40 @@ from gradwire.features.optimizer_control import OptimizerControl
 from gradwire.optimizer.delays import Delays
 from gradwire.optimizer.momentum import Lag, added_lag, network_factor
 from gradwire.optimizer.scale import scale_factor
+from gradwire.optimizer.torch_scale import optimizer_scale
 from gradwire.replica.stats import Tally
 from gradwire.settings.settings import Settings
 from gradwire_codecs import CodecError
+from gradwire_codecs.arrays import Float32Array
 
 DIVERGED: Final = 1e3
 """A loss above it is not going to come back."""
+
+
+class Steps(Protocol):
+    """A schedule of the learning rate."""
+
+    def step(self) -> None:
+        """Set the rate of the next step."""
+
+
+class Trained(Protocol):
+    """What members train."""
+
+    def new_model(self, seed: int) -> nn.Module:
+        """Return the model that all begin with."""
+
+    def draw(self, random: np.random.Generator, /) -> Any:
+        """Return the samples of one worker's step."""
+
+    def loss_of(self, model: nn.Module, batch: Any) -> torch.Tensor:
+        """Return the loss of a batch."""
+
+    def make_optimizer(self, model: nn.Module, rate: float, /) -> torch.optim.Optimizer:
+        """Return an optimizer."""
+
+    def make_schedule(self, optimizer: torch.optim.Optimizer, /) -> Steps:
+        """Return the schedule of an optimizer's rate."""
 
 
 class Member:
@@ -44,7 +73,7 @@ class Member:
 
     def __init__(
         self,
-        task: Task,
+        task: Trained,
         rate: float,
         seed: int,
         rank: int,
@@ -55,9 +84,12 @@ class Member:
         self.model = task.new_model(seed)
         self._task, self._workers, self._settings = task, workers, settings
         self._random = samples_of(seed, rank)
-        self._sharing = UnconnectedSharing(self.model, settings)
+        self._sharing = UnconnectedSharing(self.model, settings, workers)
         self._optimizer = task.make_optimizer(self.model, rate)
         self._schedule = task.make_schedule(self._optimizer)
+        self._scale = settings.scale
+        if self._scale == "auto":
+            self._scale = optimizer_scale(self._optimizer)
         self._delays = Delays()
         self.applied = dict.fromkeys(range(workers), 0)
         """Updates of each worker, its own included."""
@@ -98,8 +130,22 @@ class Member:
         replica = self._sharing.feedback.replica
         return torch.from_numpy(replica.values * replica.quantum)
 
+    @property
+    def last_residual(self) -> torch.Tensor:
+        """What `finish()` would send of the residual, as one vector."""
+        portion = self._delays.final_residual_portion(self._workers)
+        return torch.from_numpy(self._residual() * np.float32(portion))
+
+    @property
+    def residual_age(self) -> float:
+        """In steps."""
+        return self._delays.residual_age_steps
+
+    def _residual(self) -> Float32Array:
+        return self._sharing.feedback.residual()
+
     def _residual_size(self) -> float:
-        return float(np.abs(self._sharing.feedback.residual()).sum(dtype=np.float64))
+        return float(np.abs(self._residual()).sum(dtype=np.float64))
 
     def _others(self, rank: int) -> int:
         return sum(self.applied.values()) - self.applied[rank]
@@ -113,7 +159,7 @@ class Member:
         )
 
     def _factor(self) -> float:
-        factor = scale_factor(self._settings.scale, self._workers, self._delays.staleness)
+        factor = scale_factor(self._scale, self._workers, self._delays.staleness)
         factor *= self._sharing.feedback.portion or 1.0
         if self._settings.momentum == "auto":
             delay = self._delays.network_delay_steps(self._workers)
@@ -182,9 +228,14 @@ def train(
 
 def evaluate(task: Task, members: Sequence[Member]) -> float:
     """Return the loss of the shared parameters, with averaged buffers, as after a finish."""
+    return task.evaluate(final_model(task, members, members[0].shared))
+
+
+def final_model(task: Trained, members: Sequence[Member], shared: torch.Tensor) -> nn.Module:
+    """Return a model with these parameters, given as one vector, and averaged buffers."""
     model = task.new_model(0)
     with torch.no_grad():
-        at, shared = 0, members[0].shared
+        at = 0
         for parameter in model.parameters():
             parameter.copy_(shared[at : at + parameter.numel()].view(parameter.shape))
             at += parameter.numel()
@@ -192,7 +243,7 @@ def evaluate(task: Task, members: Sequence[Member]) -> float:
         for name, buffer in model.named_buffers():
             values = torch.stack([buffers[name] for buffers in theirs])
             buffer.copy_(values.mean(0) if buffer.is_floating_point() else values.amax(0))
-    return task.evaluate(model)
+    return model
 
 
 def _apply(members: Sequence[Member], rank: int, bodies: list[bytes], based_on: int) -> None:

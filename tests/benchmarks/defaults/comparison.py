@@ -2,13 +2,15 @@
 
 Each task is trained with DDP on gloo at four learning rates, and with gradwire's defaults at the
 one that is best for DDP, from the same parameters on the same samples. The loss is that of the
-model that a script has at its end, on what was held out.
+model that a script has at its end, on what was held out. Up to 8 workers are real processes, 16
+are simulated.
 """
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from math import exp, inf, isnan, log
+from functools import partial
+from math import exp, inf, isnan, log, nan
 from statistics import fmean
 from typing import Any, Final
 
@@ -17,6 +19,7 @@ from rich.progress import Progress
 from rich.table import Table
 
 from benchmarks.convergence.processes import Processes, processes
+from benchmarks.defaults import simulated
 from benchmarks.defaults.member import DDP, GRADWIRE
 from benchmarks.defaults.tasks import TASKS, Task
 from benchmarks.figures import Figure, at_least, at_most, within
@@ -27,6 +30,8 @@ RIVAL: Final = "DDP on gloo"
 
 LOSS_AIM: Final = 1.03
 MEAN_LOSS_AIM: Final = 1.0
+SIMULATED_LOSS_AIM: Final = 1.05
+SIMULATED_MEAN_LOSS_AIM: Final = 1.02
 BYTES_AIM: Final = 60.0
 """Times fewer than DDP, on each task."""
 
@@ -40,12 +45,15 @@ class Plan:
     """How many of a task's learning rates are tried, the lowest ones; None: all."""
     seeds: int = 2
     workers: Sequence[int] = (2, 4, 8)
+    """As processes."""
+    simulated: Sequence[int] = (16,)
     keys: bool = True
     """Whether gradwire's master and workers have keys."""
 
 
 FULL: Final = Plan()
-QUICK: Final = Plan(tasks=(replace(TASKS["softmax"], steps=6),), rates=1, seeds=1, workers=(2,))
+QUICK: Final = Plan(tasks=(replace(TASKS["softmax"], steps=6),), rates=1, seeds=1, workers=(2,),
+                   simulated=(3,))  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +67,12 @@ class Comparison:
     ddp: Sequence[dict[str, Any]]
     """By seed, what came of it at that rate."""
     gradwire: Sequence[dict[str, Any]]
+    is_simulated: bool = False
+
+    @property
+    def form(self) -> str:
+        """How many workers there were, and where."""
+        return f"{self.workers} workers" + ", simulated" * self.is_simulated
 
     @property
     def ratios(self) -> Sequence[float]:
@@ -70,11 +84,11 @@ class Comparison:
 
 def run(plan: Plan) -> list[Figure]:
     """Measure."""
-    if not can_have_machines():
-        print("no network namespaces here: nobody can count what is sent", file=sys.stderr)
-        return []
     figures: list[Figure] = []
     runs = (len(plan.tasks[0].rates[: plan.rates]) + 1) * plan.seeds
+    if not can_have_machines():
+        print("no network namespaces here: nobody can count what is sent", file=sys.stderr)
+        plan = replace(plan, workers=())
     for workers in plan.workers:
         done = []
         with Progress() as shown:
@@ -83,18 +97,43 @@ def run(plan: Plan) -> list[Figure]:
                 with processes(
                     task.name, task.steps, workers, keys=plan.keys, member="defaults.member"
                 ) as started:
-                    done.append(compare(task, started, workers, plan))
+                    done.append(compare(task, partial(_asked, started), workers, plan))
                     shown.advance(bar, runs)
+        show(done)
+        figures += figures_of(done, plan)
+    for workers in plan.simulated:
+        done = []
+        with Progress() as shown:
+            bar = shown.add_task(f"{workers} workers, simulated", total=len(plan.tasks) * runs)
+            for task in plan.tasks:
+                done.append(compare(task, partial(_simulated, task, workers), workers, plan))
+                shown.advance(bar, runs)
+        done = [replace(each, is_simulated=True) for each in done]
         show(done)
         figures += figures_of(done, plan)
     return figures
 
 
-def compare(task: Task, started: Processes, workers: int, plan: Plan) -> Comparison:
-    """Train one task with both."""
+def _asked(started: Processes, method: str, rate: float, seed: int) -> dict[str, Any]:
+    outcome: dict[str, Any] = started.ask(method=method, rate=rate, seed=seed)[0]
+    return outcome
+
+
+def _simulated(task: Task, workers: int, method: str, rate: float, seed: int) -> dict[str, Any]:
+    train = simulated.gradwire if method == GRADWIRE else simulated.ddp
+    return train(task, rate, seed, workers)
+
+
+def compare(
+    task: Task, train: Callable[[str, float, int], dict[str, Any]], workers: int, plan: Plan
+) -> Comparison:
+    """Train one task with both.
+
+    `train` does that with a method, a learning rate and a seed, and returns what came of it.
+    """
 
     def trained(method: str, rate: float) -> list[dict[str, Any]]:
-        return [started.ask(method=method, rate=rate, seed=seed)[0] for seed in range(plan.seeds)]
+        return [train(method, rate, seed) for seed in range(plan.seeds)]
 
     by_rate = {rate: trained(DDP, rate) for rate in task.rates[: plan.rates]}
     best = min(by_rate, key=lambda rate: mean_loss(by_rate[rate]))
@@ -116,10 +155,12 @@ def figures_of(done: Sequence[Comparison], plan: Plan) -> list[Figure]:
     """Return the figures of all tasks with so many workers."""
     figures = []
     for each in done:
-        of = f"{each.task.name}, {each.workers} workers, {form(keys=plan.keys)}"
+        keys = "" if each.is_simulated else f", {form(keys=plan.keys)}"
+        of = f"{each.task.name}, {each.form}{keys}"
+        aim = SIMULATED_LOSS_AIM if each.is_simulated else LOSS_AIM
         figures.append(
             at_most(f"loss, {of}", mean_loss(each.gradwire), "", RIVAL, mean_loss(each.ddp),
-                    aim=LOSS_AIM, runs=plan.seeds)
+                    aim=aim, runs=plan.seeds)
         )  # fmt: skip
         sent = [fmean(outcome["megabytes"] for outcome in of) for of in (each.ddp, each.gradwire)]
         figures.append(
@@ -129,16 +170,17 @@ def figures_of(done: Sequence[Comparison], plan: Plan) -> list[Figure]:
     for kind, held_back in (("tasks of the choice", False), ("tasks held back", True)):
         ratios = [r for each in done if each.task.is_held_back is held_back for r in each.ratios]
         if ratios:
+            aim = SIMULATED_MEAN_LOSS_AIM if done[0].is_simulated else MEAN_LOSS_AIM
             figures.append(
-                within(f"geometric mean of losses over DDP's, {kind}, {done[0].workers} workers",
-                       geometric_mean(ratios), "", RIVAL, 1.0, aim=MEAN_LOSS_AIM, runs=plan.seeds)
+                within(f"geometric mean of losses over DDP's, {kind}, {done[0].form}",
+                       geometric_mean(ratios), "", RIVAL, 1.0, aim=aim, runs=plan.seeds)
             )  # fmt: skip
     return figures
 
 
 def show(done: Sequence[Comparison]) -> None:
     """Print what was measured with so many workers."""
-    table = Table(title=f"{done[0].workers} workers, real processes")
+    table = Table(title=done[0].form)
     for column in ("task", "rate", "DDP", "gradwire", "ratio by seed", "bytes: times fewer",
                    "seconds: DDP, gradwire", "delay", "age", "density", "scale",
                    "bound"):  # fmt: skip
@@ -147,7 +189,7 @@ def show(done: Sequence[Comparison]) -> None:
         ours, theirs = each.gradwire, each.ddp
 
         def mean(outcomes: Sequence[dict[str, Any]], key: str) -> float:
-            return fmean(outcome[key] for outcome in outcomes)
+            return fmean(outcome.get(key, nan) for outcome in outcomes)
 
         table.add_row(
             each.task.name + (" (held back)" if each.task.is_held_back else ""),
@@ -161,6 +203,6 @@ def show(done: Sequence[Comparison]) -> None:
             f"{mean(ours, 'age'):.0f}",
             f"{mean(ours, 'density'):.2%}",
             f"{mean(ours, 'scale'):.3f}",
-            " ".join(str(outcome["bound"]) for outcome in ours),
+            " ".join(str(outcome.get("bound", "")) for outcome in ours),
         )
     Console(stderr=True, width=160).print(table)

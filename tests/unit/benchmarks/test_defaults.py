@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from benchmarks.convergence.tasks import samples_of
+from benchmarks.defaults import simulated
 from benchmarks.defaults.comparison import (
     BYTES_AIM,
     QUICK,
@@ -63,6 +64,38 @@ def test_a_plateau_halves_the_rate() -> None:
         schedule(1.0)
 
     assert optimizer.param_groups[0]["lr"] < 1.0
+
+
+@pytest.mark.parametrize("name", ["softmax", "lstm"])
+def test_one_simulated_worker_trains_what_ddp_trains(name: str) -> None:
+    task = replace(TASKS[name], steps=5)
+    rate = task.rates[1]
+
+    ours, theirs = simulated.gradwire(task, rate, 1, 1), simulated.ddp(task, rate, 1, 1)
+
+    assert ours["loss"] == pytest.approx(theirs["loss"], rel=1e-4)
+    assert theirs["megabytes"] == 0.0
+
+
+def test_simulated_workers_have_their_own_samples_and_send_less_than_ddp() -> None:
+    task = replace(TASKS["softmax"], steps=8)
+    before = task.evaluate(task.new_model(1))
+
+    ours, theirs = (train(task, 0.1, 1, 3) for train in (simulated.gradwire, simulated.ddp))
+
+    assert theirs["loss"] != simulated.ddp(task, 0.1, 1, 1)["loss"]
+    assert ours["loss"] < before
+    assert ours["loss"] == pytest.approx(theirs["loss"], rel=0.2)
+    elements = sum(parameter.numel() for parameter in task.new_model(0).parameters())
+    assert theirs["megabytes"] == 2 * (3 - 1) * 4 * elements * 8 / 1e6
+    assert 0 < ours["megabytes"] < theirs["megabytes"]
+
+
+def test_a_simulated_run_that_diverges_has_no_loss() -> None:
+    task = replace(TASKS["perceptron-momentum"], steps=30)
+
+    for train in (simulated.gradwire, simulated.ddp):
+        assert mean_loss([train(task, 1e6, 0, 2)]) == inf
 
 
 def test_figures_are_of_the_best_rate_and_of_all_tasks_together() -> None:
