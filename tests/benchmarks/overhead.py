@@ -51,8 +51,9 @@ class Plan:
 
     cases: Sequence[Case] = CASES
     steps: int = 40
-    settling_steps: int = 100
-    """Steps without computing, in which the threshold finds its place."""
+    settling_steps: int = 300
+    """Steps without computing, in which the threshold finds its place: more than updates are denser
+    for."""
     rounds_timed: int = 10_000_000
     """Of `compute`, to learn how fast it is."""
     keys: bool = True

@@ -7,9 +7,10 @@ from typing import Final
 from gradwire_codecs.policies.policy import Observation, check_density
 from gradwire_codecs.policies.steering import SteeredThreshold
 
-DENSITY_ALONE: Final = 0.015
-"""Part of all elements that an update of a single worker should send, at some 9 bits each. Less
-slows convergence; more takes more bytes and gains little where the first updates are denser."""
+DENSITY: Final = 0.015
+"""Part of all elements that an update should send, at some 9 bits each, times the root of the
+number of workers. Less slows convergence; more takes more bytes and gains little where the first
+updates are denser."""
 
 
 def density_for(workers: int) -> float:
@@ -17,9 +18,9 @@ def density_for(workers: int) -> float:
 
     Each receives what all others send. Were the density the same for any number, 16 workers would
     take four times the bytes of 4, beside dense all-reduce; were it in proportion to ``1/workers``,
-    changes would wait four times as long.
+    changes would wait four times as long. A worker alone, whom nobody hears, sends as one of two.
     """
-    return DENSITY_ALONE / math.sqrt(max(workers, 1))
+    return DENSITY / math.sqrt(max(workers, 2))
 
 
 TARGET_DENSITY: Final = density_for(4)
