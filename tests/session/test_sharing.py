@@ -434,7 +434,7 @@ def test_a_loaded_session_goes_on_with_residual_and_threshold(
     state = saved.state_dict()
     saved.close()
 
-    loaded = join(master, after, threshold=None, warm_up_density=0, feedback=feedback)
+    loaded = join(master, after, threshold=None, target_density=0.3, feedback=feedback)
     loaded.load_state_dict(state)
 
     assert loaded.state_dict()["residual"].tolist() == [0.25, 0.125, 0, 0]

@@ -144,7 +144,12 @@ def test_by_default_more_workers_send_sparser_updates(
 
 
 def test_a_saved_session_goes_on_with_its_warm_up(master: LocalMaster) -> None:
-    options = {"threshold": None, "warm_up_density": 0.5, "warm_up_steps": 400}
+    options = {
+        "threshold": None,
+        "target_density": 0.01,
+        "warm_up_density": 0.5,
+        "warm_up_steps": 400,
+    }
     one = join(master, **options)
     for _ in range(4):
         one.push(change(0.1, 0.2, 0.3, 0.4))

@@ -39,6 +39,7 @@ class Thresholds:
         self._feedback = feedback
         self._clock = clock
         self._policy = settings.make_policy()
+        self._follows_workers = settings.has_usual_threshold
         self.ordinary: int | None = None
         """The last threshold but for shake-ups, in quanta; None before the first update."""
         self._steps = 0
@@ -57,7 +58,7 @@ class Thresholds:
     def note_workers(self, workers: int) -> None:
         """Aim at the density that suits so many workers, unless the settings are about it."""
         policy = self._policy
-        if self._settings.has_usual_threshold and isinstance(policy, TargetDensity | WarmUp):
+        if self._follows_workers and isinstance(policy, TargetDensity | WarmUp):
             policy.aim_at(density_for(workers))
 
     def next(self) -> int | None:

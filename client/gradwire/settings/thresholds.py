@@ -27,7 +27,8 @@ CHOICES: Final = (
 """Settings that choose the threshold; at most one of them can be given."""
 
 WARM_UP_DENSITY: Final = 0.05
-"""A first update that is denser has elements of sparse gradients that have not changed at all."""
+"""Of a first update. With sparse gradients, most elements have not changed by then: if more of them
+had to reach the threshold, it would begin near 0."""
 
 
 def _is_policy(value: object) -> bool:

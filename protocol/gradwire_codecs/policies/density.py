@@ -4,7 +4,12 @@ import math
 from dataclasses import dataclass
 from typing import Final
 
-from gradwire_codecs.policies.policy import Observation, check_density
+from gradwire_codecs.policies.policy import (
+    Observation,
+    PolicyState,
+    check_density,
+    saved_optional,
+)
 from gradwire_codecs.policies.steering import SteeredThreshold
 
 DENSITY: Final = 0.015
@@ -24,7 +29,7 @@ def density_for(workers: int) -> float:
 
 
 TARGET_DENSITY: Final = density_for(4)
-
+"""Unless something else is said."""
 
 GAIN_ABOVE: Final = 0.1
 """The gain after an update denser than the target. While a learning rate rises, changes grow in
@@ -62,3 +67,14 @@ class TargetDensity(SteeredThreshold):
         """Move one step towards the target."""
         ratio = observation.density / self.target
         self._steer(ratio, observation.threshold, gain_above=GAIN_ABOVE)
+
+    def state(self) -> PolicyState:
+        """Return the threshold, the number of updates so far, and the target."""
+        return {**SteeredThreshold.state(self), "target": self.target}
+
+    def restore(self, state: PolicyState) -> None:
+        """Continue with a saved state; a threshold of another target moves to this one."""
+        target = saved_optional(state, "target") or self.target
+        SteeredThreshold.restore(self, state)
+        if self.threshold is not None:
+            self.threshold *= target / self.target

@@ -19,9 +19,9 @@ class WarmUp:
     In the first steps of a run all workers change every parameter much, and what stays in residuals
     is large and soon out of date. So these steps send more (Strom 2015 starts with a single worker,
     to the same effect). How long a change waits is about in inverse proportion to the density. So
-    the density falls as ``1/t`` after t steps, from `density` down to the policy's own: what waits
-    is always the same part of what was trained. The policy is shown its updates as sparser than
-    they are, and its threshold rises by as much as the density is to fall.
+    the density falls as ``1/t`` after t steps, from `density` down to the policy's own, and the
+    residual is always about the same part of what was trained. The policy is shown its updates as
+    sparser than they are, and its threshold rises by as much as the density is to fall.
     """
 
     policy: Steered

@@ -202,7 +202,9 @@ class _Options:
             density=TARGET_DENSITY if density is None else density,
             costs=NO_COSTS,
         )
-        return inputs if density else replace(inputs, density=density_for(inputs.workers))
+        if density is not None:
+            return inputs
+        return replace(inputs, density=density_for(inputs.workers))
 
 
 NO_COSTS: Final = Costs(**dict.fromkeys(Costs.__dataclass_fields__, 0.0))

@@ -32,7 +32,6 @@ POLL_SECONDS: Final = 0.25
 SETTLED_SHARE: Final = 0.5
 """Part of the measured time that is left out: thresholds are not found yet, and caches fill."""
 
-
 USUAL_DENSITY: Final = {"GRADWIRE_WARM_UP_DENSITY": "0"}
 """So that the updates are those of a long run: its first ones are denser."""
 

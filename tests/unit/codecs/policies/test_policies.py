@@ -305,6 +305,17 @@ def test_another_target_moves_the_threshold_by_as_much() -> None:
     assert (policy.target, policy.threshold) == (0.02, 0.25)
 
 
+def test_a_threshold_that_was_saved_with_another_target_is_moved_to_this_one() -> None:
+    """As where 16 workers saved it, and the first of them to come back finds none yet."""
+    saved, restored = TargetDensity(0.005, initial=0.5), TargetDensity(0.01)
+
+    restored.restore(saved.state())
+    assert (restored.threshold, restored.target) == (0.25, 0.01)
+    restored.aim_at(0.005)
+
+    assert restored.state() == saved.state()
+
+
 @pytest.mark.parametrize(("workers", "density"), [(4, 0.0075), (16, 0.00375)])
 def test_the_usual_density_falls_as_the_root_of_the_workers(workers: int, density: float) -> None:
     assert density_for(workers) == density
