@@ -1,6 +1,8 @@
-"""Training with real processes: workers that share a loopback device with nobody else.
+"""Training with real processes: workers that share their network with nobody else.
 
-What goes over that device is what a method sends, with all headers and acknowledgements.
+Where nothing is said of a link, that is a loopback device. With a link there are two machines at
+its ends, the master on the first, and the workers on each in turn. What goes over the devices is
+what a method sends, with all headers and acknowledgements.
 """
 
 import json
@@ -13,7 +15,9 @@ from typing import Any
 from benchmarks.convergence.outcome import Outcome
 from benchmarks.masters import Master
 from benchmarks.programs import Program
-from support.namespaces import ip, unconnected_machines
+from support.emulator import emulated_link
+from support.link import Link
+from support.namespaces import DEVICE, Machine, ip, unconnected_machines
 
 
 class Processes:
@@ -49,7 +53,13 @@ class Processes:
 
 @contextmanager
 def processes(
-    task: str, steps: int, workers: int, *, keys: bool, member: str = "convergence.member"
+    task: str,
+    steps: int,
+    workers: int,
+    *,
+    keys: bool,
+    member: str = "convergence.member",
+    link: Link | None = None,
 ) -> Iterator[Processes]:
     """Start workers, and gradwire's master, which only gradwire's workers talk to.
 
@@ -63,12 +73,21 @@ def processes(
         Whether the master and gradwire's workers have keys.
     member : str
         The benchmarks' module that is a worker; it takes the arguments of `convergence.member`.
+    link : Link, optional
+        Between two machines, in either direction.
     """
     with ExitStack() as stack:
         folder = stack.enter_context(TemporaryDirectory())
-        machine, _ = stack.enter_context(unconnected_machines())
-        ip("-n", machine.namespace, "link", "set", "lo", "up")
-        master = stack.enter_context(Master(keys=keys, prefix=machine.prefix))
+        machines: Sequence[Machine]
+        if link is None:
+            machines = stack.enter_context(unconnected_machines())[:1]
+            ip("-n", machines[0].namespace, "link", "set", "lo", "up")
+            host, device = "127.0.0.1", "lo"
+        else:
+            machines = stack.enter_context(emulated_link(link, link))
+            host, device = machines[0].address, DEVICE
+        first = machines[0]
+        master = stack.enter_context(Master(keys=keys, listen=f"{host}:0", prefix=first.prefix))
         start = ThreadPoolExecutor(workers)
         stack.callback(start.shutdown)
         started = start.map(
@@ -79,9 +98,9 @@ def processes(
                 str(rank),
                 str(workers),
                 folder,
-                prefix=machine.prefix,
+                prefix=machines[rank % len(machines)].prefix,
                 quiet=True,
-                environ=master.environ() | {"GLOO_SOCKET_IFNAME": "lo"},
+                environ=master.environ() | {"GLOO_SOCKET_IFNAME": device},
             ),
             range(workers),
         )

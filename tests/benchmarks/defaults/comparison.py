@@ -3,7 +3,8 @@
 Each task is trained with DDP on gloo at four learning rates, and with gradwire's defaults at the
 one that is best for DDP, from the same parameters on the same samples. The loss is that of the
 model that a script has at its end, on what was held out. Up to 8 workers are real processes, 16
-are simulated.
+are simulated. So many processes are more than a machine has cores; with a link between them, two
+machines of `support.emulator`, they are short of a network.
 """
 
 import sys
@@ -24,14 +25,22 @@ from benchmarks.defaults.member import DDP, GRADWIRE
 from benchmarks.defaults.tasks import TASKS, Task
 from benchmarks.figures import Figure, at_least, at_most, within
 from benchmarks.masters import form
+from support.emulator import can_have_links
+from support.link import Link
 from support.namespaces import can_have_machines
 
 RIVAL: Final = "DDP on gloo"
+
+SIMULATED: Final = ", simulated"
+LINKED: Final = ", 100 Mbit/s and 20 ms between them"
 
 LOSS_AIM: Final = 1.03
 MEAN_LOSS_AIM: Final = 1.0
 SIMULATED_LOSS_AIM: Final = 1.05
 SIMULATED_MEAN_LOSS_AIM: Final = 1.02
+LINK: Final = Link(rate=100e6, delay=0.010)
+"""Between two machines: 100 Mbit/s, and 20 ms there and back."""
+
 BYTES_AIM: Final = 60.0
 """Times fewer than DDP, on each task."""
 
@@ -46,6 +55,9 @@ class Plan:
     seeds: int = 2
     workers: Sequence[int] = (2, 4, 8)
     """As processes."""
+    linked: Sequence[int] = (4,)
+    """As processes on two machines with a `LINK` between them, at the rates that are best for DDP
+    without it."""
     simulated: Sequence[int] = (16,)
     keys: bool = True
     """Whether gradwire's master and workers have keys."""
@@ -53,7 +65,7 @@ class Plan:
 
 FULL: Final = Plan()
 QUICK: Final = Plan(tasks=(replace(TASKS["softmax"], steps=6),), rates=1, seeds=1, workers=(2,),
-                   simulated=(3,))  # fmt: skip
+                   linked=(2,), simulated=(3,))  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,12 +79,18 @@ class Comparison:
     ddp: Sequence[dict[str, Any]]
     """By seed, what came of it at that rate."""
     gradwire: Sequence[dict[str, Any]]
-    is_simulated: bool = False
+    where: str = ""
+    """``", simulated"``, or what was between the workers."""
+
+    @property
+    def is_simulated(self) -> bool:
+        """Whether there were no processes."""
+        return self.where == SIMULATED
 
     @property
     def form(self) -> str:
         """How many workers there were, and where."""
-        return f"{self.workers} workers" + ", simulated" * self.is_simulated
+        return f"{self.workers} workers{self.where}"
 
     @property
     def ratios(self) -> Sequence[float]:
@@ -84,34 +102,54 @@ class Comparison:
 
 def run(plan: Plan) -> list[Figure]:
     """Measure."""
+    plan = possible(plan)
     figures: list[Figure] = []
-    runs = (len(plan.tasks[0].rates[: plan.rates]) + 1) * plan.seeds
+    best: dict[tuple[str, int], float] = {}
+    """By task and workers, the rate that is best for DDP with nothing between the workers."""
+
+    def each(workers: int, where: str, compared: Callable[[Task], Comparison]) -> None:
+        done = []
+        with Progress() as shown:
+            bar = shown.add_task(f"{workers} workers{where}", total=len(plan.tasks))
+            for task in plan.tasks:
+                done.append(replace(compared(task), where=where))
+                shown.advance(bar)
+        show(done)
+        figures.extend(figures_of(done, plan))
+
+    def in_processes(task: Task, workers: int, link: Link | None) -> Comparison:
+        if link is not None and (task.name, workers) in best:
+            task = replace(task, rates=(best[task.name, workers],))
+        member = "defaults.member"
+        with processes(
+            task.name, task.steps, workers, keys=plan.keys, member=member, link=link
+        ) as started:
+            compared = compare(task, partial(_asked, started), workers, plan)
+        if link is None:
+            best[task.name, workers] = compared.rate
+        return compared
+
+    def in_simulation(task: Task, workers: int) -> Comparison:
+        return compare(task, partial(_simulated, task, workers), workers, plan)
+
+    for workers in plan.workers:
+        each(workers, "", partial(in_processes, workers=workers, link=None))
+    for workers in plan.linked:
+        each(workers, LINKED, partial(in_processes, workers=workers, link=LINK))
+    for workers in plan.simulated:
+        each(workers, SIMULATED, partial(in_simulation, workers=workers))
+    return figures
+
+
+def possible(plan: Plan) -> Plan:
+    """Return what this system can measure of a plan, and say what it cannot."""
     if not can_have_machines():
         print("no network namespaces here: nobody can count what is sent", file=sys.stderr)
-        plan = replace(plan, workers=())
-    for workers in plan.workers:
-        done = []
-        with Progress() as shown:
-            bar = shown.add_task(f"{workers} workers", total=len(plan.tasks) * runs)
-            for task in plan.tasks:
-                with processes(
-                    task.name, task.steps, workers, keys=plan.keys, member="defaults.member"
-                ) as started:
-                    done.append(compare(task, partial(_asked, started), workers, plan))
-                    shown.advance(bar, runs)
-        show(done)
-        figures += figures_of(done, plan)
-    for workers in plan.simulated:
-        done = []
-        with Progress() as shown:
-            bar = shown.add_task(f"{workers} workers, simulated", total=len(plan.tasks) * runs)
-            for task in plan.tasks:
-                done.append(compare(task, partial(_simulated, task, workers), workers, plan))
-                shown.advance(bar, runs)
-        done = [replace(each, is_simulated=True) for each in done]
-        show(done)
-        figures += figures_of(done, plan)
-    return figures
+        return replace(plan, workers=(), linked=())
+    if plan.linked and not can_have_links():
+        print("no TUN devices here: no link can be emulated", file=sys.stderr)
+        return replace(plan, linked=())
+    return plan
 
 
 def _asked(started: Processes, method: str, rate: float, seed: int) -> dict[str, Any]:
