@@ -20,7 +20,7 @@ from typing import Final
 import numpy as np
 
 from gradwire.worker.inbox import Rebase, digests_in
-from gradwire.worker.update_log import OwnUpdate, OwnUpdateLog
+from gradwire.worker.update_log import ENTRY_BYTES, OwnUpdate, OwnUpdateLog
 from gradwire_codecs import BlockDigests, Feedback, Update, decode, digest_of
 from gradwire_codecs.arrays import Int32Array
 from gradwire_protocol.limits import MIB
@@ -35,8 +35,9 @@ TIME_SHARE_MAX: Final = 0.01
 """Largest part of the time that goes into digests. If one takes long, they become fewer."""
 
 RECENT_BYTES_MAX: Final = 16 * MIB
-"""Peers' updates kept to subtract them. A comparison needs those of a round trip and a step: for a
-hundred peers with 20 KB each, 2 MB a step."""
+"""Peers' updates kept to subtract them, with `ENTRY_BYTES` for each: small ones would take several
+times their bodies. A comparison needs those of a round trip and a step: for a hundred peers with
+20 KB each, 2 MB a step."""
 
 BLOCKS_NAMED_MAX: Final = 8
 """Damaged blocks that a log line names."""
@@ -90,10 +91,10 @@ class Repair:
     def note(self, rank: int, update: EncodedUpdate) -> None:
         """Note that a peer's update was applied."""
         self._recent.append((rank, update))
-        self._recent_bytes += len(update.body)
+        self._recent_bytes += len(update.body) + ENTRY_BYTES
         while self._recent_bytes > RECENT_BYTES_MAX:
             oldest, update = self._recent.popleft()
-            self._recent_bytes -= len(update.body)
+            self._recent_bytes -= len(update.body) + ENTRY_BYTES
             self._floor[oldest] = update.sequence
 
     def note_sum(self, versions: Mapping[int, int]) -> None:

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from gradwire.replica.repair import TIME_SHARE_MAX, Repair
 from gradwire.worker.inbox import Inbox, Rebase, complete
-from gradwire.worker.update_log import OwnUpdate, OwnUpdateLog
+from gradwire.worker.update_log import ENTRY_BYTES, OwnUpdate, OwnUpdateLog
 from gradwire_codecs import BlockDigests, LocalFeedback, Replica, encode
 from gradwire_protocol.messages.layout import Layout, Tensor
 from gradwire_protocol.messages.replicas import Blocks
@@ -139,16 +139,18 @@ def test_a_comparison_with_what_cannot_be_told_any_more_is_given_up() -> None:
 
 
 def test_no_more_of_peers_is_kept_than_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gradwire.replica.repair.RECENT_BYTES_MAX", 100)
+    """Small updates count with what their objects take, which is more than they are."""
+    bound = 5 * (ENTRY_BYTES + 20)
+    monkeypatch.setattr("gradwire.replica.repair.RECENT_BYTES_MAX", bound)
     side = Side(1)
-    sizes = [side.receive(2, accepted=False) for _ in range(20)]
+    sizes = [side.receive(2, accepted=False) + ENTRY_BYTES for _ in range(20)]
 
     def differing(accepted: int) -> tuple[int, ...] | None:
         side.accepted[2] = accepted
         return side.repair.compare(side.blocks, side.versions, missed=False)
 
     first = next(n for n in range(21) if differing(n))  # all after it can still be taken back
-    assert sum(sizes[first:]) <= 100 < sum(sizes[first - 1 :])
+    assert sum(sizes[first:]) <= bound < sum(sizes[first - 1 :])
     assert differing(20) == tuple(range(7))
 
 
