@@ -3,6 +3,7 @@
 import logging
 import socket
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from random import Random
@@ -212,18 +213,46 @@ def test_a_host_that_is_not_known_is_unreachable(host: str) -> None:
 
 def test_a_master_that_does_not_answer_is_unreachable() -> None:
     with silent_port() as port, pytest.raises(gradwire.UnreachableError) as refused:
-        gradwire.join(target(), master=f"127.0.0.1:{port}", connect_timeout_seconds=1.0)
+        gradwire.join(target(), master=f"127.0.0.1:{port}", connect_timeout_seconds=1.0,
+                      start_timeout_seconds=1.5)  # fmt: skip
 
     assert str(refused.value) == naming(
-        *(f"127.0.0.1:{port}", "1 s", "UDP", "TCP: Connection refused", "firewalls", "key")
+        *(f"127.0.0.1:{port}", "1.5 s", "UDP", "TCP: Connection refused", "firewalls", "key")
     )
 
 
-def test_joining_has_a_deadline_and_says_what_it_waited_for() -> None:
-    with silent_port() as port, pytest.raises(gradwire.DeadlineError) as refused:
-        gradwire.join(target(), master=f"127.0.0.1:{port}", join_timeout_seconds=0.1)
+def test_a_worker_may_come_before_its_master() -> None:
+    with silent_port() as port:
+        address = f"127.0.0.1:{port}"
+    with ThreadPoolExecutor(1) as pool:
+        joining = pool.submit(
+            gradwire.join, target(), master=address,
+            connect_timeout_seconds=0.5, start_timeout_seconds=60.0,
+        )  # fmt: skip
+        with pytest.raises(TimeoutError):  # the time for a machine that is silent is over
+            joining.result(1.0)
+        with LocalMaster(listen=address):
+            session = joining.result(30)
+            assert session.transport == "udp"
+            session.close()
 
-    assert str(refused.value) == naming("0.1 s", f"127.0.0.1:{port}")
+
+def test_workers_that_know_of_each_other_begin_together(master: LocalMaster) -> None:
+    options: dict[str, Any] = {"master": master.address, "workers": 3}
+    with ThreadPoolExecutor(3) as pool:
+        joining = [pool.submit(gradwire.join, target(), **options) for _ in range(2)]
+        master.wait_for_workers(2)
+        assert not any(each.done() for each in joining)
+
+        joining.append(pool.submit(gradwire.join, target(), **options))
+        sessions = [each.result(30) for each in joining]
+
+    assert sorted(session.rank for session in sessions) == [0, 1, 2]
+    sessions[0].step()
+    late = gradwire.join(target(), **options, start_timeout_seconds=3_600.0)
+    assert late.rank == 3  # the run has begun
+    for session in (*sessions, late):
+        session.close()
 
 
 def test_who_waits_for_the_first_worker_s_parameters_is_told_its_name(

@@ -169,4 +169,5 @@ def test_a_master_at_no_address_of_its_name_is_named_with_all_of_them(
     monkeypatch.setattr("gradwire_udp.sockets.socket.getaddrinfo", two_families)
 
     with pytest.raises(gradwire.UnreachableError, match=naming("[::1]:9", "127.0.0.1:9")):
-        gradwire.join(zeros(), master="gpu7.example:9", connect_timeout_seconds=0.5)
+        gradwire.join(zeros(), master="gpu7.example:9", connect_timeout_seconds=0.5,
+                      start_timeout_seconds=0)  # fmt: skip

@@ -504,7 +504,8 @@ def test_a_script_that_ends_without_a_word_leaves(
 ) -> None:
     script = (
         "import numpy, gradwire\n"
-        f"{keep}gradwire.join(numpy.zeros(4, numpy.float32), master='{master.address}')\n"
+        "zeros = numpy.zeros(4, numpy.float32)\n"
+        f"{keep}gradwire.join(zeros, master='{master.address}', quiet=True)\n"
     )
 
     with caplog.at_level(logging.INFO, "gradwire.master"):
@@ -530,7 +531,7 @@ def test_a_script_that_has_trained_and_does_not_finish_is_warned(
     script = (
         "import numpy, gradwire\n"
         "parameters = numpy.zeros(4, numpy.float32)\n"
-        f"session = gradwire.join(parameters, master='{master.address}')\n"
+        f"session = gradwire.join(parameters, master='{master.address}', quiet=True)\n"
         "for _ in range(3):\n"
         "    parameters += 1\n"
         "    session.step()\n"

@@ -2,13 +2,14 @@
 
 import signal
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 import gradwire
 from gradwire import Session
+from gradwire.replica.waits import Wait
 from gradwire.threads.signals import uninterrupted
 from gradwire.threads.waits import Waits
 from gradwire.worker.inbox import Arrivals
@@ -134,10 +135,10 @@ def test_a_handler_that_closes_while_the_end_is_waited_for_is_named_by_it(
     signal.signal(signal.SIGTERM, lambda number, frame: one.close("interrupted"))
     wait = Waits.wait
 
-    def interrupted(self: Waits, condition: Callable[[], bool], deadline: float) -> bool:
+    def interrupted(self: Waits, awaited: Wait) -> bool:
         monkeypatch.undo()
         signal.raise_signal(signal.SIGTERM)
-        return wait(self, condition, deadline)
+        return wait(self, awaited)
 
     monkeypatch.setattr(Waits, "wait", interrupted)
 

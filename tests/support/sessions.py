@@ -26,11 +26,12 @@ RUN_KEY = RunKey(bytes(range(SECRET_BYTES)))
 def join(master: LocalMaster, target: object = None, **options: Any) -> Session:
     """Join with a target of four zeros, a fixed threshold, and deadlines that fit a test.
 
-    At the end the whole residual is sent, so that nothing is lost. The master closes the session
-    before it ends.
+    At the end the whole residual is sent, so that nothing is lost. Nobody waits for workers that
+    the test makes join later. The master closes the session before it ends.
     """
     usual = {
         "threshold": HALF,
+        "start_timeout_seconds": 0.0,
         "finish_timeout_seconds": 10.0,
         "finish_residual": "send",
         "staleness_bound": "off",

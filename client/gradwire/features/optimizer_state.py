@@ -85,7 +85,7 @@ class OptimizerStateSharing(Feature, StateKeeper):
             return
         # Before the first step of a run there is no state to miss.
         is_under_way = count_updates(welcome.versions, without=-1) > 0
-        level = logging.WARNING if is_under_way else logging.INFO
+        level = logging.WARNING if is_under_way else logging.DEBUG
         try:
             state = yield from self._ask(applying, deadline, clock)
             self._optimizer.restore(state)
@@ -107,7 +107,7 @@ class OptimizerStateSharing(Feature, StateKeeper):
         with applying.lent(applies=True):
             while not self._answered:
                 has_news = partial(self._has_news, tried)
-                if not (yield from until(membership, has_news, deadline, clock)):
+                if not (yield from until(membership, has_news, deadline, clock, self._purpose)):
                     if membership.error is not None:
                         raise membership.error
                     self._membership.post(self._states.give_up)
@@ -120,6 +120,9 @@ class OptimizerStateSharing(Feature, StateKeeper):
         if state is None:
             raise UnfitStateError(self._reason)
         return state
+
+    def _purpose(self) -> str:
+        return f"another worker to send the state of its {self._optimizer.name}"
 
     def _has_news(self, tried: tuple[object, int]) -> bool:
         membership = self._membership

@@ -91,7 +91,15 @@ class StalenessBound(Feature):
                 return
             deadline = self.lags.deadline
             assert deadline is not None
-            yield Wait(partial(self._has_news, before), deadline)
+            yield Wait(partial(self._has_news, before), deadline, self._purpose)
+
+    def _purpose(self) -> str:
+        names = {peer.rank: peer.name for peer in self._membership.peers}
+        behind = (
+            f"rank {rank} ({names.get(rank, 'gone')}), {steps} steps behind"
+            for rank, steps in sorted(self.held_by.items())
+        )
+        return "slower workers: " + ", ".join(behind)
 
     def _look(self) -> Mapping[int, int]:
         """Return which workers hold us up now, and by how many steps."""

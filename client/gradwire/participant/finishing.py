@@ -10,6 +10,7 @@ from gradwire.replica.push import Push
 from gradwire.replica.shared_parameters import SharedParameters
 from gradwire.worker.membership import Membership
 from gradwire.worker.worker import Worker
+from gradwire_protocol.messages.admission import Peer
 from gradwire_protocol.messages.fields import count_updates, covers
 
 
@@ -68,6 +69,15 @@ class Finishing:
             or self._sending.may_flush_on()
         )
 
+    def purpose(self) -> str:
+        """Return what the end waits for."""
+        membership = self._membership
+        if self.has_begun and not self._is_announced:
+            return f"the slowest worker to take what is left: {self._sending.unflushed} elements"
+        if membership.finished is None:
+            return "other workers to finish: " + ", ".join(map(self._progress, self._others()))
+        return f"{self._missing()} updates of other workers to arrive"
+
     def timeout_message(self) -> str:
         """Return the error message for a wait that took too long."""
         membership = self._membership
@@ -79,16 +89,33 @@ class Finishing:
                 "wait on, or close() to leave without sending them"
             )
         if finished is None:
-            others = [
-                f"{peer.rank} ({peer.name})"
-                for peer in membership.peers
-                if not peer.finished and peer.rank != self._shared.rank
-            ]
+            others = ", ".join(f"{peer.rank} ({peer.name})" for peer in self._others())
             return (
-                f"finish() waited in vain for these ranks to finish: {', '.join(others)}. "
+                f"finish() waited in vain for these ranks to finish: {others}. "
                 "Call it again to wait on, or close() to leave without them"
             )
-        missing = count_updates(finished, without=-1) - count_updates(
+        return f"finish() waited in vain for {self._missing()} updates of other workers to arrive"
+
+    # Private.
+
+    def _others(self) -> list[Peer]:
+        """Return the other workers that have not finished."""
+        return [
+            peer
+            for peer in self._membership.peers
+            if not peer.finished and peer.rank != self._shared.rank
+        ]
+
+    def _progress(self, peer: Peer) -> str:
+        """Return how far another worker is, and how fast."""
+        steps = self._shared.versions.get(peer.rank, 0)
+        pace = self._membership.clocks.paces.get(peer.rank)
+        rate = f", {1e6 / pace:.3g} a second" if pace else ""
+        return f"rank {peer.rank} ({peer.name}; {steps} updates{rate})"
+
+    def _missing(self) -> int:
+        """Return how many updates of others were not applied yet."""
+        finished = self._membership.finished or {}
+        return count_updates(finished, without=-1) - count_updates(
             self._shared.versions, without=-1
         )
-        return f"finish() waited in vain for {missing} updates of other workers to arrive"

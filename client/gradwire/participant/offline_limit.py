@@ -29,13 +29,23 @@ class OfflineLimit:
         if self._steps <= self._steps_max:
             return True
         deadline = self._clock() + self._timeout
-        return (yield from until(self._membership, self._may_stop_waiting, deadline, self._clock))
+        return (
+            yield from until(
+                self._membership, self._may_stop_waiting, deadline, self._clock, self._purpose
+            )
+        )
 
     def timeout_message(self) -> str:
         """Return the error message for a wait that took too long."""
         return (
             f"{self._steps_max} steps were trained without the master; waited {self._timeout:g} s "
             "for it to come back"
+        )
+
+    def _purpose(self) -> str:
+        return (
+            f"the master to come back ({self._membership.lost}): {self._steps_max} steps were "
+            "trained without it"
         )
 
     def _may_stop_waiting(self) -> bool:

@@ -153,7 +153,13 @@ class Participant:
         self.check_connected()
         deadline = self.clock() + timeout_seconds
         if not (
-            yield from until(membership, lambda: len(membership.peers) >= n, deadline, self.clock)
+            yield from until(
+                membership,
+                lambda: len(membership.peers) >= n,
+                deadline,
+                self.clock,
+                lambda: f"{n - len(membership.peers)} of {n} workers",
+            )
         ):
             self.check_connected()
             raise DeadlineError(
@@ -239,7 +245,7 @@ class Participant:
                 break
             if self.clock() >= deadline:
                 raise DeadlineError(finishing.timeout_message())
-            yield Wait(partial(finishing.has_news, known), deadline)
+            yield Wait(partial(finishing.has_news, known), deadline, finishing.purpose)
         # No version vector counts corrections, but all are here when the run is finished.
         self.applying.pull()
         self.shared.settle()

@@ -19,6 +19,8 @@ class Wait(NamedTuple):
     """Whether the wait is over; checked whenever a `Membership` notifies."""
     deadline: float
     """When the wait is over in any case, on the clock of the `Participant`."""
+    purpose: Callable[[], str]
+    """Returns what it waits for, as a noun: people read it where the wait is long."""
 
 
 Procedure: TypeAlias = Generator[Wait, None, Result]
@@ -31,6 +33,7 @@ def until(
     condition: Callable[[], bool],
     deadline: float,
     clock: Callable[[], float],
+    purpose: Callable[[], str],
 ) -> Procedure[bool]:
     """Wait for a condition, at most until the deadline; return whether it holds.
 
@@ -39,5 +42,5 @@ def until(
     while not condition():
         if membership.closed or clock() >= deadline:
             return condition()
-        yield Wait(condition, deadline)
+        yield Wait(condition, deadline, purpose)
     return True

@@ -10,6 +10,7 @@ from gradwire.features.buffers import BufferSharing
 from gradwire.features.clock_lags import ClockLags
 from gradwire.features.momentum_advice import MomentumAdvice
 from gradwire.features.optimizer_state import OptimizerStateSharing
+from gradwire.features.roster_log import RosterLog
 from gradwire.features.staleness_bound import StalenessBound
 from gradwire.participant.feature import Feature
 from gradwire.participant.participant import Participant
@@ -49,6 +50,7 @@ def features_of(
         )
     if participant.observes:
         return features
+    features.append(RosterLog(membership))
     if (loads := _loads_of(participant, target)) is not None:
         features.insert(0, loads)
     features.append(_momentum_and_scale(participant, target, optimizer))

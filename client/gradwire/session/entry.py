@@ -12,6 +12,7 @@ from gradwire.participant.participant import Participant
 from gradwire.replica.prior_residual import PriorResidual
 from gradwire.replica.waits import Procedure, until
 from gradwire.session.assembly import features_of
+from gradwire.session.meeting import Meeting
 from gradwire.session.warm_start import WarmStart
 from gradwire.settings.settings import Settings
 from gradwire.settings.training import portion_of
@@ -74,6 +75,7 @@ class Entry:
         self._target = target
         self._optimizer = optimizer
         self._buffers = buffers
+        self._key_name = key_name
         self._name = name_in_roster(key_name, request.name)
         self._observes = observes
         self._deadline = 0.0
@@ -97,8 +99,10 @@ class Entry:
 
         Raises the `GradwireError` that says why it cannot.
         """
+        yield from self._connect()
         self._deadline = self._clock() + self._settings.join_timeout_seconds
         replica = yield from self._replica()
+        self._log_rank()
         self._warn_of_settings(replica)
         settings, parameters = self._settings, self._parameters
         feedback = parameters.feedback(
@@ -119,6 +123,11 @@ class Entry:
             prior_residual=prior_residual,
             observes=self._observes,
         )
+        if not self._observes:
+            yield from Meeting(
+                settings.workers, participant, timeout_seconds=settings.start_timeout_seconds
+            ).wait()
+            self._deadline = self._clock() + settings.join_timeout_seconds
         if settings.warm_up_workers is not None and not self._observes:
             yield from WarmStart(
                 settings.warm_up_workers,
@@ -139,11 +148,21 @@ class Entry:
 
     # Private.
 
+    def _connect(self) -> Procedure[None]:
+        """Wait until a master answers; `Dialing` knows best how long, and says why none does."""
+        settings, membership = self._settings, self.membership
+        self._deadline = self._clock() + (
+            settings.connect_timeout_seconds
+            + settings.start_timeout_seconds
+            + settings.join_timeout_seconds
+        )
+        yield from self._wait(lambda: membership.connected)
+
     def _replica(self) -> Procedure[Replica]:
         """Talk with the master until both have the same replica."""
         membership = self.membership
         yield from self._wait(lambda: membership.welcome is not None)
-        self._log_transport()
+        self._log_connection()
         yield from self._wait(lambda: membership.live or self._is_founder())
         welcome = membership.welcome
         assert welcome is not None
@@ -164,7 +183,11 @@ class Entry:
 
     def _wait(self, condition: Callable[[], bool]) -> Procedure[None]:
         membership = self.membership
-        if (yield from until(membership, condition, self._deadline, self._clock)):
+        if (
+            yield from until(
+                membership, condition, self._deadline, self._clock, self._what_is_missing
+            )
+        ):
             return
         if membership.error is not None:
             raise membership.error
@@ -176,6 +199,8 @@ class Entry:
     def _what_is_missing(self) -> str:
         membership = self.membership
         elements = self._parameters.layout.elements
+        if not membership.connected:
+            return self.worker.dialling_for
         if membership.welcome is not None:
             if membership.welcome.founder:
                 return f"the master at {self._master} to take our {elements} parameters"
@@ -191,11 +216,34 @@ class Entry:
             f"rank {peer.rank} ({peer.name})" for peer in others
         )
 
-    def _log_transport(self) -> None:
-        """Log the transport to the master, and why it is not the one that was tried first."""
+    def _log_connection(self) -> None:
+        """Log what leads to the master, and why it is not the transport that was tried first."""
         transport, detour = self.worker.transport.upper(), self.worker.detour
         reason = f" ({detour})" if detour else ""
-        logger.info("connected to the master at %s over %s%s", self._master, transport, reason)
+        rtt = self.worker.rtt
+        logger.info(
+            "connected to the master at %s over %s%s, %s%s",
+            self._master,
+            transport,
+            reason,
+            "without a key" if self._key_name is None else "sealed",
+            "" if rtt is None else f", {1e3 * rtt:.2g} ms there and back",
+        )
+
+    def _log_rank(self) -> None:
+        """Log the place in the run, and whose parameters it has."""
+        welcome = self.membership.welcome
+        assert welcome is not None
+        logger.info(
+            "%s %d of run %r, which %s: %s in all",
+            "observer" if self._observes else "rank",
+            welcome.rank,
+            welcome.run,
+            "begins with this worker's parameters"
+            if welcome.founder
+            else "has given this worker its parameters",
+            f"{self._parameters.layout.elements:,}",
+        )
 
     def _warn_of_settings(self, replica: Replica) -> None:
         """Warn of settings that this run cannot follow."""

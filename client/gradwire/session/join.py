@@ -15,6 +15,7 @@ from gradwire.settings.keywords import SettingKeywords
 from gradwire.settings.settings import Settings, resolve_settings
 from gradwire.target.adapters import parameters_of
 from gradwire.target.data_parallel import stop_averaging
+from gradwire.threads import console
 from gradwire_codecs import warm_up
 from gradwire_codecs.kernels.compiled import cache_folder
 from gradwire_protocol.settings import declared_settings
@@ -91,6 +92,7 @@ def join(
             "join(model, optimizer=optimizer)"
         )
     resolved = resolve_settings(settings, os.environ, config)
+    console.set_up("warning" if resolved.quiet else resolved.log_level)
     parameters = parameters_of(target)
     stop_averaging(target)
     _compile_kernels()

@@ -19,7 +19,7 @@ from gradwire.errors import GradwireError, UsageError
 from gradwire.participant.participant import Participant
 from gradwire.replica.pull import PeerUpdate
 from gradwire.replica.stats import SessionStats
-from gradwire.replica.waits import Procedure
+from gradwire.replica.waits import Procedure, until
 from gradwire.threads.network import NetworkThread
 from gradwire.threads.signals import close_at_exit, forget, postpone, uninterrupted
 from gradwire.threads.waits import Waits
@@ -384,7 +384,15 @@ class Session:
         network, membership, participant = self._network, self._membership, self._participant
         timeout = participant.settings.leave_timeout_seconds
         with self._replica_lent(applies=True):  # to a master that has restarted
-            closed = self._waits.wait(lambda: membership.closed, monotonic() + timeout)
+            closed = self._waits.run(
+                until(
+                    membership,
+                    lambda: membership.closed,
+                    monotonic() + timeout,
+                    monotonic,
+                    lambda: "the master to confirm that it has everything",
+                )
+            )
         if not closed:
             logger.warning(
                 "left without knowing that everything arrived: the master did not confirm within "

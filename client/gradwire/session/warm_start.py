@@ -10,7 +10,6 @@ next.
 import logging
 from collections.abc import Sequence
 from functools import partial
-from typing import Final
 
 from gradwire.errors import DeadlineError
 from gradwire.participant.participant import Participant
@@ -18,9 +17,6 @@ from gradwire.replica.waits import Procedure, Wait
 from gradwire_protocol.messages.admission import Peer
 
 logger = logging.getLogger("gradwire.join")
-
-LOG_SHARE: Final = 0.1
-"""Part of the first steps between two log lines."""
 
 
 class WarmStart:
@@ -46,8 +42,6 @@ class WarmStart:
         self._rank = participant.welcome.rank
         self._timeout = timeout_seconds
         self._clock = participant.clock
-        self._logged_share: float | None = None
-        """The part that was over at the last log line."""
 
     def wait(self) -> Procedure[None]:
         """Wait until this worker may train.
@@ -56,7 +50,7 @@ class WarmStart:
         master ends, or is lost and not reached again.
         """
         membership = self._membership
-        received, deadline = -1, 0.0
+        received, deadline, has_waited = -1, 0.0, False
         while True:
             known, peers = membership.updates_received, membership.peers
             if known != received:
@@ -65,9 +59,9 @@ class WarmStart:
             if self._may_train():
                 break
             self._check(deadline)
-            self._log_progress()
-            yield Wait(partial(self._has_news, known, peers), deadline)
-        if self._logged_share is not None:
+            has_waited = True
+            yield Wait(partial(self._has_news, known, peers), deadline, self._purpose)
+        if has_waited:
             logger.info("begin to train: %s", self._progress())
         self._participant.note_run_steps()
 
@@ -110,10 +104,8 @@ class WarmStart:
                 f"steps of the run: {self._progress()}. They are made by ranks {ranks}"
             )
 
-    def _log_progress(self) -> None:
-        if self._logged_share is None or self._share >= self._logged_share + LOG_SHARE:
-            self._logged_share = self._share
-            logger.info("waiting for the first steps of the run: %s", self._progress())
+    def _purpose(self) -> str:
+        return f"the first steps of the run: {self._progress()}"
 
     def _progress(self) -> str:
         made = sum(self._participant.shared.versions.values())

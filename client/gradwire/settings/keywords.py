@@ -7,7 +7,7 @@ from os import PathLike
 from typing import TypedDict
 
 from gradwire.settings.credentials import CipherName
-from gradwire.settings.settings import Congestion, Loop, Transport
+from gradwire.settings.settings import Congestion, LogLevel, Loop, Transport
 from gradwire.settings.training import (
     Feedback,
     FinishResidual,
@@ -29,6 +29,7 @@ class SettingKeywords(TypedDict, total=False):
     quantum: float | None
     connect_timeout_seconds: float | None
     join_timeout_seconds: float | None
+    start_timeout_seconds: float | None
     finish_timeout_seconds: float | None
     leave_timeout_seconds: float | None
     idle_timeout_seconds: float | None
@@ -43,6 +44,8 @@ class SettingKeywords(TypedDict, total=False):
     key_file: str | PathLike[str] | None
     key: WorkerKey | RunKey | str | None
     cipher: CipherName | None
+    log_level: LogLevel | None
+    quiet: bool | None
     loop: Loop | None
     feedback: Feedback | None
     finish_residual: FinishResidual | None

@@ -27,6 +27,7 @@ from gradwire_udp.files.keys import WORKER_CREDENTIAL, credential
 Loop = Literal["auto", "uvloop", "asyncio"]
 Congestion = Literal["bbr", "cubic", "static"]
 Transport = Literal["auto", "udp", "tcp"]
+LogLevel = Literal["debug", "info", "warning", "error"]
 
 RECONNECT_SECONDS: Final = 600.0
 """Enough for a machine to restart."""
@@ -62,7 +63,8 @@ class Settings(TrainingSettings):
 
     workers: int | None = setting(
         None,
-        "How many workers `Session.wait` waits for by default.",
+        "How many workers there will be. `join` waits for them until the run has begun, at most "
+        "`start_timeout_seconds`. None, where no launcher says it either, waits for nobody.",
         least=1,
         most=RANKS_MAX,
     )
@@ -74,7 +76,10 @@ class Settings(TrainingSettings):
     )
 
     connect_timeout_seconds: float = setting(
-        10.0, "How long to wait for the master's first answer.", above=0
+        10.0,
+        "How long to wait for the master's first answer, where its machine is silent. A machine "
+        "that answers without a master has `start_timeout_seconds` to start one.",
+        above=0,
     )
 
     join_timeout_seconds: float = setting(
@@ -82,6 +87,14 @@ class Settings(TrainingSettings):
         "Limit for joining as a whole, including the transfer of the parameters. A worker that "
         "`warm_up_workers` makes wait gives up when no update arrives for this long.",
         above=0,
+    )
+
+    start_timeout_seconds: float = setting(
+        120.0,
+        "How long `join` waits for what is about to start: for a master whose machine answers "
+        "already and, where `workers` says how many there will be, for the other workers of a run "
+        "that has not begun. Training then begins with those that are there.",
+        least=0,
     )
 
     finish_timeout_seconds: float = setting(
@@ -162,6 +175,14 @@ class Settings(TrainingSettings):
         "Cipher of the packets where there is a key: 'aes' is AES-256-GCM, 'chacha' is "
         "ChaCha20-Poly1305, and 'auto' the faster one on this machine.",
     )
+
+    log_level: LogLevel = setting(
+        "info",
+        "Least severe messages that go to stderr. Where the script has set up logging itself, "
+        "gradwire leaves all of it to the script.",
+    )
+
+    quiet: bool = setting(False, "Write no messages to stderr but warnings and errors.")
 
     loop: Loop = setting(
         "auto",

@@ -95,13 +95,15 @@ class NetworkThread(Generic[AnyDialler]):
         self._stopped = Event()
         self._thread = Thread(target=self._run, name="gradwire-network", daemon=True)
 
-    def start(self, addresses: Sequence[Destination]) -> None:
+    def start(self, addresses: Sequence[Destination], *, start_timeout: float = 0.0) -> None:
         """Open sockets and dial the master.
 
         Parameters
         ----------
         addresses : sequence of (AddressFamily, SocketAddress)
             Of the master, in the order to try them in: what `resolve_all` returns.
+        start_timeout : float
+            Seconds to wait for a master that is about to start: its machine answers already.
 
         Raises
         ------
@@ -116,7 +118,7 @@ class NetworkThread(Generic[AnyDialler]):
                 self._loop.close()
                 raise
         self._thread.start()
-        self._loop.call_soon_threadsafe(self._guard, self._dial, sockets, addresses)
+        self._loop.call_soon_threadsafe(self._guard, self._dial, sockets, addresses, start_timeout)
 
     def call(self, function: Callable[..., None], *arguments: Any) -> None:
         """Call `function` on the thread, with `arguments` and the time; do not wait for it."""
@@ -157,6 +159,7 @@ class NetworkThread(Generic[AnyDialler]):
         self,
         sockets: Mapping[socket.AddressFamily, socket.socket],
         addresses: Sequence[Destination],
+        start_timeout: float,
     ) -> None:
         for family, sock in sockets.items():
             endpoint = self._udp[family] = self._endpoint(UDP)
@@ -176,6 +179,7 @@ class NetworkThread(Generic[AnyDialler]):
         tries = [ways[name] for name in TRIES[self._settings.transport]]
         dialing = Dialing(
             tries, show_addresses(addresses), self._settings.connect_timeout_seconds,
+            start_timeout=start_timeout,
             has_key=self._credentials is not None,
             reach=partial(self._reach, ways),
         )  # fmt: skip

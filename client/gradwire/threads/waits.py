@@ -1,11 +1,11 @@
 """`Waits`: runs the training half of a worker on a thread that sleeps while it waits."""
 
-from collections.abc import Callable
 from threading import Condition
 from time import monotonic
 from typing import TypeVar
 
-from gradwire.replica.waits import Procedure
+from gradwire.replica.waits import Procedure, Wait
+from gradwire.threads.notice import WaitNotice
 from gradwire.threads.signals import uninterrupted
 from gradwire.worker.membership import Membership
 
@@ -18,6 +18,7 @@ class Waits:
     def __init__(self, membership: Membership) -> None:
         self._membership = membership
         self._changed = Condition()
+        self._notice = WaitNotice()
         membership.notify = self.notify
 
     def notify(self) -> None:
@@ -25,29 +26,37 @@ class Waits:
         with self._changed:
             self._changed.notify_all()
 
-    def wait(self, condition: Callable[[], bool], deadline: float) -> bool:
-        """Wait until a condition holds, or until `time.monotonic` has reached the deadline.
-
-        Returns whether it holds. A closed membership ends the wait.
-        """
-        with self._changed:
-            while not condition():
-                left = deadline - monotonic()
-                if left <= 0 or self._membership.closed:
-                    return condition()
-                self._changed.wait(left)
-        return True
-
     def run(self, procedure: Procedure[Result]) -> Result:
         """Run a procedure to its end; return what it returns.
 
         Signal handlers that want to close the session are put off until its next wait.
         """
+        try:
+            while True:
+                try:
+                    with uninterrupted():
+                        wait = next(procedure)
+                except StopIteration as end:
+                    result: Result = end.value
+                    return result
+                self.wait(wait)
+        finally:
+            self._notice.end()
+
+    def wait(self, wait: Wait) -> bool:
+        """Wait until a condition holds, or until `time.monotonic` has reached the deadline.
+
+        Returns whether it holds. A closed membership ends the wait. A long wait is shown, until
+        another one begins or the procedure ends.
+        """
+        condition, notice = wait.condition, self._notice
+        notice.begin(wait.purpose)
         while True:
-            try:
-                with uninterrupted():
-                    wait = next(procedure)
-            except StopIteration as end:
-                result: Result = end.value
-                return result
-            self.wait(wait.condition, wait.deadline)
+            notice.look()  # without the lock, for which the network thread would wait
+            with self._changed:
+                if condition():
+                    return True
+                left = wait.deadline - monotonic()
+                if left <= 0 or self._membership.closed:
+                    return False
+                self._changed.wait(min(left, notice.seconds_left))

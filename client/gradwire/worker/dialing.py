@@ -9,10 +9,16 @@ one when that fails, or has not answered for a moment, while the first may still
 address to answer is taken, and the other connections are closed (RFC 8305). So an address where
 nobody listens costs a fraction of a second.
 
+Whoever starts a run starts its parts in any order. A machine that refuses a TCP connection is up,
+and its master may be about to listen: such a master is waited for longer than one whose machine is
+silent. If it is TCP that finds it listening at last, UDP is tried once more.
+
 A run can have two masters, one of which is in charge. A master says where the other one is. A
 worker that has lost its master, or was told that it is not in charge, tries both in turn.
 """
 
+import errno
+import os
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -21,7 +27,7 @@ from typing import Final, TypeAlias
 
 from gradwire.errors import UnreachableError
 from gradwire.settings.settings import Transport
-from gradwire_protocol import CloseCode, Connection, Disconnected, Event
+from gradwire_protocol import CloseCode, Connected, Connection, Disconnected, Event
 from gradwire_protocol.messages.kinds import EndCode
 from gradwire_protocol.messages.link import Link
 
@@ -51,6 +57,9 @@ ADDRESS_SECONDS: Final = 0.25
 MASTERS_MAX: Final = 4
 """Addresses of masters that are tried: those of two masters, which workers and masters may know by
 different names."""
+
+REFUSED: Final = os.strerror(errno.ECONNREFUSED)
+"""Why a try of TCP has failed where a machine is up, but nothing listens."""
 
 QUESTIONS: Final = {
     (UDP,): "does UDP",
@@ -98,6 +107,9 @@ class Dialing:
         Its address, for error messages.
     timeout : float
         Seconds for all tries together.
+    start_timeout : float
+        Seconds for all tries together while the master's machine refuses them; no fewer than
+        `timeout`.
     pauses : iterator of float, optional
         Least seconds from the beginning of one try to that of the next.
     reach : callable, optional
@@ -110,6 +122,7 @@ class Dialing:
         master: str,
         timeout: float,
         *,
+        start_timeout: float = 0.0,
         has_key: bool = False,
         pauses: Iterator[float] | None = None,
         reach: Callable[[str, str], Way] | None = None,
@@ -129,6 +142,7 @@ class Dialing:
         self._reach = reach
         self._master = master
         self._timeout = timeout
+        self._start_timeout = max(start_timeout, timeout)
         self._has_key = has_key
         self._pauses = pauses or repeat(PAUSE_SHARE * timeout)
         self._names = tuple(dict.fromkeys(way.name for way in ways))
@@ -179,6 +193,12 @@ class Dialing:
                 self.next_at = now
             if self._untried or self._racing:
                 return None
+        elif isinstance(event, Connected) and self.way.name == TCP and self._udp_is_untried:
+            connection.close(EndCode.ABORTED, "UDP has its turn first", now)
+            self.stop(now)
+            del self._reasons[TCP]
+            self._began = self.next_at = now
+            return None
         else:
             self.stop(now)
             everything = (self.way.dial, *self.way.others)
@@ -199,7 +219,7 @@ class Dialing:
         self._reasons[self.way.name] = reason
         assert self._began is not None
         pause = next(self._pauses)
-        over = now - self._began >= self._timeout - pause
+        over = now - self._began >= self._limit - pause
         self.next_at = None if over else max(self._tried_at + pause, now)
         return not over
 
@@ -226,14 +246,40 @@ class Dialing:
         tried = self._names[: self._names.index(self.way.name)]
         return self._say(tried) or None
 
+    @property
+    def purpose(self) -> str:
+        """What this waits for, and what has come of the tries so far."""
+        if self._is_refused:
+            return (
+                f"a master to start at {self._master}: that machine is up, and nothing listens "
+                f"there yet (for {self._limit:g} s at most)"
+            )
+        tried = self._say(self._names)
+        return f"the master at {self._master} to answer{f' ({tried})' if tried else ''}"
+
     def error(self) -> UnreachableError:
         """Return the error for a worker that waited for a master in vain."""
         tried = "" if self._names == (UDP,) else f"; {self._say(self._names)}"
         return UnreachableError(
-            f"no master answers at {self._master} (waited {self._timeout:g} s{tried}): "
+            f"no master answers at {self._master} (waited {self._limit:g} s{tried}): "
             f"is `gradwire master` running there, and {QUESTIONS[self._names]} pass the firewalls "
             f"between? {KEYS[self._has_key]}"
         )
+
+    @property
+    def _is_refused(self) -> bool:
+        """Whether the master's machine is up, and nothing listens there."""
+        return self._reasons.get(TCP) == REFUSED
+
+    @property
+    def _udp_is_untried(self) -> bool:
+        """Whether the master has begun to listen since UDP was tried last."""
+        return self._is_refused and UDP in self._names
+
+    @property
+    def _limit(self) -> float:
+        """Seconds for all tries together."""
+        return self._start_timeout if self._is_refused else self._timeout
 
     def _say(self, names: Sequence[str]) -> str:
         return "; ".join(

@@ -65,6 +65,8 @@ class Membership:
         Bytes of peers' encoded updates that wait before the oldest are conflated.
     """
 
+    connected = False
+    """Whether a master has answered, now or before."""
     welcome: Welcome | None = None
     snapshot_elements = 0
     snapshot: memoryview | None = None
@@ -133,6 +135,11 @@ class Membership:
                 self.post(self.comply, self.stopping)
 
     # The network half.
+
+    def on_connected(self) -> None:
+        """Note that a master has answered."""
+        self.connected = True
+        self.notify()
 
     def on_welcome(self, welcome: Welcome) -> None:
         """Note that the master lets us take part."""

@@ -135,6 +135,12 @@ class Worker:
         return dialing.detour if dialing else None
 
     @property
+    def dialling_for(self) -> str:
+        """What dialling waits for; empty before it begins."""
+        dialing = self._reconnection.dialing
+        return dialing.purpose if dialing else ""
+
+    @property
     def buffers_refused(self) -> int:
         """How often the buffers of another worker could not be averaged."""
         return self.state.buffers.refused
@@ -227,6 +233,7 @@ class Worker:
             case Connected():
                 link.send(self._admission.request())
                 self.state.move_to(Stage.JOINING)
+                self._membership.on_connected()
             case MessageReceived():
                 self._receive(link, event, now)
             case MessageDelivered():

@@ -25,10 +25,12 @@ SESSION_SETTINGS: Final = _names(
     alone_steps_max buffer_steps bytes_per_second cipher clip_steps codec_threads congestion
     connect_timeout_seconds datagram_bytes datagram_bytes_max density_band digest_seconds feedback
     finish_residual finish_timeout_seconds idle_timeout_seconds initial_threshold
-    join_timeout_seconds key key_file leave_timeout_seconds loop master momentum quantum rank
-    reconnect_seconds residual_clip run scale shake_up_divisor shake_up_steps share_buffers
-    share_optimizer_state staleness_bound staleness_timeout_seconds target_density threshold
-    transport update_bytes warm_up_density warm_up_steps warm_up_workers workers
+    join_timeout_seconds key key_file leave_timeout_seconds log_level loop master momentum quantum
+    quiet rank reconnect_seconds residual_clip run scale shake_up_divisor shake_up_steps
+    share_buffers
+    share_optimizer_state staleness_bound staleness_timeout_seconds start_timeout_seconds
+    target_density threshold transport update_bytes warm_up_density warm_up_steps warm_up_workers
+    workers
     """
 )
 """Keys of the table ``[session]``, and environment variables of a worker."""
@@ -47,7 +49,7 @@ MASTER_SETTINGS: Final = _names(
 
 TABLES: Final = {"session": SESSION_SETTINGS, "master": MASTER_SETTINGS}
 
-VARIABLES_ONLY: Final = frozenset({"config", "ip", "log_format", "log_level", "stats_file"})
+VARIABLES_ONLY: Final = frozenset({"config", "ip", "log_format", "stats_file"})
 """Settings that are read from the environment only."""
 
 HEADER: Final = re.compile(r"""\s*\[\s*["']?([^\]"'.\s]+)""")

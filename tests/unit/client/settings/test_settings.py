@@ -53,6 +53,7 @@ FROM_ALL_PLACES: dict[str, tuple[Any, Any, Any]] = {
     "quantum": (0.5, 0.25, 0.125),
     "connect_timeout_seconds": (1.5, 2.5, 3.5),
     "join_timeout_seconds": (1.5, 2.5, 3.5),
+    "start_timeout_seconds": (1.5, 2.5, 3.5),
     "finish_timeout_seconds": (1.5, 2.5, 3.5),
     "reconnect_seconds": (1.5, 2.5, 3.5),
     "alone_steps_max": (1, 2, 3),
@@ -66,6 +67,8 @@ FROM_ALL_PLACES: dict[str, tuple[Any, Any, Any]] = {
     "transport": ("tcp", "udp", "tcp"),
     "key_file": ("file.key", "environment.key", "keyword.key"),
     "cipher": ("aes", "chacha", "auto"),
+    "log_level": ("debug", "warning", "error"),
+    "quiet": (True, False, True),
     "loop": ("asyncio", "uvloop", "asyncio"),
 }
 
@@ -293,7 +296,8 @@ REFUSED: list[tuple[str, Any, tuple[object, ...]]] = [
         (name, value, (0, "finite"))
         for name in DURATIONS
         for value in (0.0, -1.0, math.inf, math.nan)
-        if (name, value) != ("digest_seconds", 0.0)  # means never
+        if (name, value)  # where 0 means never, and not to wait
+        not in {("digest_seconds", 0.0), ("start_timeout_seconds", 0.0)}
     ),
 ]
 

@@ -21,6 +21,11 @@ from support.waiting import wait_until
 ELEMENTS = 6
 FOREVER = 3_600.0
 
+
+def nothing() -> str:
+    return "nothing"
+
+
 WELCOME = welcome(1, roster=(Peer(0, "a", False), Peer(1, "b", False)))
 
 
@@ -49,7 +54,9 @@ def waiting(waits: Waits, condition: Callable[[], bool]) -> Iterator[tuple[list[
         asked.append(condition())
         return asked[-1]
 
-    thread = Thread(target=lambda: answers.append(waits.wait(ask, monotonic() + FOREVER)))
+    thread = Thread(
+        target=lambda: answers.append(waits.wait(Wait(ask, monotonic() + FOREVER, nothing)))
+    )
     thread.start()
     wait_until(lambda: asked, "the first look at the condition")
     yield asked, answers
@@ -57,13 +64,13 @@ def waiting(waits: Waits, condition: Callable[[], bool]) -> Iterator[tuple[list[
 
 
 def test_a_condition_that_holds_is_not_waited_for(waits: Waits) -> None:
-    assert waits.wait(lambda: True, monotonic())
-    assert waits.wait(lambda: True, monotonic() - 1.0)
+    assert waits.wait(Wait(lambda: True, monotonic(), nothing))
+    assert waits.wait(Wait(lambda: True, monotonic() - 1.0, nothing))
 
 
 def test_a_condition_that_does_not_hold_is_waited_for_until_the_deadline(waits: Waits) -> None:
-    assert not waits.wait(lambda: False, monotonic())
-    assert not waits.wait(lambda: False, monotonic() + 0.01)
+    assert not waits.wait(Wait(lambda: False, monotonic(), nothing))
+    assert not waits.wait(Wait(lambda: False, monotonic() + 0.01, nothing))
 
 
 @pytest.mark.parametrize(
@@ -101,8 +108,8 @@ def test_a_membership_that_is_closed_is_not_waited_for(
 ) -> None:
     membership.on_closed(None)
 
-    assert not waits.wait(lambda: False, monotonic() + FOREVER)
-    assert waits.wait(lambda: True, monotonic() + FOREVER)
+    assert not waits.wait(Wait(lambda: False, monotonic() + FOREVER, nothing))
+    assert waits.wait(Wait(lambda: True, monotonic() + FOREVER, nothing))
 
 
 def test_who_waits_when_it_is_closed_waits_no_longer(membership: Membership, waits: Waits) -> None:
@@ -119,9 +126,13 @@ def test_a_procedure_is_played_to_its_end_and_waits_where_it_yields(
 
     def procedure() -> Procedure[str]:
         began.append(True)
-        yield Wait(lambda: membership.updates_delivered >= 1, monotonic() + FOREVER)
+        yield Wait(lambda: membership.updates_delivered >= 1, monotonic() + FOREVER, nothing)
         is_there = yield from until(
-            membership, lambda: membership.updates_delivered >= 2, monotonic() + FOREVER, monotonic
+            membership,
+            lambda: membership.updates_delivered >= 2,
+            monotonic() + FOREVER,
+            monotonic,
+            nothing,
         )
         return f"delivered: {is_there}"
 
@@ -138,7 +149,7 @@ def test_a_procedure_is_played_to_its_end_and_waits_where_it_yields(
 
 def test_a_procedure_that_raises_while_it_waits_in_vain_raises_to_its_caller(waits: Waits) -> None:
     def procedure() -> Procedure[None]:
-        yield Wait(lambda: False, monotonic())
+        yield Wait(lambda: False, monotonic(), nothing)
         raise ValueError("in vain")
 
     with pytest.raises(ValueError, match="in vain"):
@@ -148,6 +159,8 @@ def test_a_procedure_that_raises_while_it_waits_in_vain_raises_to_its_caller(wai
 def test_until_says_at_its_deadline_that_the_condition_does_not_hold(
     membership: Membership, waits: Waits
 ) -> None:
-    assert not waits.run(until(membership, lambda: False, monotonic() + 0.01, monotonic))
+    assert not waits.run(until(membership, lambda: False, monotonic() + 0.01, monotonic, nothing))
     membership.on_closed(None)
-    assert not waits.run(until(membership, lambda: False, monotonic() + FOREVER, monotonic))
+    assert not waits.run(
+        until(membership, lambda: False, monotonic() + FOREVER, monotonic, nothing)
+    )

@@ -14,6 +14,7 @@ from gradwire.worker.dialing import (
     ADDRESS_SECONDS,
     KEYS,
     MASTERS_MAX,
+    REFUSED,
     SHARES,
     TCP,
     TRIES,
@@ -46,12 +47,19 @@ class Dialled:
     """Ways that lead nowhere, and when each was tried."""
 
     def __init__(
-        self, transport: Transport, timeout: float = 10.0, *, has_key: bool = False
+        self,
+        transport: Transport,
+        timeout: float = 10.0,
+        *,
+        start_timeout: float = 0.0,
+        has_key: bool = False,
     ) -> None:
         self.tried: list[tuple[float, str]] = []
         self._endpoint = dialling()
         ways = [Way(name, self._noting(name)) for name in TRIES[transport]]
-        self.dialing = Dialing(ways, "gpu7:1", timeout, has_key=has_key)
+        self.dialing = Dialing(
+            ways, "gpu7:1", timeout, start_timeout=start_timeout, has_key=has_key
+        )
 
     def _noting(self, name: str) -> Callable[[float], Connection]:
         def dial(now: float) -> Connection:
@@ -76,7 +84,6 @@ class Dialled:
 
 NO_KEY = KEYS[False]
 NO_ANSWER = "no answer to 3 datagrams"
-REFUSED = "Connection refused"
 SILENCE = {UDP: 1.0, TCP: 4.0}
 NOBODY = {UDP: 1.0, TCP: 0.0}
 
@@ -111,6 +118,73 @@ def test_it_takes_about_the_time_it_was_given(
     over = Dialled(transport).fail(lasting, {UDP: NO_ANSWER, TCP: REFUSED})
 
     assert 9.5 <= over - 100.0 <= 13.5
+
+
+@pytest.mark.parametrize("transport", ["auto", "tcp"])
+def test_a_machine_that_is_up_has_longer_to_start_its_master(transport: Transport) -> None:
+    dialled = Dialled(transport, start_timeout=60.0)
+
+    over = dialled.fail(NOBODY, {UDP: NO_ANSWER, TCP: REFUSED})
+
+    assert 59.0 <= over - 100.0 <= 63.5
+    assert str(dialled.dialing.error()) == naming("60 s", "Connection refused")
+    assert dialled.dialing.purpose == naming("gpu7:1", "nothing listens", "60 s")
+
+
+@pytest.mark.parametrize(
+    ("lasting", "reasons"),
+    [
+        (SILENCE, {UDP: NO_ANSWER, TCP: NO_ANSWER}),
+        (NOBODY, {UDP: NO_ANSWER, TCP: "No route to host"}),
+    ],
+    ids=["silent", "without a route"],
+)
+def test_a_machine_that_may_be_down_has_not(
+    lasting: dict[str, float], reasons: dict[str, str]
+) -> None:
+    dialled = Dialled("auto", start_timeout=60.0)
+
+    over = dialled.fail(lasting, reasons)
+
+    assert 9.5 <= over - 100.0 <= 13.5
+    assert dialled.dialing.purpose == naming("gpu7:1", "to answer", "no answer over UDP")
+
+
+def test_where_tcp_finds_a_master_that_has_just_started_udp_has_its_turn_first() -> None:
+    dialled = Dialled("auto", start_timeout=60.0)
+    dialing, now = dialled.dialing, 100.0
+
+    def try_until_tcp() -> Connection:
+        """Let UDP fail until it is the turn of TCP, whose connection is returned."""
+        nonlocal now
+        while True:
+            connection = dialing.dial(now)
+            if dialing.way.name == TCP:
+                return connection
+            now += 1.0
+            assert dialing.failed(NO_ANSWER, now)
+
+    try_until_tcp()
+    assert dialing.failed(REFUSED, now)
+    connection = try_until_tcp()
+    now += 50.0
+    assert dialing.link_for(Link(connection), connection, Connected(), now) is None
+    assert connection.state is State.CLOSED
+    assert dialing.next_at == now
+
+    connection = try_until_tcp()  # after three tries of UDP
+    link = dialing.link_for(Link(connection), connection, Connected(), now)
+
+    assert [name for _, name in dialled.tried[-5:]] == [TCP, UDP, UDP, UDP, TCP]
+    assert link is not None
+    assert link.connection is connection
+
+
+def test_before_the_first_try_has_failed_there_is_nothing_to_tell_of_it() -> None:
+    dialled = Dialled("auto")
+    dialled.dialing.dial(100.0)
+
+    assert dialled.dialing.purpose == "the master at gpu7:1 to answer"
 
 
 def test_a_port_that_refuses_is_not_asked_again_and_again() -> None:

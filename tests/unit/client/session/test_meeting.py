@@ -1,0 +1,131 @@
+"""The beginning of a run: who is waited for, for how long, and what is said of it."""
+
+import logging
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gradwire.replica.waits import Wait
+from gradwire.session.meeting import RANKS_NAMED_MAX, Meeting
+from gradwire_protocol.messages.admission import Peer
+from support.participants import Rig
+from support.wording import naming
+
+TIMEOUT = 30.0
+
+
+def roster(*ranks: int) -> list[Peer]:
+    return [Peer(rank, f"gpu{rank}/1", False) for rank in ranks]
+
+
+def rig_of(*ranks: int, begun: bool = False) -> Rig:
+    """Return a worker of rank 1, and who else is there, in a run that has begun or not."""
+    rig = Rig()
+    if not begun:
+        rig.participant.shared.versions = {}
+    rig.membership.on_roster(roster(*ranks))
+    return rig
+
+
+def meeting_of(rig: Rig, workers: int | None) -> Meeting:
+    return Meeting(workers, rig.participant, timeout_seconds=TIMEOUT)
+
+
+@pytest.fixture(autouse=True)
+def log(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
+    caplog.set_level(logging.INFO, "gradwire.join")
+    return caplog
+
+
+@given(st.sets(st.integers(0, 5)), st.integers(1, 6))
+def test_who_is_there_waits_for_the_others_and_for_nobody_else(
+    others: set[int], workers: int
+) -> None:
+    there = others | {1}
+    rig = rig_of(*there)
+
+    waits = list(meeting_of(rig, workers).wait()) if len(there) >= workers else None
+    wait = None if waits is not None else rig.wait_of(meeting_of(rig, workers).wait())
+
+    assert waits in (None, [])
+    if wait is not None:
+        assert wait.deadline == rig.now + TIMEOUT
+        assert not wait.condition()
+        rig.membership.on_roster(roster(*range(workers)))
+        assert wait.condition()
+
+
+def waits_for(rig: Rig, workers: int) -> Wait:
+    return rig.wait_of(meeting_of(rig, workers).wait())
+
+
+def test_what_is_waited_for_is_said_with_the_ranks_that_are_missing() -> None:
+    assert waits_for(rig_of(1, 3), 4).purpose() == naming("2 of 4 workers", "rank 0, 2")
+
+
+def test_many_missing_ranks_and_unusual_ones_are_only_counted() -> None:
+    many = RANKS_NAMED_MAX + 2
+    assert waits_for(rig_of(1), many).purpose() == f"{many - 1} of {many} workers"
+    assert waits_for(rig_of(1, 7), 3).purpose() == "1 of 3 workers"
+
+
+def test_training_begins_with_those_who_are_there(log: pytest.LogCaptureFixture) -> None:
+    rig_of_two = rig_of(0, 1)
+    rig_of_two.play(meeting_of(rig_of_two, 2).wait())
+
+    [line] = log.messages
+    assert line == "training begins with 2 workers"
+
+
+def test_nobody_waits_for_ever_and_who_is_missing_is_named(log: pytest.LogCaptureFixture) -> None:
+    rig = rig_of(0, 1)
+    procedure = meeting_of(rig, 3).wait()
+    wait = next(procedure)
+
+    rig.now = wait.deadline
+    rig.play(procedure)
+
+    [record] = log.records
+    assert record.levelno == logging.WARNING
+    assert record.getMessage() == naming(
+        "2 of 3 workers", "rank 2", "30 s", "start_timeout_seconds"
+    )
+
+
+def test_where_nobody_said_how_many_come_a_worker_begins_alone_and_says_how_to_wait(
+    log: pytest.LogCaptureFixture,
+) -> None:
+    rig = rig_of(1)
+    rig.play(meeting_of(rig, None).wait())
+
+    [line] = log.messages
+    assert line == naming("alone", "workers=N", "GRADWIRE_WORKERS")
+
+
+def test_a_run_that_has_begun_is_joined_at_once(log: pytest.LogCaptureFixture) -> None:
+    rig = rig_of(0, 1, begun=True)
+    rig.play(meeting_of(rig, 5).wait())
+
+    [line] = log.messages
+    assert line == naming("goes on", "2 workers", "12 updates")
+
+
+def test_who_waits_begins_as_soon_as_another_has_trained() -> None:
+    rig = rig_of(0, 1)
+    procedure = meeting_of(rig, 3).wait()
+    wait = next(procedure)
+
+    rig.hear(1.0)
+
+    assert wait.condition()
+    rig.play(procedure)
+
+
+def test_a_master_that_ends_ends_the_wait() -> None:
+    rig = rig_of(0, 1)
+    wait = waits_for(rig, 3)
+
+    rig.membership.on_stopping("maintenance")
+
+    assert wait.condition()
