@@ -7,7 +7,6 @@ a change to it and sends what is due, `pull` adds what peers sent. On one machin
 """
 
 import argparse
-import os
 
 import jax
 import jax.numpy as jnp
@@ -22,7 +21,7 @@ CONTEXT, WIDTH, HIDDEN = 8, 16, 128
 
 parser = argparse.ArgumentParser()
 parser.add_argument("--steps", type=int, default=300)
-parser.add_argument("--workers", type=int, default=int(os.environ.get("WORLD_SIZE", "1")))
+parser.add_argument("--workers", type=int, help="begin when so many take part")
 arguments = parser.parse_args()
 
 keys = jax.random.split(jax.random.key(0), 3)
@@ -60,8 +59,7 @@ def change_of(vector, state, inputs, targets):
 text, held_out = load_text()
 unseen, next_of_unseen = Batches(held_out, batch=1000, context=CONTEXT, seed=0).next()
 
-with gradwire.join(parameters) as session:
-    session.wait(arguments.workers)
+with gradwire.join(parameters, workers=arguments.workers) as session:
     before = float(loss_of(parameters, unseen, next_of_unseen[:, -1]))
     batches = Batches(text, batch=64, context=CONTEXT, seed=session.rank)
     for step in range(1, arguments.steps + 1):

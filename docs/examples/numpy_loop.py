@@ -7,7 +7,6 @@ what is shared. On one machine::
 """
 
 import argparse
-import os
 
 import numpy as np
 
@@ -59,7 +58,7 @@ def loss_and_gradient(tensors, inputs, targets):
 parser = argparse.ArgumentParser()
 parser.add_argument("--steps", type=int, default=300)
 parser.add_argument("--rate", type=float, default=0.2)
-parser.add_argument("--workers", type=int, default=int(os.environ.get("WORLD_SIZE", "1")))
+parser.add_argument("--workers", type=int, help="begin when so many take part")
 arguments = parser.parse_args()
 
 text, held_out = load_text()
@@ -70,8 +69,7 @@ size = sum(np.prod(shape) for shape in SHAPES.values())
 parameters = random.normal(0, 0.1, size).astype(np.float32)
 tensors = views_of(parameters)
 
-with gradwire.join(parameters) as session:
-    session.wait(arguments.workers)
+with gradwire.join(parameters, workers=arguments.workers) as session:
     before, _ = loss_and_gradient(tensors, unseen, next_of_unseen[:, -1])
     batches = Batches(text, batch=64, context=CONTEXT, seed=session.rank)
     for step in range(1, arguments.steps + 1):

@@ -6,7 +6,6 @@ Where the master is comes from GRADWIRE_MASTER (or ``master=`` in `join`). On on
 """
 
 import argparse
-import os
 
 import torch
 from torch import nn
@@ -19,12 +18,7 @@ CONTEXT = 16
 
 parser = argparse.ArgumentParser()
 parser.add_argument("--steps", type=int, default=300)
-parser.add_argument(
-    "--workers",
-    type=int,
-    default=int(os.environ.get("WORLD_SIZE", "1")),
-    help="begin when so many take part: none is done before the others are there",
-)
+parser.add_argument("--workers", type=int, help="begin when so many take part")
 arguments = parser.parse_args()
 
 text, _ = load_text()
@@ -37,8 +31,7 @@ model = nn.Sequential(
 )
 optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
 
-with gradwire.join(model, optimizer=optimizer) as session:  # 1
-    session.wait(arguments.workers)
+with gradwire.join(model, optimizer=optimizer, workers=arguments.workers) as session:  # 1
     print(f"rank {session.rank} of {session.world_size}", flush=True)
     batches = Batches(text, batch=64, context=CONTEXT, seed=session.rank)
     for step in range(1, arguments.steps + 1):

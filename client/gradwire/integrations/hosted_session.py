@@ -5,7 +5,6 @@ A framework calls its adapter at the events of its loop, and every adapter passe
 framework.
 """
 
-import os
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import fields, is_dataclass
@@ -17,7 +16,6 @@ import torch
 from gradwire.errors import UsageError
 from gradwire.session.join import join
 from gradwire.session.session import Session
-from gradwire.settings.settings import resolve_settings
 
 KEYWORDS: Final = signature(join).parameters.keys() - {"target", "optimizer"}
 """Keywords of `join` that do not come from the framework."""
@@ -30,27 +28,21 @@ class HostedSession:
     ----------
     settings : mapping
         Keywords of `gradwire.join`, except target and optimizer.
-    wait_seconds : float
-        How long to wait, after joining, for the number of workers in the setting `workers`, where
-        it is given; 0 not to wait.
 
     Raises
     ------
     UsageError
-        If a keyword is unknown, or `wait_seconds` is negative or not finite.
+        If a keyword is unknown.
     """
 
     session: Session | None = None
     """The last session, open or over; None before the first."""
 
-    def __init__(self, settings: Mapping[str, Any], wait_seconds: float) -> None:
+    def __init__(self, settings: Mapping[str, Any]) -> None:
         unknown = sorted(settings.keys() - KEYWORDS)
         if unknown:
             raise UsageError(f"unknown settings: {', '.join(unknown)}")
-        if not 0 <= wait_seconds < float("inf"):
-            raise UsageError(f"wait_seconds={wait_seconds}; it has to be 0 or more, and finite")
         self._keywords = dict(settings)
-        self._wait_seconds = wait_seconds
         self._open: Session | None = None
         self._pauses = ExitStack()
         self._state: Mapping[str, Any] | None = None
@@ -62,25 +54,18 @@ class HostedSession:
         return self._open is not None
 
     def begin(self, model: torch.nn.Module, optimizer: object) -> Session:
-        """Join, restore the state that was loaded, and wait for the other workers.
+        """Join, which waits for the other workers, and restore the state that was loaded.
 
         A session that is still open is closed: its training failed, and the framework did not say
         so.
         """
         self.close("the next training began")
-        settings = resolve_settings(
-            {name: value for name, value in self._keywords.items() if name != "config"},
-            os.environ,
-            self._keywords.get("config"),
-        )
         session = join(model, optimizer=optimizer, **self._keywords)
         self.session = self._open = session
         try:
             if self._state is not None:
                 session.load_state_dict(self._state)
                 self._state = None
-            if self._wait_seconds and settings.workers is not None:
-                session.wait(timeout=self._wait_seconds)
         except BaseException as error:
             self.close(f"{type(error).__name__}: {error}")
             raise

@@ -41,9 +41,6 @@ class GradwireCallback(TrainerCallback):
 
     Parameters
     ----------
-    wait_seconds : float
-        How long to wait, after joining, for the number of workers in the setting `workers` or in
-        WORLD_SIZE; 0 not to wait.
     log_stats : bool
         Whether to add the numbers of `Session.stats` to what the Trainer logs of the training.
         Callbacks that the Trainer calls before this one do not get them.
@@ -56,10 +53,8 @@ class GradwireCallback(TrainerCallback):
         If a keyword is unknown; in ``Trainer()``, if it synchronises several processes.
     """
 
-    def __init__(
-        self, *, wait_seconds: float = 60.0, log_stats: bool = False, **settings: Any
-    ) -> None:
-        self._hosted = HostedSession(settings, wait_seconds)
+    def __init__(self, *, log_stats: bool = False, **settings: Any) -> None:
+        self._hosted = HostedSession(settings)
         self._log_stats = log_stats
         self._is_loaded = False
 

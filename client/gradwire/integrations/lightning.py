@@ -39,9 +39,6 @@ class GradwireCallback(Callback):
 
     Parameters
     ----------
-    wait_seconds : float
-        How long to wait, after joining, for the number of workers in the setting `workers` or in
-        WORLD_SIZE; 0 not to wait.
     log_stats : bool
         Whether to log the numbers of `Session.stats`, every `log_every_n_steps` steps.
     **settings
@@ -53,10 +50,8 @@ class GradwireCallback(Callback):
         If a keyword is unknown; in ``fit``, if the strategy synchronises processes.
     """
 
-    def __init__(
-        self, *, wait_seconds: float = 60.0, log_stats: bool = False, **settings: Any
-    ) -> None:
-        self._hosted = HostedSession(settings, wait_seconds)
+    def __init__(self, *, log_stats: bool = False, **settings: Any) -> None:
+        self._hosted = HostedSession(settings)
         self._log_stats = log_stats
         self._has_stepped = False
         self._steps = 0

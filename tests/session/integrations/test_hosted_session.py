@@ -26,7 +26,7 @@ class Model(nn.Module):
 
 def hosted(master: LocalMaster, **options: object) -> HostedSession:
     settings = {"master": master.address, "threshold": HALF, **options}
-    return HostedSession({"finish_residual": "send", **settings}, wait_seconds=10.0)
+    return HostedSession({"finish_residual": "send", **settings})
 
 
 def begun(host: HostedSession, model: Model) -> Session:
@@ -36,17 +36,11 @@ def begun(host: HostedSession, model: Model) -> Session:
 @pytest.mark.parametrize("name", ["optimizer", "target", "treshold"])
 def test_a_keyword_that_join_does_not_take_is_refused_at_once(name: str) -> None:
     with pytest.raises(UsageError, match=naming("settings", name)):
-        HostedSession({"threshold": 0.5, name: 1}, 0.0)
-
-
-@pytest.mark.parametrize("seconds", [-1.0, float("inf"), float("nan")])
-def test_a_wait_without_an_end_is_refused(seconds: float) -> None:
-    with pytest.raises(UsageError, match=naming("wait_seconds", seconds)):
-        HostedSession({}, seconds)
+        HostedSession({"threshold": 0.5, name: 1})
 
 
 def test_before_it_has_begun_every_event_does_nothing() -> None:
-    host = HostedSession({}, 0.0)
+    host = HostedSession({})
 
     host.step()
     host.pause()
@@ -60,7 +54,7 @@ def test_before_it_has_begun_every_event_does_nothing() -> None:
 
 def test_a_pause_ends_with_the_next_step_and_lets_nothing_in(master: LocalMaster) -> None:
     peer = join(master, [torch.zeros(4)])
-    host, model = HostedSession({"master": master.address, "threshold": HALF}, 0.0), nn.Module()
+    host, model = HostedSession({"master": master.address, "threshold": HALF}), nn.Module()
     model.register_parameter("0", nn.Parameter(torch.zeros(4)))
     session = host.begin(model, None)
     host.pause()
@@ -74,16 +68,6 @@ def test_a_pause_ends_with_the_next_step_and_lets_nothing_in(master: LocalMaster
 
     assert model.get_parameter("0").tolist() == [HALF] * 4
     host.close("over")
-
-
-def test_it_waits_for_as_many_workers_as_the_settings_say(master: LocalMaster) -> None:
-    host = HostedSession({"master": master.address, "workers": 2}, wait_seconds=0.05)
-
-    with pytest.raises(DeadlineError, match=naming("2 workers", 1)):
-        begun(host, Model(0.0))
-
-    assert not host.is_open
-    master.wait_for_workers(0)
 
 
 def test_a_training_that_begins_anew_leaves_the_session_of_the_one_that_failed(

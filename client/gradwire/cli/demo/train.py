@@ -87,9 +87,8 @@ def membership(
     if arguments.alone:
         yield None
         return
-    with gradwire.join(model, target_density=arguments.density) as session:
+    with gradwire.join(model, target_density=arguments.density, quiet=True) as session:
         say("joined", rank=session.rank)
-        session.wait()  # so that all train for the same number of steps side by side
         yield session
 
 
