@@ -128,7 +128,12 @@ class Launcher:
         """Run the workers with a master of their own; return the exit status."""
         printer = _printer(sys.stderr, "master")
         with local_keys(self._workers, key_file) as keys:
-            async with local_master(options, keys.master_environment, printer) as master:
+            async with local_master(
+                options,
+                keys.master_environment,
+                printer,
+                lambda text: _write(sys.stderr, f"gradwire run: {text}\n"),
+            ) as master:
                 served = f", metrics at http://{master.http}/metrics" if master.http else ""
                 _write(sys.stderr, f"gradwire run: master at {master.address}{served}\n")
                 return await self.run(master.address, keys.worker_key_files, is_whole_run=True)

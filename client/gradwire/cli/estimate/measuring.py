@@ -79,7 +79,7 @@ async def _measure(script: Sequence[str], seconds: float, say: Callable[[str], N
     ):
         options = ["--listen", "127.0.0.1:0", "--http", "off"]
         async with local_master(
-            options, keys.master_environment, _prefixed(say, "master")
+            options, keys.master_environment, _prefixed(say, "master"), say
         ) as master:
             files = [Path(folder, f"rank-{rank}.json") for rank in range(WORKERS)]
             children: list[Child] = []

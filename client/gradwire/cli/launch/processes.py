@@ -27,6 +27,14 @@ LINE_BYTES_MAX: Final = 2**16
 MASTER_START_SECONDS_MAX: Final = 60.0
 """Time to start; where gradwire has never run, the master first compiles its kernels."""
 
+MASTER_START_SHOWN_SECONDS: Final = (2.0, 10.0, 30.0)
+"""When to say that the master has not started yet."""
+
+FIRST_START: Final = (
+    "the first start on a machine compiles gradwire's kernels for its processor, which may take "
+    "half a minute"
+)
+
 STOP_SECONDS_MAX: Final = 10.0
 """Time for a child to end after SIGTERM before it is killed."""
 
@@ -238,13 +246,17 @@ class LocalMaster:
 
 @asynccontextmanager
 async def local_master(
-    options: Sequence[str], environ: Mapping[str, str], on_stderr: Callable[[str], None]
+    options: Sequence[str],
+    environ: Mapping[str, str],
+    on_stderr: Callable[[str], None],
+    on_wait: Callable[[str], None] = lambda _: None,
 ) -> AsyncIterator[LocalMaster]:
     """Run ``gradwire master`` until the block ends.
 
     `environ` adds to the variables of this process; `on_stderr` gets each line that the master
-    logs. `MasterEndedError` if the master ends instead of starting, `DeadlineError` if it does not
-    start in `MASTER_START_SECONDS_MAX`.
+    logs, `on_wait` what is waited for where it takes long to start. `MasterEndedError` if the
+    master ends instead of starting, `DeadlineError` if it does not start in
+    `MASTER_START_SECONDS_MAX`.
     """
     announced: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
 
@@ -260,11 +272,16 @@ async def local_master(
     )
     ended = asyncio.create_task(child.wait())
     try:
-        await asyncio.wait(
-            (announced, ended),
-            timeout=MASTER_START_SECONDS_MAX,
-            return_when=asyncio.FIRST_COMPLETED,
-        )
+        waited = 0.0
+        for until in (*MASTER_START_SHOWN_SECONDS, MASTER_START_SECONDS_MAX):
+            if waited:
+                on_wait(f"waiting ({waited:g} s) for the master to start: {FIRST_START}")
+            done, _ = await asyncio.wait(
+                (announced, ended), timeout=until - waited, return_when=asyncio.FIRST_COMPLETED
+            )
+            if done:
+                break
+            waited = until
         if not announced.done():
             if ended.done():
                 raise MasterEndedError(ended.result())

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from gradwire.cli.launch import processes
-from gradwire.cli.launch.processes import Child
+from gradwire.cli.launch.processes import Child, local_master
 from support.processes import has_ended
 from support.waiting import until
 
@@ -220,3 +220,27 @@ while True: signal.pause()
 
     assert await child.stop() == 128 + signal.SIGKILL
     assert out == ["up", "1"]
+
+
+SLOW_MASTER = """
+import json, sys, threading
+threading.Event().wait(0.2)
+print(json.dumps(dict(master="127.0.0.1:1", http=None)), flush=True)
+threading.Event().wait()
+"""
+
+
+async def test_a_master_that_takes_long_to_start_is_waited_for_with_a_word(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(processes, "MASTER_PROGRAM", SLOW_MASTER.replace("{", "{{"))
+    monkeypatch.setattr(processes, "MASTER_START_SHOWN_SECONDS", (0.01, 0.02))
+    said: list[str] = []
+
+    async with local_master([], {}, lambda line: None, said.append) as master:
+        assert master.address == "127.0.0.1:1"
+
+    assert [line.partition(":")[0] for line in said] == [
+        "waiting (0.01 s) for the master to start",
+        "waiting (0.02 s) for the master to start",
+    ]
