@@ -127,6 +127,11 @@ class MasterConfig:
         "was killed.",
         least=0,
     )
+    new_run: bool = setting(
+        False,
+        "Begin a new run at this start: workers of a run that this master served before are "
+        "refused, and no checkpoint is resumed.",
+    )
     update_log_bytes_max: int = setting(
         UPDATE_LOG_BYTES_MAX,
         "MiB of accepted updates that are kept for workers that come back; one that has missed "

@@ -13,9 +13,10 @@ import pytest
 import gradwire
 from gradwire.cli.app import main
 from support.local_master import MasterProcess
-from support.sessions import loss_of
+from support.sessions import loss_of, membership_of
 from support.tiers import variants
 from support.waiting import wait_until
+from support.wording import naming
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -141,6 +142,51 @@ def test_a_checkpoint_is_written_by_order_and_the_status_says_when(tmp_path: Pat
     )
     assert again == (0, "nothing has changed since run-000001.safetensors was written\n")
     assert (loaded.updates, loaded.digest) == (1, digest)
+
+
+def test_a_run_is_ended_by_order_at_a_master_on_loopback_without_keys() -> None:
+    with MasterProcess() as master:
+        options: dict[str, Any] = {"master": master.address, "threshold": 0.5}
+        one = gradwire.join(np.zeros(5, np.float32), **options)
+        with pytest.raises(gradwire.RefusedError, match="gradwire operate end-run"):
+            gradwire.join(np.zeros(7, np.float32), **options)
+
+        command = [sys.executable, "-m", "gradwire", "operate", "end-run"]
+        done = subprocess.run(
+            [*command, "--master", master.address], capture_output=True, text=True, timeout=60,
+            check=False,
+        )  # fmt: skip
+        lost = loss_of(one)
+        other = gradwire.join(np.zeros(7, np.float32), **options)
+        other.finish()
+
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == naming("'default'", "is over", "sent away: 1")
+    assert "has ended the run" in str(lost)
+
+
+@pytest.mark.parametrize("new_run", [True, False])
+def test_a_master_that_begins_a_new_run_waits_for_nobody_of_the_old_one(new_run: bool) -> None:
+    with MasterProcess() as master:
+        address = master.address
+        old = gradwire.join(
+            np.zeros(5, np.float32), master=address, threshold=0.5, idle_timeout_seconds=2.0
+        )
+        master.stop(signal.SIGKILL)
+    options = ["--new-run"] if new_run else []
+    with MasterProcess("--recovery-seconds", "1", *options, listen=address):
+        if new_run:
+            wait_until(lambda: membership_of(old).closed, "the refusal")
+            with pytest.raises(gradwire.RefusedError, match="--new-run"):
+                old.step()
+        else:
+
+            def is_back() -> bool:
+                old.step()  # which gives the master the replica
+                return old.stats.reconnections == 1
+
+            wait_until(is_back, "the worker to be back")
+            old.close()
 
 
 @pytest.mark.deep("more orders of operators")

@@ -1,6 +1,7 @@
 """``gradwire operate``: an order to a running master, whose answer goes to stdout."""
 
 import os
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Annotated, Final
 
@@ -27,7 +28,8 @@ def operate(
             help="What to do. status: show the workers. drain: let no more workers in, and stop "
             "when the last one has left. resume: let workers in again. deny NAME: accept no key of "
             "this name. admit NAME: accept such keys again. release NAME: end a quarantine. expel "
-            "NAME: close a connection. checkpoint: write one.",
+            "NAME: close a connection. checkpoint: write one. end-run: send the workers away; the "
+            "next one to join begins another run.",
         ),
     ],
     name: Annotated[
@@ -78,17 +80,19 @@ def _answer(settings: Settings, order: Order) -> str:
     credentials = credentials_of(
         settings.key, settings.key_file, settings.cipher, role=Role.OPERATOR
     )
-    if credentials is None or credentials.key is None:
-        raise UsageError(
-            "an operator needs a key: make one with `gradwire keygen --worker NAME --role operator "
-            "--from run.key`, and say --key-file NAME.key"
-        )
-    if credentials.key.role is not Role.OPERATOR:
-        raise UsageError(
-            f"{credentials.key.name} has the key of role {credentials.key.role.name.lower()}: "
-            "orders take one made with `gradwire keygen --role operator`"
-        )
     addresses = resolve_all(settings.master)
+    key = None if credentials is None else credentials.key
+    if key is None and not all(ip_address(address[0]).is_loopback for _, address in addresses):
+        raise UsageError(
+            "an operator needs a key, but for a master without keys on loopback: make one with "
+            "`gradwire keygen --worker NAME --role operator --from run.key`, and say --key-file "
+            "NAME.key"
+        )
+    if key is not None and key.role is not Role.OPERATOR:
+        raise UsageError(
+            f"{key.name} has the key of role {key.role.name.lower()}: orders take one made with "
+            "`gradwire keygen --role operator`"
+        )
     shown = show_addresses(addresses)
     operator = Operator(order, shown)
     network = NetworkThread(settings, operator, operator, credentials)

@@ -34,6 +34,9 @@ class Action(StrEnum):
     EXPEL = "expel"
     """Close the connection of a worker or an observer; it may join again."""
     CHECKPOINT = "checkpoint"
+    END_RUN = "end-run"
+    """End the run in progress: its workers are sent away, and the next one to join begins another
+    run."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -129,7 +129,7 @@ OPTIONS: Final = {
 }
 """Every option but ``--config``, by its name."""
 
-SWITCHED_ON_ONLY: Final = frozenset({"insecure"})
+SWITCHED_ON_ONLY: Final = frozenset({"insecure", "new_run"})
 """Options that have no ``--no-...``."""
 
 
@@ -190,7 +190,8 @@ def master(**given: Any) -> None:
             _folder(options, settings.checkpoint_keep) as folder,
             asyncio.Runner(loop_factory=lambda: new_event_loop(options.loop)) as runner,
         ):
-            run = resumed_run(options.resume, options.checkpoint, settings)
+            resume = None if settings.new_run else options.resume
+            run = resumed_run(resume, options.checkpoint, settings)
             runner.run(Daemon(settings, addresses, access, keys, run=run, folder=folder).run())
     except AddressInUseError as error:
         typer.echo(f"gradwire master: {error}", err=True)
@@ -206,7 +207,7 @@ def _of(config: type, values: Mapping[str, Any]) -> dict[str, Any]:
 
 def _parameter(name: str, each: DeclaredSetting) -> Parameter:
     """Return an option as the parameter of a function, as typer reads it."""
-    names = [f"--{name}"] if name in SWITCHED_ON_ONLY else []
+    names = [f"--{name.replace('_', '-')}"] if name in SWITCHED_ON_ONLY else []
     option = typer.Option(
         *names,
         envvar=f"GRADWIRE_{name.upper()}",

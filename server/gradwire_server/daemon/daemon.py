@@ -144,6 +144,9 @@ class Daemon:
         )
         try:
             await listening.start()
+            self._master.reception.takes_keyless_orders = self._keys.key_file is None and (
+                ip_address(listening.address[0]).is_loopback
+            )
             http_address = self._start_http(http)
             for number in (signal.SIGTERM, signal.SIGINT):
                 loop.add_signal_handler(number, self._on_signal, signal.Signals(number).name)

@@ -1,10 +1,17 @@
 """Admission: whether a worker may join, and the reasons for refusals."""
 
+from typing import Final
+
 from gradwire_protocol import InvalidMessageError, Role
 from gradwire_protocol.messages.admission import CODEC_VERSION, Join, RefusalCode, Refuse, Resume
 from gradwire_server.config import MasterConfig
 from gradwire_server.state.roster import Roster
 from gradwire_server.state.run import Run
+
+HOW_TO_END: Final = (
+    "end that run: `gradwire operate end-run`, or start the master anew with --new-run"
+)
+"""What can be done about a run that is in the way."""
 
 
 def refusal_by_role(
@@ -77,12 +84,12 @@ def _refusal_by_run(join: Join, run: Run, roster: Roster) -> Refuse | None:
             return Refuse(
                 RefusalCode.OTHER_RUN,
                 f"run {run.name!r} was resumed from a checkpoint and waits for its workers, not "
-                f"{join.run!r}: join run {run.name!r}, or start the master without --resume",
+                f"{join.run!r}: join run {run.name!r}, or {HOW_TO_END}",
             )
         return Refuse(
             RefusalCode.OTHER_RUN,
-            f"run {run.name!r} is in progress, not {join.run!r}: wait for its end, or start "
-            "another master on another port",
+            f"run {run.name!r} is in progress, not {join.run!r}: wait for its end, start another "
+            f"master on another port, or {HOW_TO_END}",
         )
     if run.finished and not _has_all_accepted(join, run):
         if join.resume is not None:
@@ -99,7 +106,7 @@ def _refusal_by_run(join: Join, run: Run, roster: Roster) -> Refuse | None:
         return Refuse(
             RefusalCode.OTHER_LAYOUT,
             f"the model differs from that of run {run.name!r}: {difference}. Train the same model, "
-            "start another master, or name another run once this one is over",
+            f"start another master on another port, or {HOW_TO_END}",
         )
     return None
 
@@ -126,6 +133,15 @@ def not_expected(config: MasterConfig) -> Refuse:
         RefusalCode.NOT_EXPECTED,
         "this master keeps no place for this worker: it was away for longer than "
         f"{config.rejoin_seconds:g} s, or its run is over. Join again, as a new worker",
+    )
+
+
+def of_an_earlier_run() -> Refuse:
+    """Return the refusal for a worker that returns to a master which was to begin a new run."""
+    return Refuse(
+        RefusalCode.NOT_EXPECTED,
+        "this master was started with --new-run, and lets nobody of an earlier run back in. Join "
+        "again, as a new worker",
     )
 
 

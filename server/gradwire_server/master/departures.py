@@ -9,7 +9,8 @@ import logging
 from collections.abc import Callable
 from typing import Final
 
-from gradwire_protocol import CloseCode, Connection, Disconnected
+from gradwire_protocol import CloseCode, Connection, Disconnected, UsageError
+from gradwire_protocol.messages.fields import count_updates
 from gradwire_protocol.messages.kinds import EndCode
 from gradwire_protocol.messages.states import StatePart
 from gradwire_protocol.messages.updates import Finished
@@ -170,6 +171,28 @@ class Departures:
         else:
             connection = member.link.connection
             self.expel(connection, EndCode.EXPELLED, reason, Departure.EXPELLED)
+
+    def end_run(self, reason: str) -> str:
+        """End the run by order of an operator; return what has become of it.
+
+        Its last checkpoint stays. Raises `UsageError` if there is no run.
+        """
+        state = self._state
+        run = state.run
+        if run is None:
+            raise UsageError("there is no run to end")
+        workers = state.roster.workers
+        for member in workers:
+            self.expel_by_order(member, reason)
+        for member in state.roster:
+            self.expel(member.link.connection, EndCode.RUN_OVER, reason, Departure.RUN_OVER)
+        state.end_run()
+        kept = run.last_checkpoint
+        return (
+            f"run {run.name!r} is over, after {count_updates(run.relay.versions, without=-1)} "
+            f"updates; workers sent away: {len(workers)}; last checkpoint: "
+            f"{'none' if kept is None else kept.name}. The next worker to join begins another run"
+        )
 
     def expel_observers(self) -> None:
         """Expel the observers of a run that is over, because another one begins."""

@@ -137,6 +137,7 @@ class Master:
                 expel=self._departures.expel_by_order,
                 deny=on_denied,
                 checkpoint=self.checkpoints.ask,
+                end_run=lambda reason: self.end_run(reason, self._state.now),
             ),
         )
         self.reception = Reception(
@@ -160,7 +161,8 @@ class Master:
         It may replace one that was killed: for a while, only that one's workers are admitted.
         """
         self._state.now = now
-        self._state.expects_returns_until = now + self.config.recovery_seconds
+        if not self.config.new_run:
+            self._state.expects_returns_until = now + self.config.recovery_seconds
 
     def handle_event(self, connection: Connection, event: Event, now: float) -> None:
         """Act on an event of a connection."""
@@ -218,6 +220,14 @@ class Master:
         assert self.run is not None
         self._intake.release(self.run, member, now)
         self._buffers.release(member)
+
+    def end_run(self, reason: str, now: float) -> str:
+        """End the run in progress: its workers are sent away, and the next one begins another.
+
+        Returns what has become of it. Raises `UsageError` if there is none.
+        """
+        self._state.now = now
+        return self._departures.end_run(reason)
 
     def drain(self, reason: str, now: float) -> None:
         """Admit no worker any more, and deliver all messages under way.

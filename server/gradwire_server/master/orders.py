@@ -37,6 +37,8 @@ class Powers:
     """Denies exactly these names; names that were denied before and are not among them may join."""
     checkpoint: Callable[[], str]
     """Orders a checkpoint and returns an answer; raises `UsageError` if it cannot."""
+    end_run: Callable[[str], str]
+    """Ends the run with a reason and returns an answer; raises `UsageError` if there is none."""
 
 
 class Orders:
@@ -55,6 +57,7 @@ class Orders:
             Action.DRAIN: self._drain,
             Action.RESUME: self._resume,
             Action.CHECKPOINT: self._checkpoint,
+            Action.END_RUN: self._end_run,
         }
         self._with_name: Final[dict[str, Callable[[str, str], str]]] = {
             Action.DENY: self._deny,
@@ -107,6 +110,9 @@ class Orders:
 
     def _checkpoint(self, operator: str) -> str:
         return self._powers.checkpoint()
+
+    def _end_run(self, operator: str) -> str:
+        return self._powers.end_run(f"operator {operator} has ended the run")
 
     # Orders with a name.
 

@@ -22,6 +22,7 @@ from gradwire_server.master.admission import (
     finished_without,
     no_memory_for,
     not_expected,
+    of_an_earlier_run,
     refusal,
     refusal_by_role,
 )
@@ -43,6 +44,9 @@ ANSWER_SECONDS_MIN: Final = 5.0
 """Least time that a restarted master allows a worker for an answer: a step of its training, and
 some round trips."""
 
+KEYLESS_OPERATOR: Final = "without a key"
+"""Name of an operator where there are no keys."""
+
 RUN_DEFAULT: Final = "default"
 """Name of a run for which neither the worker nor the master has a name."""
 
@@ -63,6 +67,8 @@ class Reception:
         self._terms = terms
         self.on_early_join: Callable[[Link, Join], None] = self._refuse_not_in_charge
         """Called with a request to join while this master is not in charge."""
+        self.takes_keyless_orders = False
+        """Whether anyone may give orders: there are no keys, and only this machine reaches us."""
         self.on_promise: Callable[[Link, Promise], None] = lambda link, promise: None
         """Called with the answer of a worker that was asked to follow in another term."""
         self._departures = departures
@@ -94,6 +100,8 @@ class Reception:
             self.on_promise(link, message)
         elif not isinstance(message, Order):
             raise InvalidMessageError(f"{name_of(message)} before JOIN")
+        elif identity is None and self.takes_keyless_orders:
+            self._execute_order(link, KEYLESS_OPERATOR, message)
         elif identity is None or identity.role is not Role.OPERATOR:
             raise InvalidMessageError(f"{message.action} ordered by a peer that is no operator")
         else:
@@ -208,7 +216,7 @@ class Reception:
                 # Workers' replicas may be newer than the checkpoint: `recover` compares them.
                 if run.awaits_workers and run.matches(join):
                     run, own = None, run
-            elif run.finished or join.run not in (None, run.name):
+            elif run.finished or join.run not in (None, run.name) or self._gives_way(run, join):
                 # The run has no workers left, and it is over, or this worker names another one. But
                 # a resumed run still waits for its first worker.
                 run = run if run.awaits_workers else None
@@ -220,6 +228,22 @@ class Reception:
             return refused
         return self._new_run(join, own) if run is None else run
 
+    def _gives_way(self, run: Run, join: Join) -> bool:
+        """Return whether a run without workers gives way to another model.
+
+        It does once none of its workers can come back under its rank any more.
+        """
+        state = self._state
+        if run.layout.difference(join.layout) is None or state.leases.ranks(state.now):
+            return False
+        if not run.awaits_workers:
+            logger.warning(
+                "run %r has no worker any more, and gives way to another model, that of %s",
+                run.name,
+                join.name,
+            )
+        return True
+
     def _new_run(self, join: Join, own: Run | None) -> Run | Refuse:
         """Return a run that begins or is recovered with a worker, or the refusal.
 
@@ -229,6 +253,8 @@ class Reception:
         finished = None if own is not None else state.finished_runs.find(join)
         if finished is not None:
             return finished_without(finished)
+        if join.resume is not None and state.config.new_run:
+            return of_an_earlier_run()
         if join.partial is not None:
             return not_expected(state.config)  # the run of its partial replica may still return
         try:

@@ -12,7 +12,7 @@ import pytest
 
 from gradwire_codecs import Replica, encode, pack_block
 from gradwire_codecs.arrays import Int32Array
-from gradwire_protocol import CloseCode
+from gradwire_protocol import CloseCode, UsageError
 from gradwire_protocol.limits import MESSAGE_OVERHEAD_BYTES, WINDOW_BYTES_MIN
 from gradwire_protocol.messages.admission import (
     CODEC_VERSION,
@@ -287,6 +287,60 @@ def test_who_means_another_run_begins_it_when_nobody_is_left_in_this_one() -> No
     [welcome] = other.all(Welcome)
     assert (welcome.run, welcome.founder) == ("beta", True)
     assert run.sample("parameters") == 3
+
+
+OTHER_MODEL = Layout((Tensor("bias", (3,)),))
+
+
+def test_a_run_without_workers_gives_way_to_another_model(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    run = run_with(1)
+    run.workers[0].leave()
+    run.network.run(lambda: not len(run.master.roster), seconds=10)
+
+    with caplog.at_level(logging.WARNING, "gradwire.master"):
+        other = run.enter("other", layout=OTHER_MODEL)
+
+    [welcome] = other.all(Welcome)
+    assert (welcome.run, welcome.founder) == ("default", True)
+    assert run.sample("parameters") == 3
+    assert caplog.messages == [naming("'default'", "gives way", "other")]
+
+
+def test_it_does_not_while_one_of_them_may_come_back() -> None:
+    run = run_with(1, MasterConfig(rejoin_seconds=100.0))
+    run.network.on_datagram = lambda source, target, _: "worker0" not in (source, target)
+    run.network.run(lambda: not len(run.master.roster), seconds=60)
+
+    refused = run.ask_to_join("early", layout=OTHER_MODEL).wait_for(Refuse)
+    run.network.run_for(100.0)
+    other = run.enter("other", layout=OTHER_MODEL)
+
+    assert refused.code == RefusalCode.OTHER_LAYOUT
+    assert refused.reason == naming("gradwire operate end-run", "--new-run")
+    assert other.all(Welcome)[0].founder
+
+
+def test_a_run_is_ended_by_order_and_the_next_worker_begins_another() -> None:
+    run = run_with(2)
+    run.train(3)
+    observer_like = rogue_in(run)
+
+    said = run.master.end_run("operator alice has ended the run", run.network.now)
+    run.network.turn(run.master_host)
+    end = observer_like.wait_for_end()
+
+    assert said == naming("'default'", "6 updates", "3", "none")
+    assert end == said_by_peer(EndCode.EXPELLED, "operator alice has ended the run")
+    assert run.master.run is None
+    [welcome] = run.enter("other", layout=OTHER_MODEL).all(Welcome)
+    assert welcome.founder
+
+
+def test_where_there_is_no_run_none_is_ended() -> None:
+    with pytest.raises(UsageError, match="there is no run"):
+        SimulatedRun().master.end_run("operator alice has ended the run", 0.0)
 
 
 # What a worker is told.

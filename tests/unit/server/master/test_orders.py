@@ -41,6 +41,7 @@ class Desk:
                 expel=lambda member, reason: self.done.append(("expel", member, reason)),
                 deny=lambda names: self.done.append(("deny", names)),
                 checkpoint=self.checkpoint,
+                end_run=lambda reason: f"over: {reason}",
             ),
         )
 
@@ -86,6 +87,10 @@ def test_a_checkpoint_is_written_or_the_reason_told_why_not() -> None:
     assert desk.refused("checkpoint") == "this master keeps no checkpoints"
 
     assert desk.done == [("checkpoint",)]
+
+
+def test_a_run_is_ended_and_its_workers_are_told_by_whom() -> None:
+    assert Desk().order("end-run") == naming("over", "operator alice")
 
 
 def test_the_status_is_json_that_has_names_as_they_are() -> None:
