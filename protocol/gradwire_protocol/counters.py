@@ -1,7 +1,9 @@
 """Counters of one endpoint: packets received, dropped (by reason) and sent again."""
 
+from collections.abc import Hashable
 from dataclasses import dataclass, field, fields
 from enum import StrEnum
+from typing import NamedTuple
 
 
 class Drop(StrEnum):
@@ -42,6 +44,16 @@ class Drop(StrEnum):
     """An INIT of another version; the answer lists the versions this side knows."""
 
 
+class RefusedInit(NamedTuple):
+    """Where an INIT came from that was not answered, for a log."""
+
+    address: Hashable
+    key_id: bytes
+    """As the INIT has it: nobody has proved yet to have that key."""
+    name: str = ""
+    """The name in the key, where that was proved."""
+
+
 @dataclass(slots=True)
 class Counters:
     """Counts of one endpoint over all its connections since it was made."""
@@ -66,11 +78,15 @@ class Counters:
     epochs_begun: int = 0
     stalls: int = 0
     drops: dict[Drop, int] = field(default_factory=lambda: dict.fromkeys(Drop, 0))
+    last_refused: dict[Drop, RefusedInit] = field(default_factory=dict, compare=False)
+    """By reason: the last INIT that was refused."""
 
-    def count_drop(self, reason: Drop) -> None:
-        """Count a dropped datagram."""
+    def count_drop(self, reason: Drop, refused: RefusedInit | None = None) -> None:
+        """Count a dropped datagram; if it was an INIT that was refused, keep where it came from."""
         self.drops[reason] += 1
+        if refused is not None:
+            self.last_refused[reason] = refused
 
     def flat(self) -> dict[str, int]:
-        """Return every counter but `drops` by its name."""
-        return {f.name: getattr(self, f.name) for f in fields(self) if f.name != "drops"}
+        """Return every counter that is one number by its name."""
+        return {f.name: getattr(self, f.name) for f in fields(self) if f.type is int}

@@ -27,7 +27,7 @@ from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from hashlib import blake2s
 
-from gradwire_protocol.counters import Counters, Drop
+from gradwire_protocol.counters import Counters, Drop, RefusedInit
 from gradwire_protocol.crypto.credentials import Credentials
 from gradwire_protocol.crypto.keys import Identity
 from gradwire_protocol.crypto.noise import NotAuthenticError
@@ -169,7 +169,8 @@ class Responder:
         """
         keyring = self.keyring
         if keyring is not None and not keyring.knows(view[KEY_ID_AT]):
-            self._counters.count_drop(Drop.UNKNOWN_KEY if view[SUITE_AT] else Drop.OTHER_SUITE)
+            reason = Drop.UNKNOWN_KEY if view[SUITE_AT] else Drop.OTHER_SUITE
+            self._counters.count_drop(reason, RefusedInit(address, bytes(view[KEY_ID_AT])))
             return None
         has_cookie = self._has_valid_cookie(view, address, now)
         if not has_cookie and not self._inits.try_spend(now):
@@ -179,7 +180,7 @@ class Responder:
             return pack_retry(session_id_of(view), cookie)
         init = Init.parse(view)
         if (init.suite is Suite.CHECKSUM) is (keyring is not None):
-            self._counters.count_drop(Drop.OTHER_SUITE)
+            self._counters.count_drop(Drop.OTHER_SUITE, RefusedInit(address, init.key_id))
             return None
         if has_cookie and not self._sources.try_spend(self._source_of(address), now):
             self._counters.count_drop(Drop.TOO_MANY)
@@ -253,7 +254,7 @@ class Responder:
             return None
         identity = None
         if self.keyring is not None:
-            identity = self._identify(init, greeting)
+            identity = self._identify(init, greeting, address)
             if identity is None:
                 return None
         session_id = self._new_session_id()
@@ -274,17 +275,18 @@ class Responder:
         self._answered[address, init.session_id] = session_id
         return half_open
 
-    def _identify(self, init: Init, greeting: Greeting) -> Identity | None:
+    def _identify(self, init: Init, greeting: Greeting, address: Address) -> Identity | None:
         """Return the initiator's identity, if it is admitted."""
         assert self.keyring is not None
         identity = self.keyring.identity(init.key_id, greeting.name)
         if identity is None:
             raise InvalidDatagramError("the name in the INIT does not match its key")
+        refused = RefusedInit(address, init.key_id, identity.name)
         if not self.keyring.admits(identity):
-            self._counters.count_drop(Drop.DENIED)
+            self._counters.count_drop(Drop.DENIED, refused)
             return None
         if not self._replays.record_if_newer(init.key_id, greeting.unix_time_ns):
-            self._counters.count_drop(Drop.REPLAYED)
+            self._counters.count_drop(Drop.REPLAYED, refused)
             return None
         return identity
 

@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from importlib.metadata import version
@@ -15,13 +16,14 @@ from time import monotonic
 from typing import Any, Final
 
 from gradwire_codecs import warm_up
-from gradwire_protocol import GradwireError, Keyring
+from gradwire_protocol import GradwireError, Keyring, UsageError
 from gradwire_server.checkpoints.folder import CheckpointFolder
 from gradwire_server.checkpoints.writer import ThreadWriter
 from gradwire_server.config import MasterConfig
 from gradwire_server.daemon.collector import MasterCollector
 from gradwire_server.daemon.key_source import KeySource, instance_name
 from gradwire_server.daemon.listening import Listening, Transport, bind_error
+from gradwire_server.daemon.refused_handshakes import LOOK_SECONDS, RefusedHandshakes
 from gradwire_server.http.access import METRICS_PATH, Access
 from gradwire_server.http.server import HttpServer
 from gradwire_server.master.master import Master
@@ -154,7 +156,9 @@ class Daemon:
                 loop.add_signal_handler(signal.SIGHUP, self._read_keys_again)
             self._master.begin(drivers.now())
             self._announce(http_address)
-            await self._stopping.wait()
+            refused = RefusedHandshakes(figures.counters, has_keys=self._keyring is not None)
+            while not await self._stops_within(LOOK_SECONDS):
+                refused.look(monotonic())
             logger.info("stopping: %s", self._reason)
             await self._close_connections(drivers)
             await self._wait_for_disk()
@@ -164,6 +168,13 @@ class Daemon:
             drivers.close()
         if self._failure is not None:
             raise self._failure
+
+    async def _stops_within(self, seconds: float) -> bool:
+        """Wait until the daemon is to stop, or for so long; return whether it is to stop."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._stopping.wait()
+        return self._stopping.is_set()
 
     def _start_http(self, http: HttpServer) -> str | None:
         if self._addresses.http is None:
@@ -250,6 +261,8 @@ class Daemon:
 
     def _deny(self, names: frozenset[str]) -> None:
         """Set the names that operators have denied; the turn under way closes their connections."""
+        if self._keyring is None:
+            raise UsageError("this master has no keys, so there are no names in them to deny")
         self._denied = names
         self._set_keyring()
 

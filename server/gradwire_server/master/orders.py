@@ -155,8 +155,8 @@ class Orders:
     # Private.
 
     def _set_denied(self, names: frozenset[str]) -> None:
-        self.denied = names
         self._powers.deny(names)
+        self.denied = names
 
     def _members(self, name: str) -> list[Member]:
         """Return the members with this name in their key, or this rank.

@@ -3,6 +3,7 @@
 from dataclasses import fields
 
 from gradwire_protocol import Counters, Drop
+from gradwire_protocol.counters import RefusedInit
 
 
 def test_at_first_every_counter_is_zero() -> None:
@@ -22,8 +23,23 @@ def test_a_drop_is_counted_under_its_reason_and_in_its_own_endpoint() -> None:
     assert other == Counters()
 
 
+def test_of_each_reason_the_last_init_that_was_refused_is_kept() -> None:
+    counters = Counters()
+    one, other = (RefusedInit(address, b"key") for address in ("a", "b"))
+
+    counters.count_drop(Drop.UNKNOWN_KEY, one)
+    counters.count_drop(Drop.UNKNOWN_KEY, other)
+    counters.count_drop(Drop.DENIED, one)
+    counters.count_drop(Drop.SHORT)
+
+    assert counters.last_refused == {Drop.UNKNOWN_KEY: other, Drop.DENIED: one}
+
+
 def test_every_counter_but_the_drops_is_read_by_its_name() -> None:
     counters = Counters(packets_lost=3)
 
-    assert counters.flat().keys() == {f.name for f in fields(Counters)} - {"drops"}
+    assert counters.flat().keys() == {f.name for f in fields(Counters)} - {
+        "drops",
+        "last_refused",
+    }
     assert counters.flat()["packets_lost"] == 3

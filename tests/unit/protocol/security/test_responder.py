@@ -17,6 +17,7 @@ from gradwire_protocol import (
     Suite,
     WorkerKey,
 )
+from gradwire_protocol.crypto.keys import KEY_ID_BYTES
 from gradwire_protocol.limits import (
     COOKIE_SECONDS,
     HALF_OPEN_MAX,
@@ -201,6 +202,11 @@ def test_who_is_not_let_in_is_not_answered_and_leaves_nothing(
     assert door.drops() == {reason: 1}
     assert len(door.responder) == 0
     assert replays_of(door.responder) == replays_of(untouched.responder)
+    refused = door.counters.last_refused.get(reason)
+    assert (refused is None) == (reason is Drop.NOT_AUTHENTIC)  # as any damaged packet
+    if refused is not None:
+        assert refused.key_id == (bytes(KEY_ID_BYTES) if suite is Suite.CHECKSUM else key.key_id)
+        assert refused.name == ("worker" if reason is Drop.DENIED else "")
 
 
 def test_a_name_that_is_not_the_keys_is_refused() -> None:
