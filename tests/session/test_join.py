@@ -255,6 +255,51 @@ def test_workers_that_know_of_each_other_begin_together(master: LocalMaster) -> 
         session.close()
 
 
+@pytest.mark.parametrize("kind", ["array", "module"])
+def test_a_target_takes_part_once(master: LocalMaster, kind: str) -> None:
+    trained: Any = target() if kind == "array" else torch.nn.Linear(3, 2)
+    options: dict[str, Any] = {"master": master.address}
+    session = gradwire.join(trained, **options)
+    was_open = session.is_open
+
+    with pytest.raises(gradwire.UsageError, match=naming("rank 0", "'default'", "close()")):
+        gradwire.join(trained, **options)
+
+    session.close()
+    assert (was_open, session.is_open) == (True, False)
+    gradwire.join(trained, **options).close()
+
+
+def test_a_model_that_nothing_trains_is_warned_of(master: LocalMaster) -> None:
+    frozen = torch.nn.Linear(3, 2).requires_grad_(False)
+
+    with pytest.warns(gradwire.GradwireWarning, match=naming("2 parameters", "Linear")) as warned:
+        gradwire.join(frozen, master=master.address).close()
+
+    assert warned[0].filename == __file__
+
+
+def test_a_port_of_http_is_named_as_one() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server, ThreadPoolExecutor(1) as pool:
+        port = server.getsockname()[1]
+
+        def answer() -> None:
+            while True:
+                with server.accept()[0] as visitor:
+                    if not visitor.recv(1 << 16):
+                        return
+                    visitor.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+
+        pool.submit(answer)
+        with pytest.raises(gradwire.UnreachableError, match=naming("HTTP", "--listen")):
+            gradwire.join(
+                target(), master=f"127.0.0.1:{port}", transport="tcp",
+                connect_timeout_seconds=0.5, start_timeout_seconds=0,
+            )  # fmt: skip
+        with socket.create_connection(server.getsockname()):
+            pass  # says nothing, which ends the server
+
+
 def test_who_waits_for_the_first_worker_s_parameters_is_told_its_name(
     master: LocalMaster,
 ) -> None:

@@ -107,7 +107,7 @@ def test_the_key_of_anybody_else_is_refused_before_it_dials(
 
 
 def test_without_a_key_it_says_how_to_make_one(operate: Operate) -> None:
-    status, _, said = operate("status", "--master", "127.0.0.1:9", key=None)
+    status, _, said = operate("status", "--master", "192.0.2.1:9", key=None)
 
     assert status == 2
     assert "gradwire keygen --worker NAME --role operator --from run.key" in said

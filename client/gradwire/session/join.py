@@ -2,18 +2,20 @@
 
 import logging
 import os
+import warnings
 from inspect import Parameter, Signature, signature
 from os import PathLike
-from threading import Timer
+from threading import Lock, Timer
 from time import monotonic
-from typing import Never, Unpack
+from typing import Final, Never, Unpack
+from weakref import WeakKeyDictionary
 
-from gradwire.errors import UsageError
+from gradwire.errors import GradwireWarning, UsageError
 from gradwire.session.attempt import Attempt
 from gradwire.session.session import Session
 from gradwire.settings.keywords import SettingKeywords
 from gradwire.settings.settings import Settings, resolve_settings
-from gradwire.target.adapters import parameters_of
+from gradwire.target.adapters import identities_of, parameters_of
 from gradwire.target.data_parallel import stop_averaging
 from gradwire.threads import console
 from gradwire_codecs import warm_up
@@ -24,6 +26,11 @@ logger = logging.getLogger("gradwire.join")
 
 WARM_UP_SHOWN_SECONDS = 1.0
 """If the kernels take longer than this to compile, the log says so."""
+
+_joined: Final[WeakKeyDictionary[Session, frozenset[int]]] = WeakKeyDictionary()
+"""What the sessions of this process train."""
+
+_joined_lock: Final = Lock()
 
 
 def join(
@@ -92,11 +99,17 @@ def join(
             "join(model, optimizer=optimizer)"
         )
     resolved = resolve_settings(settings, os.environ, config)
+    identities = identities_of(target)
+    _check_not_joined(identities)
     console.set_up("warning" if resolved.quiet else resolved.log_level)
+    _warn_if_frozen(target)
     parameters = parameters_of(target)
     stop_averaging(target)
     _compile_kernels()
-    return Attempt(resolved, parameters, target, optimizer).session()
+    session = Attempt(resolved, parameters, target, optimizer).session()
+    with _joined_lock:
+        _joined[session] = identities
+    return session
 
 
 # So that `help` and notebooks show every setting by its name.
@@ -113,6 +126,34 @@ join.__signature__ = Signature(  # type: ignore[attr-defined]
         ),
     ]
 )
+
+
+def _check_not_joined(identities: frozenset[int]) -> None:
+    """Refuse a target that an open session trains: it would take part twice, as two workers."""
+    with _joined_lock:
+        joined = list(_joined.items())
+    for session, others in joined:
+        if session.is_open and identities & others:
+            raise UsageError(
+                f"this target takes part already, as rank {session.rank} of run {session.run!r}: "
+                "join once, and finish() or close() that session before joining again"
+            )
+
+
+def _warn_if_frozen(target: object) -> None:
+    """Warn of a module of which no optimizer can change anything."""
+    parameters = getattr(target, "parameters", None)
+    if not callable(parameters):
+        return
+    trained = [parameter.requires_grad for parameter in parameters()]
+    if trained and not any(trained):
+        warnings.warn(
+            f"none of the {len(trained)} parameters of this {type(target).__name__} requires a "
+            "gradient: it trains nothing, unless the script changes them without one. "
+            "requires_grad_(True) lets an optimizer train them",
+            GradwireWarning,
+            stacklevel=3,
+        )
 
 
 def _compile_kernels() -> None:

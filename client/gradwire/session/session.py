@@ -91,6 +91,11 @@ class Session:
         return self._participant.worker.transport
 
     @property
+    def is_open(self) -> bool:
+        """Whether this session was neither finished nor closed, and has not lost its run."""
+        return self._over is None and not self._membership.closed
+
+    @property
     def finished(self) -> bool:
         """Whether all workers have finished: an observer ends its loop then."""
         return self._membership.finished is not None

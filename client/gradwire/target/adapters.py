@@ -27,6 +27,17 @@ def parameters_of(target: object) -> Parameters:
     return TorchParameters(tensors, module)
 
 
+def identities_of(target: object) -> frozenset[int]:
+    """Return numbers of which two targets share one if they share a tensor or an array's memory.
+
+    They are valid as long as the target exists. `UsageError` if it cannot be trained.
+    """
+    if isinstance(target, np.ndarray):
+        return frozenset([target.__array_interface__["data"][0]])
+    tensors, _ = _tensors_of(target)
+    return frozenset(id(tensor) for _, tensor in tensors)
+
+
 def places_of(target: object) -> Places:
     """Return how to write a target's parameters in place; `UsageError` if it cannot be trained."""
     if isinstance(target, np.ndarray):

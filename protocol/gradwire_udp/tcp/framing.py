@@ -24,6 +24,14 @@ from gradwire_protocol.limits import DATAGRAM_BYTES_MAX
 LENGTH_BYTES: Final = 2
 FRAME_BYTES_MAX: Final = LENGTH_BYTES + DATAGRAM_BYTES_MAX
 
+HTTP_LENGTH: Final = int.from_bytes(b"HT", "little")
+"""How long a packet would be if the answer of an HTTP server began it; that is too long."""
+
+HTTP_ANSWER: Final = (
+    "the answer of an HTTP server: a master has one for its metrics, at another port (--http) than "
+    "the one for workers (--listen)"
+)
+
 RUN_PACKETS_MAX: Final = 64
 """Packets that are handed over together: as many as one read over UDP returns at most."""
 
@@ -110,7 +118,9 @@ class PacketStream:
             segment = stream[at] | stream[at + 1] << 8
             if not 0 < segment <= DATAGRAM_BYTES_MAX:
                 raise FramingError(
-                    f"a packet of {segment} bytes; it has to be 1 to {DATAGRAM_BYTES_MAX}"
+                    HTTP_ANSWER
+                    if segment == HTTP_LENGTH
+                    else f"a packet of {segment} bytes; it has to be 1 to {DATAGRAM_BYTES_MAX}"
                 )
             whole = (end - at) // (LENGTH_BYTES + segment)
             if not whole:
