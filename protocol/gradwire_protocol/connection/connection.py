@@ -11,6 +11,7 @@ packets. This module begins and ends it, and reports to the application.
 
 from collections import deque
 from collections.abc import Callable, Iterable
+from typing import Final
 
 from gradwire_protocol.connection.config import ConnectionConfig
 from gradwire_protocol.connection.path_validation import PathValidation
@@ -39,6 +40,10 @@ from gradwire_protocol.security.handshake import Agreement, Initiator
 from gradwire_protocol.wire.close_codes import CloseCode
 from gradwire_protocol.wire.frames import Ack, Close, Credit, Frame, Response, pack_close
 from gradwire_protocol.wire.packets import ACCEPT, RETRY, parse_versions
+
+RESET_SILENCE_SECONDS: Final = 10.0
+"""A peer that lives is heard of more often. After a longer silence, which side was away is unknown
+to the one that is sent a RESET."""
 
 
 class Connection:
@@ -131,7 +136,7 @@ class Connection:
             # Sealed suites authenticate an ACCEPT but not a VERSIONS, which anyone may have sent.
             # So it counts only if no ACCEPT has come by the deadline.
 
-    def receive_reset(self, session_id: int, token: bytes) -> bool:
+    def receive_reset(self, session_id: int, token: bytes, now: float) -> bool:
         """Disconnect if this RESET is for this connection; return whether it is."""
         if (
             self.state is not State.OPEN
@@ -140,7 +145,13 @@ class Connection:
         ):
             return False
         self._counters.resets_received += 1
-        reason = "the other side no longer knows this connection: it was restarted"
+        silent = now - self._traffic.liveness.last_heard
+        # A process that stood still, or was suspended, has not noticed that it was silent.
+        reason = "the other side no longer knows this connection: it was restarted" + (
+            f", or this process was silent for too long: nothing came for {silent:.0f} s"
+            if silent >= RESET_SILENCE_SECONDS
+            else ""
+        )
         self._disconnect(CloseCode.RESET, reason, by_peer=True)
         return True
 

@@ -355,7 +355,7 @@ class Endpoint:
         # Only endpoints that dial out are sent a RESET, and they have few connections.
         connections = () if self.connections_max else tuple(self._connections.values())
         for connection in connections:
-            if connection.receive_reset(session_id_of(view), token):
+            if connection.receive_reset(session_id_of(view), token, now):
                 self._mark_active(connection)
                 return
         self.counters.count_drop(Drop.UNKNOWN_SESSION)

@@ -18,6 +18,7 @@ from gradwire_protocol import (
     State,
     UsageError,
 )
+from gradwire_protocol.connection.connection import RESET_SILENCE_SECONDS
 from gradwire_protocol.limits import (
     EPOCH_PACKETS_BITS,
     INITS_BURST,
@@ -196,6 +197,20 @@ def test_a_reset_ends_the_connection_it_was_made_for() -> None:
     assert sent_by(line.worker, line.now) == []
     hand_over(line.worker, [reset], "master", line.now)
     assert drops(line.worker) == {Drop.UNKNOWN_SESSION: 1}
+
+
+def test_after_a_silence_a_reset_does_not_say_which_side_was_away() -> None:
+    """A worker that stood still, as a suspended laptop does, takes what it missed for a restart."""
+    reasons = []
+    for silence in (0.5 * RESET_SILENCE_SECONDS, 41.0):
+        line = Line()
+        [reset] = restarted_for(line.dialled)
+        hand_over(line.worker, [reset], "master", line.now + silence)
+        reasons.append(ends(line.worker)[0].reason)
+
+    assert reasons[0] == naming("restarted")
+    assert "silent" not in reasons[0]
+    assert reasons[1] == naming("restarted", "this process was silent", "41 s")
 
 
 @pytest.mark.parametrize("what", ["session", "token"])
