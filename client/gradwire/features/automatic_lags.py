@@ -73,6 +73,9 @@ class AutomaticLags(ClockLags):
         self._recent: dict[int, deque[int]] = {}
         """By rank: the lags of the last steps; used until the bound is in force."""
         self._slower: frozenset[int] = frozenset()
+        self._said: set[tuple[int, bool]] = set()
+        """By rank and whether it is left out: what was said once. Where steps take milliseconds,
+        workers are slower and quicker in turn."""
         self.is_in_force = False
 
     def note_step(
@@ -134,13 +137,16 @@ class AutomaticLags(ClockLags):
         seconds = middle / 1e6
         if self.is_in_force:
             for rank in sorted(slower ^ self._slower):
-                logger.info(
+                change = rank, rank in slower
+                logger.log(
+                    logging.DEBUG if change in self._said else logging.INFO,
                     "rank %d takes %.3g s for a step, and the middle worker %.3g s: it is %s",
                     rank,
                     paces.get(rank, 0) / 1e6,
                     seconds,
                     "not waited for" if rank in slower else "waited for again",
                 )
+                self._said.add(change)
         self._slower = slower
         patience = min(PATIENCE_STEPS * seconds, self._timeout_max)
         self.timeout_seconds = max(patience, PATIENCE_STEPS_MIN * seconds, PATIENCE_SECONDS_MIN)
