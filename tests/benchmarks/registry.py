@@ -85,5 +85,6 @@ BENCHMARKS: Final[Mapping[str, Benchmark]] = {
     "relay": Benchmark("benchmarks.relay"),
     "sealed": Benchmark("benchmarks.sealed"),
     "slowlink": Benchmark("benchmarks.slowlink"),
+    "start": Benchmark("benchmarks.start"),
     "transport": Benchmark("benchmarks.transport"),
 }
