@@ -12,6 +12,7 @@ from gradwire_codecs.feedback.partial_feedback import PartialFeedback
 from gradwire_codecs.feedback.residuals import clip_residual
 from gradwire_codecs.format.block_packing import pack_block, unpack_block
 from gradwire_codecs.format.update import ELEMENTS_MAX, Update, decode, pack_update
+from gradwire_codecs.kernels.compiling import compiling_alone
 from gradwire_codecs.replica.digests import BlockDigests, digest_of, unflip
 from gradwire_codecs.replica.replica import Replica
 
@@ -23,7 +24,13 @@ def warm_up() -> None:
     """Run every kernel once on a few elements.
 
     It takes seconds the first time gradwire runs on a machine, and hundredths of a second after.
+    Of several processes, one compiles, and the others wait for it.
     """
+    with compiling_alone():
+        _run_all()
+
+
+def _run_all() -> None:
     few = np.array([1.0, -1.0, 0.0, 2.0, 0.5], np.float32)
     # Most hits have magnitude 1, some a larger one: the format LISTED.
     some = np.zeros(4000, np.float32)

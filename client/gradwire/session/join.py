@@ -5,7 +5,7 @@ import os
 import warnings
 from inspect import Parameter, Signature, signature
 from os import PathLike
-from threading import Lock, Timer
+from threading import Lock
 from time import monotonic
 from typing import Final, Never, Unpack
 from weakref import WeakKeyDictionary
@@ -18,14 +18,13 @@ from gradwire.settings.settings import Settings, resolve_settings
 from gradwire.target.adapters import identities_of, parameters_of
 from gradwire.target.data_parallel import stop_averaging
 from gradwire.threads import console
+from gradwire.threads.notice import SILENT_SECONDS, announced
 from gradwire_codecs import warm_up
 from gradwire_codecs.kernels.compiled import cache_folder
+from gradwire_codecs.kernels.compiling import progress
 from gradwire_protocol.settings import declared_settings
 
 logger = logging.getLogger("gradwire.join")
-
-WARM_UP_SHOWN_SECONDS = 1.0
-"""If the kernels take longer than this to compile, the log says so."""
 
 _joined: Final[WeakKeyDictionary[Session, frozenset[int]]] = WeakKeyDictionary()
 """What the sessions of this process train."""
@@ -160,17 +159,14 @@ def _compile_kernels() -> None:
     """Compile the kernels now, or load them from the cache: no training step waits for it."""
     folder = cache_folder()
     kept = f"kept in {folder}" if folder else "not kept: no folder can be written to"
-    notice = Timer(
-        WARM_UP_SHOWN_SECONDS,
-        logger.info,
-        ("compiling the codec for this processor; the result is %s", kept),
-    )
-    notice.daemon = True
+
+    def purpose() -> str:
+        ready, all_ = progress()
+        who = f"{ready} of {all_} kernels are ready" if ready else "another process may do it now"
+        return f"the codec to be compiled for this processor, once: {who}; the result is {kept}"
+
     began = monotonic()
-    notice.start()
-    try:
+    with announced(purpose):
         warm_up()
-    finally:
-        notice.cancel()
-    if monotonic() - began > WARM_UP_SHOWN_SECONDS:
+    if monotonic() - began > SILENT_SECONDS:
         logger.info("compiled the codec in %.1f s", monotonic() - began)

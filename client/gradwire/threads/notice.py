@@ -5,7 +5,9 @@ it is a line of the log, again when the thread waits for something else, and now
 """
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from threading import Event, Thread
 from time import monotonic
 from typing import Final, TypeAlias
 
@@ -27,6 +29,27 @@ LINES_SECONDS: Final = 10.0
 
 REPEAT_SECONDS: Final = 60.0
 """Between two lines of the log that say the same."""
+
+
+@contextmanager
+def announced(purpose: Purpose) -> Iterator[None]:
+    """Say what the block is waited for, if it takes long: it does not return meanwhile."""
+    over = Event()
+
+    def say() -> None:
+        notice = WaitNotice()
+        notice.begin(purpose)
+        while not over.wait(notice.seconds_left):
+            notice.look()
+        notice.end()
+
+    thread = Thread(target=say, name="gradwire-notice", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
 
 
 class WaitNotice:

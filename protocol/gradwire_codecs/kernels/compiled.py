@@ -65,13 +65,13 @@ class _Cache(FunctionCache):
 
     def _choose_files(self, sig: Any, codegen: Any) -> None:
         stamp = self._impl.locator.get_source_stamp()
-        key = repr((_sources(), stamp, self._index_key(sig, codegen)))  # type: ignore[no-untyped-call]
+        key = repr((sources(), stamp, self._index_key(sig, codegen)))  # type: ignore[no-untyped-call]
         name = f"{self._impl.filename_base}-{sha256(key.encode()).hexdigest()[:16]}"
         self._cache_file = IndexDataCacheFile(self._cache_path, name, stamp)  # type: ignore[no-untyped-call]
 
 
 @cache
-def _sources() -> str:
+def sources() -> str:
     """Return a digest of the source of this package, whose kernels call each other."""
     digest = sha256()
     for path in sorted(Path(__file__).parents[1].rglob("*.py")):

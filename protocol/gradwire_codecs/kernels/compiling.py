@@ -1,0 +1,78 @@
+"""`compiling_alone`: of several processes, one compiles the kernels, and the others wait for it.
+
+Four workers that start on a new machine would each compile all of them, and take four times as
+long. So the first to come takes a lock in the folder of the cache. When it has compiled everything
+it leaves a file that says so, and from then on nobody asks for the lock. Where there is no such
+folder, or no lock can be had there, each process compiles for itself.
+"""
+
+import fcntl
+import os
+import select
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from hashlib import sha256
+from pathlib import Path
+from typing import Final
+
+import numba
+
+from gradwire_codecs.kernels.compiled import KERNELS, cache_folder, sources
+
+LOOK_SECONDS: Final = 0.05
+"""Between two attempts to take the lock."""
+
+ATTEMPTS_MAX: Final = 3_600
+"""Three minutes. If another process has not compiled by then, this one compiles as well."""
+
+LOCK_NAME: Final = "gradwire-compiling.lock"
+
+
+def progress() -> tuple[int, int]:
+    """Return how many kernels are ready in this process, and how many there are.
+
+    A kernel that only others call is ready with them, but counts only where it was compiled here.
+    """
+    return sum(bool(kernel.overloads) for kernel in KERNELS), len(KERNELS)
+
+
+@contextmanager
+def compiling_alone() -> Iterator[None]:
+    """Compile inside the block, or find in the cache what another process has compiled.
+
+    An error inside of it leaves the next process to compile.
+    """
+    folder = cache_folder()
+    done = None if folder is None else Path(folder, f"gradwire-compiled-{_stamp()}")
+    if done is None or done.exists():
+        yield
+        return
+    with ExitStack() as stack:
+        with suppress(OSError):  # a folder that is read-only, or a file system without locks
+            stack.enter_context(_locked(done.with_name(LOCK_NAME)))
+        yield
+    with suppress(OSError):
+        done.touch()
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+    try:
+        for _ in range(ATTEMPTS_MAX):
+            try:
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                select.select((), (), (), LOOK_SECONDS)
+            else:
+                break
+        yield
+    finally:
+        os.close(fd)  # which gives the lock back, as the end of the process does
+
+
+def _stamp() -> str:
+    """Return what the machine code depends on, as text for a file name."""
+    processor = KERNELS[0].targetctx.codegen().magic_tuple()
+    key = repr((sources(), numba.__version__, processor))
+    return sha256(key.encode()).hexdigest()[:16]

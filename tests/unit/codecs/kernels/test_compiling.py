@@ -1,0 +1,117 @@
+"""Which of several processes compiles, and that none waits for ever for another."""
+
+import fcntl
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from gradwire_codecs import warm_up
+from gradwire_codecs.kernels import compiling
+from gradwire_codecs.kernels.compiling import LOCK_NAME, compiling_alone, progress
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return a folder of machine code in which nothing was compiled."""
+    monkeypatch.setattr(compiling, "cache_folder", lambda: str(tmp_path))
+    return tmp_path
+
+
+@contextmanager
+def another_process_compiles(folder: Path) -> Iterator[None]:
+    """Hold the lock; it belongs to the open file, so that a process can wait for itself."""
+    fd = os.open(folder / LOCK_NAME, os.O_RDWR | os.O_CREAT, 0o666)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(fd)
+
+
+def looks_for_the_lock(monkeypatch: pytest.MonkeyPatch, most: int = 5) -> list[float]:
+    """Let no time pass between `most` attempts; return a list of them as they are made."""
+    made: list[float] = []
+    monkeypatch.setattr(compiling, "ATTEMPTS_MAX", most)
+    monkeypatch.setattr("select.select", lambda *wait: made.append(wait[-1]))
+    return made
+
+
+def test_who_has_compiled_says_so_and_is_waited_for_until_then(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks = looks_for_the_lock(monkeypatch, most=3)
+    with compiling_alone():
+        with another_process_waits(folder):
+            pass
+        assert len(looks) == 3
+
+    with compiling_alone(), another_process_compiles(folder), compiling_alone():
+        pass  # nobody asks for the lock any more
+    assert len(looks) == 3
+
+
+@contextmanager
+def another_process_waits(folder: Path) -> Iterator[None]:
+    """Come later: the lock is taken, and nothing says yet that all is compiled."""
+    with compiling_alone():
+        yield
+
+
+def test_nobody_waits_for_ever_for_a_process_that_stands_still(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks = looks_for_the_lock(monkeypatch)
+    entered = []
+
+    with another_process_compiles(folder), compiling_alone():
+        entered.append(True)
+
+    assert entered == [True]
+    assert len(looks) == 5
+
+
+def test_a_lock_that_its_process_has_left_is_taken(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks = looks_for_the_lock(monkeypatch)
+    with another_process_compiles(folder):
+        pass
+
+    with compiling_alone():
+        pass
+
+    assert looks == []
+
+
+def test_what_was_compiled_in_part_is_left_to_the_next(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks_for_the_lock(monkeypatch)
+    with pytest.raises(KeyboardInterrupt), compiling_alone():
+        raise KeyboardInterrupt
+
+    assert [path.name for path in folder.iterdir()] == [LOCK_NAME]
+
+
+@pytest.mark.parametrize("where", [None, "/proc/no-such-folder"])
+def test_without_a_folder_to_write_to_nobody_waits(
+    monkeypatch: pytest.MonkeyPatch, where: str | None
+) -> None:
+    monkeypatch.setattr(compiling, "cache_folder", lambda: where)
+    looks = looks_for_the_lock(monkeypatch)
+
+    with compiling_alone():
+        pass
+
+    assert looks == []
+
+
+def test_progress_is_a_part_of_the_kernels() -> None:
+    warm_up()
+
+    ready, kernels = progress()
+
+    assert 0 < ready <= kernels  # what only other kernels call is loaded with them
