@@ -58,10 +58,12 @@ class Plan:
 
     runs: int = 5
     cold_runs: int = 3
+    compiles: bool = True
+    """Whether what is called cold is: compiling takes far longer than all the rest."""
 
 
 FULL: Final = Plan()
-QUICK: Final = Plan(runs=1, cold_runs=1)
+QUICK: Final = Plan(runs=1, cold_runs=1, compiles=False)
 
 
 def run(plan: Plan) -> list[Figure]:
@@ -86,7 +88,7 @@ def _joins(plan: Plan, master: Master, folder: Path) -> list[Figure]:
     """Join with an empty cache, and then with what that has left there."""
     cold, warm = [], []
     for index in range(plan.cold_runs):
-        environ = {**master.environ(), CACHE: str(folder / f"kernels{index}")}
+        environ = master.environ() | _cache(plan, folder, index)
         cold.append(_seconds(JOIN, environ))
         warm += [_seconds(JOIN, environ) for _ in range(2)]
     return [
@@ -101,7 +103,7 @@ def _launches(plan: Plan, folder: Path) -> list[Figure]:
     """Launch two workers; return what that takes, and how long after them the prompt comes."""
     script = folder / "worker.py"
     script.write_text(WORKER, encoding="utf-8")
-    environ = {**os.environ, CACHE: str(folder / "kernels0")}
+    environ = {**os.environ, **_cache(plan, folder, 0)}
     taken, after, floor = [], [], []
     for index in range(plan.runs + 1):
         began = time.time()
@@ -121,6 +123,11 @@ def _launches(plan: Plan, folder: Path) -> list[Figure]:
         within("prompt after the last worker of gradwire run", median(after), "s",
                "the whole launch", median(taken), aim=1, runs=plan.runs),
     ]  # fmt: skip
+
+
+def _cache(plan: Plan, folder: Path, index: int) -> dict[str, str]:
+    """Return the variable of a cache that is empty at first."""
+    return {CACHE: str(folder / f"kernels{index}")} if plan.compiles else {}
 
 
 def _seconds(code: str, environ: Mapping[str, str] | None = None) -> float:

@@ -57,7 +57,7 @@ with gradwire.join(target) as session:
     session.wait()
     if session.rank == 0:
         try:
-            gradwire.join(target, key_file="", connect_timeout_seconds=0.5)
+            gradwire.join(target.copy(), key_file="", connect_timeout_seconds=0.5)
         except gradwire.UnreachableError as error:
             print("without:", error, flush=True)
 """

@@ -408,22 +408,17 @@ def test_parameters_that_no_quantum_expresses_are_refused_without_a_promise(
 def test_compiling_is_mentioned_while_it_takes_long(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    mentioned = Event()
+    def compile_until_it_is_mentioned() -> None:
+        wait_until(lambda: caplog.messages, "a word about it")
 
-    class Mentioned(logging.Handler):
-        def emit(self, record: logging.LogRecord) -> None:
-            mentioned.set()
-
-    handler = Mentioned()
-    monkeypatch.setattr(join_module, "WARM_UP_SHOWN_SECONDS", 0.001)
-    monkeypatch.setattr(join_module, "warm_up", lambda: mentioned.wait(30))
-    join_module.logger.addHandler(handler)
-    with caplog.at_level(logging.INFO, "gradwire.join"), pytest.raises(gradwire.UnreachableError):
+    monkeypatch.setattr("gradwire.threads.notice.SILENT_SECONDS", 0.001)
+    monkeypatch.setattr(join_module, "SILENT_SECONDS", 0.001)
+    monkeypatch.setattr(join_module, "warm_up", compile_until_it_is_mentioned)
+    with caplog.at_level(logging.INFO, "gradwire"), pytest.raises(gradwire.UnreachableError):
         gradwire.join(target(), master="nowhere.invalid:1")
-    join_module.logger.removeHandler(handler)
 
-    first, second = (record.getMessage() for record in caplog.records[:2])
-    assert first == naming("compiling", "codec")
+    first, second = caplog.messages[:2]
+    assert first == naming("waiting", "codec", "compiled", "kernels")
     assert second == naming("compiled", "codec")
 
 

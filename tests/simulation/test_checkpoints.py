@@ -136,7 +136,7 @@ def test_a_run_that_is_resumed_waits_for_its_workers_and_for_no_others() -> None
     for join, code, says in (
         (join_request(run="beta", layout=run.layout), RefusalCode.OTHER_RUN,
          "run 'default' was resumed from a checkpoint and waits for its workers, not 'beta': join "
-         "run 'default', or start the master without --resume"),
+         "run 'default', or end that run: "),
         (join_request(layout=other_layout), RefusalCode.OTHER_LAYOUT,
          "the model differs from that of run 'default': 'weights' of shape (59,) where the run has "
          "'weights' of shape (60,). "),

@@ -159,6 +159,7 @@ class Daemon:
             refused = RefusedHandshakes(figures.counters, has_keys=self._keyring is not None)
             while not await self._stops_within(LOOK_SECONDS):
                 refused.look(monotonic())
+            refused.look(monotonic())
             logger.info("stopping: %s", self._reason)
             await self._close_connections(drivers)
             await self._wait_for_disk()
