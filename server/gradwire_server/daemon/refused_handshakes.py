@@ -51,12 +51,10 @@ class RefusedHandshakes:
             before, at = self._said.get(reason, (0, -LINE_SECONDS))
             if count > before and now - at >= LINE_SECONDS:
                 self._said[reason] = count, now
-                logger.warning(
-                    "refused %d handshake datagrams %s%s",
-                    count - before,
-                    text,
-                    _last(self._counters.last_refused.get(reason)),
-                )
+                # Not as a value: of lines with one text, the log shows one in a second.
+                line = f"refused %d handshake datagrams {text}%s"
+                last = _last(self._counters.last_refused.get(reason))
+                logger.warning(line, count - before, last)
 
 
 def _last(refused: RefusedInit | None) -> str:
