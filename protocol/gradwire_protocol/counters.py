@@ -45,7 +45,7 @@ class Drop(StrEnum):
 
 
 class RefusedInit(NamedTuple):
-    """Where an INIT came from that was not answered, for a log."""
+    """Where an INIT came from that was refused, for a log."""
 
     address: Hashable
     key_id: bytes
@@ -78,14 +78,21 @@ class Counters:
     epochs_begun: int = 0
     stalls: int = 0
     drops: dict[Drop, int] = field(default_factory=lambda: dict.fromkeys(Drop, 0))
-    last_refused: dict[Drop, RefusedInit] = field(default_factory=dict, compare=False)
-    """By reason: the last INIT that was refused."""
+    refused: dict[Drop, RefusedInit] = field(default_factory=dict, compare=False)
+    """By reason: an INIT that was refused, the first one since the owner has taken the entry out.
+    Under a flood the others cost no more than to be counted."""
 
-    def count_drop(self, reason: Drop, refused: RefusedInit | None = None) -> None:
-        """Count a dropped datagram; if it was an INIT that was refused, keep where it came from."""
+    def count_drop(self, reason: Drop) -> None:
+        """Count a dropped datagram."""
         self.drops[reason] += 1
-        if refused is not None:
-            self.last_refused[reason] = refused
+
+    def count_refused(
+        self, reason: Drop, address: Hashable, key_id: bytes | memoryview, name: str = ""
+    ) -> None:
+        """Count an INIT that is refused, and keep where it came from."""
+        self.drops[reason] += 1
+        if reason not in self.refused:
+            self.refused[reason] = RefusedInit(address, bytes(key_id), name)
 
     def flat(self) -> dict[str, int]:
         """Return every counter that is one number by its name."""

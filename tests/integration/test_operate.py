@@ -156,6 +156,10 @@ def test_a_run_is_ended_by_order_at_a_master_on_loopback_without_keys() -> None:
             [*command, "--master", master.address], capture_output=True, text=True, timeout=60,
             check=False,
         )  # fmt: skip
+        denied = subprocess.run(
+            [*command[:-1], "deny", "gpu1", "--master", master.address], capture_output=True,
+            text=True, timeout=60, check=False,
+        )  # fmt: skip
         lost = loss_of(one)
         other = gradwire.join(np.zeros(7, np.float32), **options)
         other.finish()
@@ -163,6 +167,8 @@ def test_a_run_is_ended_by_order_at_a_master_on_loopback_without_keys() -> None:
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout == naming("'default'", "is over", "sent away: 1")
     assert "has ended the run" in str(lost)
+    assert (denied.returncode, denied.stdout) == (4, "")
+    assert "this master has no keys" in denied.stderr
 
 
 @pytest.mark.parametrize("new_run", [True, False])

@@ -24,6 +24,7 @@ class TcpProxy:
         self._target = host, int(port)
         self._listener = socket.create_server(("127.0.0.1", 0))
         self._sockets: list[socket.socket] = []
+        self._targets: list[socket.socket] = []
         self._passing = threading.Event()
         self._passing.set()
         threading.Thread(target=self._accept, daemon=True).start()
@@ -56,12 +57,22 @@ class TcpProxy:
                 sock.shutdown(socket.SHUT_RDWR)
         self._passing.set()
 
+    def cut_from_target(self) -> None:
+        """End the target's side of every connection; while held up, the other side hears nothing.
+
+        The target is then the first to notice.
+        """
+        for sock in self._targets:
+            with suppress(OSError):
+                sock.shutdown(socket.SHUT_RDWR)
+
     def _accept(self) -> None:
         with suppress(OSError):  # until it is closed
             while True:
                 near, _ = self._listener.accept()
                 far = socket.create_connection(self._target)
                 self._sockets += [near, far]
+                self._targets.append(far)
                 for one, other in ((near, far), (far, near)):
                     threading.Thread(target=self._pass_on, args=(one, other), daemon=True).start()
 
@@ -71,6 +82,7 @@ class TcpProxy:
                 while data := source.recv(CHUNK_BYTES):
                     self._passing.wait(PASSING_SECONDS_MAX)
                     target.sendall(data)
+            self._passing.wait(PASSING_SECONDS_MAX)
             # Also after a reset, which a process leaves that was killed with something to read.
             with suppress(OSError):
                 target.shutdown(socket.SHUT_WR)

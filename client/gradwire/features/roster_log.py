@@ -18,7 +18,7 @@ class RosterLog(Feature):
         self._names = self._names_by_rank()
 
     def after_step(self) -> None:
-        """Log who has come and who is gone."""
+        """Log which workers have come, and which are gone."""
         if self._membership.peers is self._roster:
             return
         before, finished = self._names, {peer.rank for peer in self._roster if peer.finished}

@@ -28,7 +28,7 @@ def parameters_of(target: object) -> Parameters:
 
 
 def identities_of(target: object) -> frozenset[int]:
-    """Return numbers of which two targets share one if they share a tensor or an array's memory.
+    """Return numbers of which two targets share one if they share a tensor, or are one array.
 
     They are valid as long as the target exists. `UsageError` if it cannot be trained.
     """

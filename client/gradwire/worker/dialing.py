@@ -282,9 +282,8 @@ class Dialing:
         return self._start_timeout if self._is_refused else self._timeout
 
     def _say(self, names: Sequence[str]) -> str:
-        return "; ".join(
-            _phrase(name.upper(), self._reasons[name]) for name in names if name in self._reasons
-        )
+        reasons = dict(self._reasons)  # the training thread asks while the network thread dials
+        return "; ".join(_phrase(name.upper(), reasons[name]) for name in names if name in reasons)
 
 
 def _phrase(name: str, reason: str) -> str:

@@ -27,7 +27,7 @@ from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from hashlib import blake2s
 
-from gradwire_protocol.counters import Counters, Drop, RefusedInit
+from gradwire_protocol.counters import Counters, Drop
 from gradwire_protocol.crypto.credentials import Credentials
 from gradwire_protocol.crypto.keys import Identity
 from gradwire_protocol.crypto.noise import NotAuthenticError
@@ -170,7 +170,7 @@ class Responder:
         keyring = self.keyring
         if keyring is not None and not keyring.knows(view[KEY_ID_AT]):
             reason = Drop.UNKNOWN_KEY if view[SUITE_AT] else Drop.OTHER_SUITE
-            self._counters.count_drop(reason, RefusedInit(address, bytes(view[KEY_ID_AT])))
+            self._counters.count_refused(reason, address, view[KEY_ID_AT])
             return None
         has_cookie = self._has_valid_cookie(view, address, now)
         if not has_cookie and not self._inits.try_spend(now):
@@ -180,7 +180,7 @@ class Responder:
             return pack_retry(session_id_of(view), cookie)
         init = Init.parse(view)
         if (init.suite is Suite.CHECKSUM) is (keyring is not None):
-            self._counters.count_drop(Drop.OTHER_SUITE, RefusedInit(address, init.key_id))
+            self._counters.count_refused(Drop.OTHER_SUITE, address, init.key_id)
             return None
         if has_cookie and not self._sources.try_spend(self._source_of(address), now):
             self._counters.count_drop(Drop.TOO_MANY)
@@ -281,12 +281,11 @@ class Responder:
         identity = self.keyring.identity(init.key_id, greeting.name)
         if identity is None:
             raise InvalidDatagramError("the name in the INIT does not match its key")
-        refused = RefusedInit(address, init.key_id, identity.name)
         if not self.keyring.admits(identity):
-            self._counters.count_drop(Drop.DENIED, refused)
+            self._counters.count_refused(Drop.DENIED, address, init.key_id, identity.name)
             return None
         if not self._replays.record_if_newer(init.key_id, greeting.unix_time_ns):
-            self._counters.count_drop(Drop.REPLAYED, refused)
+            self._counters.count_refused(Drop.REPLAYED, address, init.key_id, identity.name)
             return None
         return identity
 

@@ -1,4 +1,4 @@
-"""`RefusedHandshakes`: says in the log who knocks in vain.
+"""`RefusedHandshakes`: says in the log which peers are refused, and why.
 
 A master answers no handshake without a key of its run, and tells such a worker nothing. Its
 operator should still see that somebody tries. An attacker could fill a disk with lines, so there is
@@ -53,18 +53,18 @@ class RefusedHandshakes:
                 self._said[reason] = count, now
                 # Not as a value: of lines with one text, the log shows one in a second.
                 line = f"refused %d handshake datagrams {text}%s"
-                last = _last(self._counters.last_refused.get(reason))
-                logger.warning(line, count - before, last)
+                logger.warning(line, count - before, _one_of(self._counters.refused.get(reason)))
+                self._counters.refused.pop(reason, None)
 
 
-def _last(refused: RefusedInit | None) -> str:
-    """Return where the last one came from; another process of this master may have had it."""
+def _one_of(refused: RefusedInit | None) -> str:
+    """Return where one of them came from, if this process of the master had any."""
     if refused is None:
         return ""
     named = f", name {refused.name}" if refused.name else ""
     run = refused.key_id[1 : 1 + FINGERPRINT_BYTES]
     key = f", run key {run.hex()}" if any(refused.key_id) else ""
-    return f"; the last one from {_shown(refused.address)}{named}{key}"
+    return f"; one of them from {_shown(refused.address)}{named}{key}"
 
 
 def _shown(address: Hashable) -> str:

@@ -70,6 +70,18 @@ def test_a_pause_ends_with_the_next_step_and_lets_nothing_in(master: LocalMaster
     host.close("over")
 
 
+def test_it_waits_for_as_many_workers_as_the_settings_say(
+    master: LocalMaster, caplog: pytest.LogCaptureFixture
+) -> None:
+    host = hosted(master, workers=2, start_timeout_seconds=0.05)
+
+    begun(host, Model(0.0))
+
+    [warning] = [each for each in caplog.messages if "training begins" in each]
+    assert warning == naming("1 of 2 workers", "0.05 s")
+    host.close("over")
+
+
 def test_a_training_that_begins_anew_leaves_the_session_of_the_one_that_failed(
     master: LocalMaster,
 ) -> None:

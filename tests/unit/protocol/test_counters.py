@@ -23,16 +23,22 @@ def test_a_drop_is_counted_under_its_reason_and_in_its_own_endpoint() -> None:
     assert other == Counters()
 
 
-def test_of_each_reason_the_last_init_that_was_refused_is_kept() -> None:
+def test_of_each_reason_one_init_that_was_refused_is_kept_until_it_is_taken_out() -> None:
     counters = Counters()
-    one, other = (RefusedInit(address, b"key") for address in ("a", "b"))
 
-    counters.count_drop(Drop.UNKNOWN_KEY, one)
-    counters.count_drop(Drop.UNKNOWN_KEY, other)
-    counters.count_drop(Drop.DENIED, one)
+    counters.count_refused(Drop.UNKNOWN_KEY, "a", memoryview(b"key"))
+    counters.count_refused(Drop.UNKNOWN_KEY, "b", b"other")
+    counters.count_refused(Drop.DENIED, "c", b"key", "gpu7")
     counters.count_drop(Drop.SHORT)
 
-    assert counters.last_refused == {Drop.UNKNOWN_KEY: other, Drop.DENIED: one}
+    assert counters.drops[Drop.UNKNOWN_KEY] == 2
+    assert counters.refused == {
+        Drop.UNKNOWN_KEY: RefusedInit("a", b"key"),
+        Drop.DENIED: RefusedInit("c", b"key", "gpu7"),
+    }
+    counters.refused.clear()
+    counters.count_refused(Drop.UNKNOWN_KEY, "b", b"other")
+    assert counters.refused == {Drop.UNKNOWN_KEY: RefusedInit("b", b"other")}
 
 
 def test_every_counter_but_the_drops_is_read_by_its_name() -> None:
@@ -40,6 +46,6 @@ def test_every_counter_but_the_drops_is_read_by_its_name() -> None:
 
     assert counters.flat().keys() == {f.name for f in fields(Counters)} - {
         "drops",
-        "last_refused",
+        "refused",
     }
     assert counters.flat()["packets_lost"] == 3

@@ -1,4 +1,4 @@
-"""The beginning of a run: who is waited for, for how long, and what is said of it."""
+"""The beginning of a run: which workers are waited for, how long, and what the log says of it."""
 
 import logging
 

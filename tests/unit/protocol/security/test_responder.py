@@ -202,7 +202,7 @@ def test_who_is_not_let_in_is_not_answered_and_leaves_nothing(
     assert door.drops() == {reason: 1}
     assert len(door.responder) == 0
     assert replays_of(door.responder) == replays_of(untouched.responder)
-    refused = door.counters.last_refused.get(reason)
+    refused = door.counters.refused.get(reason)
     assert (refused is None) == (reason is Drop.NOT_AUTHENTIC)  # as any damaged packet
     if refused is not None:
         assert refused.key_id == (bytes(KEY_ID_BYTES) if suite is Suite.CHECKSUM else key.key_id)

@@ -1,4 +1,4 @@
-"""What the log says of those who knock in vain, and how often."""
+"""What the log says of peers that are refused, and how often."""
 
 import logging
 
@@ -29,7 +29,7 @@ def log(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
         (Drop.REPLAYED, True, RefusedInit(ADDRESS, KEY_ID, "gpu7"), ("clock", "name gpu7")),
     ],
 )
-def test_a_line_says_why_and_who_came_last(
+def test_a_line_says_why_and_where_one_came_from(
     reason: Drop,
     has_keys: bool,
     refused: RefusedInit,
@@ -39,7 +39,7 @@ def test_a_line_says_why_and_who_came_last(
     counters = Counters()
     watch = RefusedHandshakes(counters, has_keys=has_keys)
     for _ in range(3):
-        counters.count_drop(reason, refused)
+        counters.count_refused(reason, *refused)
 
     watch.look(1.0)
 
@@ -53,9 +53,9 @@ def test_one_reason_has_a_line_now_and_then_and_each_reason_has_its_own(
     counters = Counters()
     watch = RefusedHandshakes(counters, has_keys=True)
     for second in range(int(2.5 * LINE_SECONDS)):
-        counters.count_drop(Drop.UNKNOWN_KEY, RefusedInit(ADDRESS, KEY_ID))
+        counters.count_refused(Drop.UNKNOWN_KEY, ADDRESS, KEY_ID)
         if second == 5:
-            counters.count_drop(Drop.DENIED, RefusedInit(ADDRESS, KEY_ID, "gpu7"))
+            counters.count_refused(Drop.DENIED, ADDRESS, KEY_ID, "gpu7")
         watch.look(float(second))
 
     assert [line.split(" handshake")[0] for line in log.messages] == [
