@@ -13,7 +13,7 @@ from gradwire.target.adapters import places_of
 from gradwire.target.parameters import Places
 from gradwire_codecs import Replica
 from gradwire_protocol.messages.checkpoint import CheckpointError
-from gradwire_udp.files.checkpoints import CheckpointFile, newest, read
+from gradwire_udp.files.checkpoints import CheckpointFile, in_names, newest, read
 
 logger = logging.getLogger("gradwire.checkpoints")
 
@@ -40,7 +40,9 @@ class LoadedCheckpoint:
     """As `Session.digest` returns it."""
 
 
-def load_checkpoint(path: str | PathLike[str], target: object) -> LoadedCheckpoint:
+def load_checkpoint(
+    path: str | PathLike[str], target: object, *, run: str | None = None
+) -> LoadedCheckpoint:
     """Load the parameters that a master has saved into a model.
 
     They are those of a session after its last step, to the last bit. A checkpoint has no buffers,
@@ -52,6 +54,8 @@ def load_checkpoint(path: str | PathLike[str], target: object) -> LoadedCheckpoi
         A checkpoint, or a folder, of which the newest undamaged checkpoint is loaded.
     target : torch.nn.Module, list of torch.Tensor, or ndarray of dtype float32
         As for `join`. It is changed in place, and keeps its device and dtype.
+    run : str, optional
+        Name of the run of which a folder's newest checkpoint is loaded; without it, of any run.
 
     Returns
     -------
@@ -70,7 +74,7 @@ def load_checkpoint(path: str | PathLike[str], target: object) -> LoadedCheckpoi
         gradwire.load_checkpoint("/var/lib/gradwire", model)
     """
     places = places_of(target)
-    file = _read(Path(path))
+    file = _read(Path(path), run)
     checkpoint = file.checkpoint
     difference = checkpoint.layout.difference(places.layout)
     if difference is not None:
@@ -90,12 +94,14 @@ def load_checkpoint(path: str | PathLike[str], target: object) -> LoadedCheckpoi
     )
 
 
-def _read(path: Path) -> CheckpointFile:
+def _read(path: Path, run: str | None) -> CheckpointFile:
     if not path.is_dir():
         file = read(path)
         _verify(file)
+        if run not in (None, file.checkpoint.run):
+            raise UsageError(f"{path} is of run {file.checkpoint.run!r}, not of {run!r}")
         return file
-    found = newest(path, _verify)
+    found = newest(path, _verify, of=None if run is None else in_names(run))
     for reason in found.passed_over:
         logger.warning("a checkpoint cannot be used: %s; taking an older one", reason)
     return found.file

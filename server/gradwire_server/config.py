@@ -16,6 +16,7 @@ from gradwire_protocol.limits import (
 from gradwire_protocol.messages.fields import ADDRESS_CHARACTERS_MAX
 from gradwire_protocol.messages.kinds import RANKS_MAX
 from gradwire_protocol.messages.layout import ELEMENTS_MAX, NAME_CHARACTERS_MAX
+from gradwire_protocol.messages.orders import RUNS_MAX
 from gradwire_protocol.settings import check_settings, setting
 from gradwire_server.updates.update_log import UPDATE_LOG_BYTES_MAX
 from gradwire_server.updates.update_rate import UPDATE_RATE_MAX
@@ -61,8 +62,14 @@ class MasterConfig:
 
     run: str | None = setting(
         None,
-        "Name of the only run to serve. Without it, any run is served, one after the other.",
+        "Name of the only run to serve. Without it, runs of any names are served.",
         characters_max=NAME_CHARACTERS_MAX,
+    )
+    runs_max: int = setting(
+        16,
+        "Runs at once. All other limits hold for all of them together.",
+        least=1,
+        most=RUNS_MAX,
     )
     standby: str | None = setting(
         None,

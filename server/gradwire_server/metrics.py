@@ -1,4 +1,4 @@
-"""Prometheus metrics of the master.
+"""Prometheus metrics of the master: of the daemon, and of each of its runs.
 
 Names follow ``gradwire_<what>_<unit>[_total]`` in base units, as
 https://prometheus.io/docs/practices/naming/ says. Labels come from closed sets: reasons from
@@ -73,17 +73,50 @@ class HttpRefusal(StrEnum):
     """The master has failed to make the page."""
 
 
-class ServerMetrics:
-    """All metrics of one master, in a registry of its own so that tests never share counts."""
+class _Metrics:
+    """A registry of its own, so that tests never share counts."""
 
     def __init__(self) -> None:
-        self.registry = registry = CollectorRegistry()
-        ProcessCollector(registry=registry)
-        PlatformCollector(registry=registry)
-        GCCollector(registry=registry)
-        Info("gradwire_build", "Version of gradwire.", registry=registry).info(
-            {"version": version("gradwire")}
+        self.registry = CollectorRegistry()
+
+    def _counter(self, name: str, text: str) -> Counter:
+        return Counter(name, text, registry=self.registry)
+
+    def _by_reason(self, name: str, text: str, reasons: Iterable[str]) -> Counter:
+        counter = Counter(name, text, ["reason"], registry=self.registry)
+        # A series that appears with its first value shows no increase: start them all at zero.
+        for reason in reasons:
+            counter.labels(reason)
+        return counter
+
+    def _gauge(self, name: str, text: str) -> Gauge:
+        return Gauge(name, text, registry=self.registry)
+
+    def _histogram(self, name: str, text: str, buckets: Sequence[float]) -> Histogram:
+        return Histogram(name, text, buckets=buckets, registry=self.registry)
+
+
+class AdmissionMetrics(_Metrics):
+    """What is counted of those that are not let in, or break the protocol."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.refusals = self._by_reason(
+            "gradwire_refusals_total",
+            "Workers and observers that were not let in, and orders not carried out, by reason.",
+            RefusalCode,
         )
+        self.messages_invalid = self._counter(
+            "gradwire_messages_invalid_total",
+            "Messages that broke their schema; the worker's connection was closed.",
+        )
+
+
+class RunMetrics(AdmissionMetrics):
+    """The metrics of one run."""
+
+    def __init__(self) -> None:
+        super().__init__()
         self.rejoins = self._counter(
             "gradwire_rejoins_total",
             "Workers and observers that were back after their connection was lost.",
@@ -95,20 +128,6 @@ class ServerMetrics:
             "gradwire_leaves_total",
             "Workers and observers that no longer take part, by what ended it.",
             Departure,
-        )
-        self.refusals = self._by_reason(
-            "gradwire_refusals_total",
-            "Workers and observers that were not let in, and orders not carried out, by reason.",
-            RefusalCode,
-        )
-        self.http_refused = self._by_reason(
-            "gradwire_http_refused_total",
-            "HTTP connections that got no page, by reason.",
-            HttpRefusal,
-        )
-        self.http_delayed = self._counter(
-            "gradwire_http_delayed_total",
-            "Times that the next HTTP connection had to wait, as too many came.",
         )
         self._add_relay_metrics()
         self.updates_accepted = self._counter(
@@ -139,20 +158,9 @@ class ServerMetrics:
             "gradwire_updates_discarded_total",
             "Updates dropped with their worker: it was in quarantine, or they waited for its rate.",
         )
-        self.messages_invalid = self._counter(
-            "gradwire_messages_invalid_total",
-            "Messages that broke their schema; the worker's connection was closed.",
-        )
-        self.orders = self._counter(
-            "gradwire_orders_total", "Orders of operators that were carried out."
-        )
         self._add_replica_metrics()
         self.runs_finished = self._counter(
             "gradwire_runs_finished_total", "Runs that all live workers have finished."
-        )
-        self.processes_lost = self._counter(
-            "gradwire_processes_lost_total",
-            "Processes of the master that have ended by themselves; their workers were lost.",
         )
         self.update_bytes = self._histogram(
             "gradwire_update_bytes", "Encoded size of accepted updates.", BYTES_BUCKETS
@@ -259,18 +267,39 @@ class ServerMetrics:
             "on another machine.",
         )
 
-    def _counter(self, name: str, text: str) -> Counter:
-        return Counter(name, text, registry=self.registry)
 
-    def _by_reason(self, name: str, text: str, reasons: Iterable[str]) -> Counter:
-        counter = Counter(name, text, ["reason"], registry=self.registry)
-        # A series that appears with its first value shows no increase: start them all at zero.
-        for reason in reasons:
-            counter.labels(reason)
-        return counter
+class ServerMetrics(_Metrics):
+    """The metrics of a daemon that are not of one of its runs."""
 
-    def _gauge(self, name: str, text: str) -> Gauge:
-        return Gauge(name, text, registry=self.registry)
-
-    def _histogram(self, name: str, text: str, buckets: Sequence[float]) -> Histogram:
-        return Histogram(name, text, buckets=buckets, registry=self.registry)
+    def __init__(self) -> None:
+        super().__init__()
+        registry = self.registry
+        ProcessCollector(registry=registry)
+        PlatformCollector(registry=registry)
+        GCCollector(registry=registry)
+        Info("gradwire_build", "Version of gradwire.", registry=registry).info(
+            {"version": version("gradwire")}
+        )
+        self.without_run = AdmissionMetrics()
+        """Of those that were let into no run."""
+        self.http_refused = self._by_reason(
+            "gradwire_http_refused_total",
+            "HTTP connections that got no page, by reason.",
+            HttpRefusal,
+        )
+        self.http_delayed = self._counter(
+            "gradwire_http_delayed_total",
+            "Times that the next HTTP connection had to wait, as too many came.",
+        )
+        self.processes_lost = self._counter(
+            "gradwire_processes_lost_total",
+            "Processes of the master that have ended by themselves; their workers were lost.",
+        )
+        self.orders = self._counter(
+            "gradwire_orders_total", "Orders of operators that were carried out."
+        )
+        self.runs = self._gauge("gradwire_runs", "Runs in progress.")
+        self.runs_failed = self._counter(
+            "gradwire_runs_failed_total",
+            "Times that an internal error has ended the service of one run; the log has it.",
+        )

@@ -1,8 +1,8 @@
 """What relaying costs a master with ten, a hundred and a thousand workers, without any sockets.
 
-A `Master` on its `Endpoint` and workers on theirs exchange trains in one process and in virtual
-time. Only the master's side is timed: taking in what comes, handling events and timers, making
-trains. One worker at a time sends an update of 4 KB, and all workers acknowledge it.
+The `Runs` of a daemon on their `Endpoint` and workers on theirs exchange trains in one process and
+in virtual time. Only the master's side is timed: taking in what comes, handling events and timers,
+making trains. One worker at a time sends an update of 4 KB, and all workers acknowledge it.
 """
 
 import gc
@@ -27,8 +27,8 @@ from gradwire_protocol.messages.fields import WORKER_ID_BYTES
 from gradwire_protocol.messages.layout import Layout, Tensor
 from gradwire_protocol.messages.updates import EncodedUpdate
 from gradwire_server.config import CONNECTIONS_SPARE, MasterConfig
-from gradwire_server.master.master import Master
 from gradwire_server.metrics import ServerMetrics
+from gradwire_server.runs.runs import Runs
 from gradwire_server.state.state import State
 from support.dialling import dial
 from support.pushing import push
@@ -116,7 +116,7 @@ class _Run:
             datagram_bytes=DATAGRAM_BYTES,
             reassembly_bytes_max=(workers + CONNECTIONS_SPARE) * WINDOW_BYTES,
         )
-        self._master = Master(config, ServerMetrics())
+        self._runs = Runs(config, ServerMetrics())
         self._endpoint = Endpoint(
             config.connection, random_bytes=os.urandom, connections_max=config.connections_max
         )
@@ -154,7 +154,7 @@ class _Run:
         for i in range(updates):
             push(workers[i % len(workers)], [body], 0, self.now)
             expected = self.deliveries + len(workers) - 1
-            while self.deliveries < expected or self._master.unstable:
+            while self.deliveries < expected or self._runs.first.unstable:
                 self._pass_time()
 
     def _count(self) -> None:
@@ -176,13 +176,13 @@ class _Run:
             self._skip_to_next_timer()
 
     def _skip_to_next_timer(self) -> None:
-        sides = (self._endpoint, self._master, self._others)
+        sides = (self._endpoint, self._runs, self._others)
         timers = [t for t in (side.next_timer() for side in sides) if t is not None]
         assert timers, "nothing will ever happen any more"
         self.now = max(self.now, min(timers))
         began = perf_counter()
         self._endpoint.handle_timer(self.now)
-        self._master.handle_timer(self.now)
+        self._runs.handle_timer(self.now)
         self._report_to_master()
         self.master_seconds += perf_counter() - began
         self._others.handle_timer(self.now)
@@ -226,7 +226,7 @@ class _Run:
     def _report_to_master(self) -> None:
         item: tuple[Connection, Event] | None
         while (item := self._endpoint.next_event()) is not None:
-            self._master.handle_event(*item, self.now)
+            self._runs.handle_event(*item, self.now)
 
 
 def _copied(train: Train) -> Train:

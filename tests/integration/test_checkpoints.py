@@ -74,10 +74,10 @@ def test_a_master_that_was_killed_goes_on_where_its_last_checkpoint_ends(
         train(*sessions)
         finish(*sessions)
         digests = {session.digest() for session in sessions}
-        wait_until(lambda: status(master)["run"] is None, "the end")
+        wait_until(lambda: status(master)["name"] is None, "the end")
         state, _, _ = master.stop(signal.SIGTERM)
 
-    assert (before["run"], before["parameters"], before["workers"]) == ("default", 4, [])
+    assert (before["name"], before["parameters"], before["workers"]) == ("default", 4, [])
     assert before["checkpoint"]["updates"] == 6
     assert state == 0
     end = gradwire.load_checkpoint(tmp_path, target)
@@ -91,14 +91,14 @@ def test_the_documentation_says_how_to_read_a_checkpoint_without_gradwire(
 ) -> None:
     text = (Path(__file__).parents[2] / "docs" / "operating.md").read_text(encoding="utf-8")
     [snippet] = re.findall(r"```python\n(from safetensors .*?)```", text, re.DOTALL)
-    [shown, computed] = re.findall(r"\$ (.* run-000042\.safetensors .*)", text)
+    [shown, computed] = re.findall(r"\$ (.* default-000042\.safetensors .*)", text)
     with MasterProcess("--checkpoint", str(tmp_path), *NEVER) as master:
         session = join(master)
         train(session)
         digest = session.digest()
         master.stop(signal.SIGTERM)
     session.close()
-    (tmp_path / names_in(tmp_path)[0]).rename(tmp_path / "run-000042.safetensors")
+    (tmp_path / names_in(tmp_path)[0]).rename(tmp_path / "default-000042.safetensors")
     monkeypatch.chdir(tmp_path)
 
     names: dict[str, Any] = {}
@@ -110,7 +110,7 @@ def test_the_documentation_says_how_to_read_a_checkpoint_without_gradwire(
     assert names["parameters"].keys() == {"array"}
     assert names["parameters"]["array"].dtype == np.float32
     assert names["parameters"]["array"].tolist() == target.tolist() == [3.0, 0.0, 0.0, 0.0]
-    with safetensors.safe_open("run-000042.safetensors", framework="numpy") as file:
+    with safetensors.safe_open("default-000042.safetensors", framework="numpy") as file:
         metadata = file.metadata()
     assert (metadata["run"], metadata["finished"], metadata["versions"]) == (
         "default", "false", "[[0,3]]",
@@ -131,7 +131,7 @@ def test_a_master_that_is_stopped_writes_what_it_has(tmp_path: Path) -> None:
 
     assert state == 0
     assert "there is no checkpoint in" in err
-    assert "run 'default' with 3 updates was written to run-000001.safetensors" in err
+    assert "run 'default' with 3 updates was written to default-000001.safetensors" in err
     with MasterProcess(*options) as master:
         again = join(master)
         assert again.digest() == digest
@@ -143,7 +143,10 @@ def test_a_master_that_is_stopped_writes_what_it_has(tmp_path: Path) -> None:
         _, _, err = master.stop(signal.SIGTERM)
 
     assert last["versions"] == {"0": 6}
-    assert names_in(tmp_path / "new") == ["run-000002.safetensors", "run-000001.safetensors"]
+    assert names_in(tmp_path / "new") == [
+        "default-000002.safetensors",
+        "default-000001.safetensors",
+    ]
     assert " was written to run-" not in err, "nothing has changed since"
 
 

@@ -126,7 +126,7 @@ def test_a_checkpoint_is_written_by_order_and_the_status_says_when(tmp_path: Pat
         wait_until(lambda: worker.stats.updates_delivered == 1, "the master to have an update")
 
         ordered = site.operate("checkpoint")
-        wait_until(lambda: (folder / "run-000001.safetensors").exists(), "a checkpoint")
+        wait_until(lambda: (folder / "default-000001.safetensors").exists(), "a checkpoint")
         wait_until(
             lambda: not json.loads(site.operate("status")[1])["checkpoint"]["writing"], "its end"
         )
@@ -140,7 +140,7 @@ def test_a_checkpoint_is_written_by_order_and_the_status_says_when(tmp_path: Pat
         0,
         "run 'default' is being written with its 1 updates; status says when it is done\n",
     )
-    assert again == (0, "nothing has changed since run-000001.safetensors was written\n")
+    assert again == (0, "nothing has changed since default-000001.safetensors was written\n")
     assert (loaded.updates, loaded.digest) == (1, digest)
 
 

@@ -147,7 +147,7 @@ def test_a_worker_that_was_cut_off_while_all_others_finished_and_left_is_told_so
         wait_until(lambda: len(run_status(http)["workers"]) == 1, "its silence to be noticed")
         [end] = finish([stays])
         assert end["digest"]
-        wait_until(lambda: run_status(http)["run"] is None, "the end of the run")
+        wait_until(lambda: run_status(http)["name"] is None, "the end of the run")
         proxy.go_on()
         answer = cut.ask("finish")
 

@@ -131,7 +131,7 @@ def test_of_a_folder_the_newest_is_taken_that_is_whole(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     save(tmp_path, of_model(1), number=1)
-    newer = tmp_path / name_of(2, finished=True)
+    newer = tmp_path / name_of("alpha", 2, is_over=True)
     newer.write_bytes(
         bytes_of(checkpoint_of(of_model(2), layout=MODEL_LAYOUT, finished=True), of_model(2))
     )

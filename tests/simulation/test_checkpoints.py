@@ -126,18 +126,17 @@ def test_where_those_who_are_back_die_again_the_run_goes_on_with_what_there_was(
     assert heir.snapshot_values.tolist() == run.state.replica.values.tolist()
 
 
+OTHER_LAYOUT = Layout((Tensor("weights", (59,)),))
+
+
 def test_a_run_that_is_resumed_waits_for_its_workers_and_for_no_others() -> None:
     _, resumed = crashed_after_training(ScriptedWriter())
     run = run_with(0, ScriptedWriter(), resumed=resumed)
     run.network.run_for(600)
     assert run.master.run is resumed
 
-    other_layout = Layout((Tensor("weights", (59,)),))
     for join, code, says in (
-        (join_request(run="beta", layout=run.layout), RefusalCode.OTHER_RUN,
-         "run 'default' was resumed from a checkpoint and waits for its workers, not 'beta': join "
-         "run 'default', or end that run: "),
-        (join_request(layout=other_layout), RefusalCode.OTHER_LAYOUT,
+        (join_request(layout=OTHER_LAYOUT), RefusalCode.OTHER_LAYOUT,
          "the model differs from that of run 'default': 'weights' of shape (59,) where the run has "
          "'weights' of shape (60,). "),
     ):  # fmt: skip
@@ -164,7 +163,7 @@ def test_when_its_workers_have_come_and_gone_it_is_a_run_like_any_other() -> Non
     run.network.run(lambda: not run.master.roster.workers, seconds=60)
     assert run.master.run is resumed
 
-    assert run.enter("b", run="beta").all(Welcome)[0].founder
+    assert run.enter("b", layout=OTHER_LAYOUT).all(Welcome)[0].founder
 
     [last] = writer.copies
     assert last.of is resumed, "what it had come to is written before it is gone"
@@ -218,5 +217,5 @@ def test_an_operator_hears_what_comes_of_his_order() -> None:
 
     assert first.startswith("run 'default' is being written with its 0 updates; ")
     assert status == {"file": None, "updates": None, "writing": True}
-    assert second == "nothing has changed since run-000001.safetensors was written"
-    assert operator.status()["checkpoint"]["file"] == "run-000001.safetensors"
+    assert second == "nothing has changed since alpha-000001.safetensors was written"
+    assert operator.status()["checkpoint"]["file"] == "alpha-000001.safetensors"

@@ -13,9 +13,11 @@ from gradwire_codecs import Replica, encode
 from gradwire_protocol import CloseCode, Role
 from gradwire_protocol.messages.admission import RefusalCode, Refuse, Welcome
 from gradwire_protocol.messages.kinds import EndCode
+from gradwire_protocol.messages.layout import Layout, Tensor
 from gradwire_protocol.messages.orders import Order
 from gradwire_protocol.messages.updates import Finish, Leave
 from gradwire_server.config import MasterConfig
+from support.health import with_only_run
 from support.keyed import RUN_KEY
 from support.network import Link, bad_link
 from support.operating import SimulatedOperator
@@ -211,7 +213,7 @@ def test_a_run_with_observers_only_makes_way_for_the_next_one() -> None:
     observer = observer_in(run)
     let_the_worker_leave(run)
 
-    other = run.enter("other", run="another")
+    other = run.enter("other", layout=Layout((Tensor("weights", (59,)),)))
     run.network.run(lambda: observer.closed, seconds=60)
 
     assert other.all(Welcome)[0].founder
@@ -279,22 +281,29 @@ def test_an_operator_sees_who_takes_part() -> None:
 
     status = SimulatedOperator(run).status()
 
-    assert status == {
-        "run": "default",
-        "finished": False,
-        "parameters": run.elements,
-        "damaged_blocks": [],
-        "workers": [
-            {"rank": 0, "name": "worker0", "phase": "live", "quarantined": False},
-            {"rank": 1, "name": "worker1", "phase": "live", "quarantined": False},
-        ],
-        "observers": [{"rank": 4091, "name": "observer0", "phase": "live", "quarantined": False}],
-        "versions": {str(r): s for r, s in sorted(run.state.relay.versions.items())},
-        "draining": False,
-        "denied": [],
-        "checkpoint": None,
-        "master": run.master.terms.status(),
-    }
+    assert (
+        status
+        == with_only_run(status)
+        == {
+            "runs": status["runs"],
+            "name": "default",
+            "finished": False,
+            "parameters": run.elements,
+            "damaged_blocks": [],
+            "workers": [
+                {"rank": 0, "name": "worker0", "phase": "live", "quarantined": False},
+                {"rank": 1, "name": "worker1", "phase": "live", "quarantined": False},
+            ],
+            "observers": [
+                {"rank": 4091, "name": "observer0", "phase": "live", "quarantined": False}
+            ],
+            "versions": {str(r): s for r, s in sorted(run.state.relay.versions.items())},
+            "draining": False,
+            "denied": [],
+            "checkpoint": None,
+            "master": run.master.terms.status(),
+        }
+    )
     assert run.sample("orders_total") == 1
 
 

@@ -45,7 +45,7 @@ def bytes_of(checkpoint: Checkpoint | None = None, values: Int32Array = VALUES) 
 
 def written_to(folder: Path, number: int = 1, content: bytes | None = None) -> Path:
     """Write a file with the name of a checkpoint; return where it is."""
-    path = folder / name_of(number, finished=False)
+    path = folder / name_of("alpha", number, is_over=False)
     path.write_bytes(bytes_of() if content is None else content)
     return path
 
@@ -70,7 +70,7 @@ class ScriptedWriter:
 
     def succeed(self, complaint: str = "") -> None:
         """Let what is under way be written."""
-        name = name_of(len(self.copies), finished=self.copies[-1].finished)
+        name = name_of("alpha", len(self.copies), is_over=self.copies[-1].is_over)
         self._outcome = Written(name, 1_000, 2.0, 3e9, complaint)
 
     def fail(self, reason: str = "No space left on device") -> None:

@@ -236,4 +236,4 @@ class SimulatedWriter:
 
     def _write(self, copy: Copy) -> str:
         with self._disk.mounted():
-            return self._folder.write(copy.pieces(), finished=copy.finished).name
+            return self._folder.write(copy.pieces(), copy.of.name, is_over=copy.is_over).name

@@ -1,20 +1,46 @@
 """What a master says over HTTP."""
 
 import json
-from typing import Any
+import re
+from collections import Counter
+from typing import Any, Final
 from urllib.request import urlopen
 
+NO_RUN: Final[dict[str, Any]] = {
+    "name": None, "finished": False, "parameters": None, "workers": [], "observers": [],
+    "versions": {}, "checkpoint": None, "damaged_blocks": [],
+}  # fmt: skip
 
-def run_status(http: str) -> dict[str, Any]:
+
+def status_of(http: str) -> dict[str, Any]:
     """Return what ``/status`` says."""
     with urlopen(f"http://{http}/status", timeout=5) as response:
         status: dict[str, Any] = json.load(response)
     return status
 
 
+def run_status(http: str) -> dict[str, Any]:
+    """Return what ``/status`` says, and beside it what it says of the only run."""
+    return with_only_run(status_of(http))
+
+
+def with_only_run(status: dict[str, Any]) -> dict[str, Any]:
+    """Return a status, and beside it that of its only run."""
+    [run] = status["runs"] or [NO_RUN]
+    return {**status, **run}
+
+
 def metrics(http: str) -> dict[str, float]:
-    """Return the samples of ``/metrics``, by name and labels as they are written."""
+    """Return the samples of ``/metrics``, by name and labels as they are written, over all runs."""
     with urlopen(f"http://{http}/metrics", timeout=5) as response:
         lines = response.read().decode().splitlines()
-    samples = [line.rpartition(" ") for line in lines if not line.startswith("#")]
-    return {name: float(value) for name, _, value in samples}
+    samples: Counter[str] = Counter()
+    for line in lines:
+        if not line.startswith("#"):
+            name, _, value = line.rpartition(" ")
+            samples[_without_run(name)] += float(value)  # type: ignore[assignment]  # of floats
+    return dict(samples)
+
+
+def _without_run(name: str) -> str:
+    return re.sub(r'run="[^"]*",?', "", name).replace("{}", "")

@@ -17,7 +17,7 @@ from gradwire_protocol.errors import RefusedError
 from gradwire_protocol.limits import GIB
 from gradwire_protocol.messages.admission import RefusalCode
 from gradwire_protocol.messages.fields import covers
-from gradwire_server.checkpoints.resuming import RESUME_AUTO, resumed_run
+from gradwire_server.checkpoints.resuming import RESUME_AUTO, resumed_runs
 from gradwire_server.checkpoints.writer import CheckpointWriter
 from gradwire_server.config import MasterConfig
 from gradwire_server.state.run import Run
@@ -273,7 +273,8 @@ class History(SimulatedRun):
         if self.disk is not None:
             with self.disk.mounted():
                 looks = from_disk or self.plan.resumes
-                resumed = resumed_run(RESUME_AUTO if looks else None, FOLDER, self.settings)
+                found = resumed_runs(RESUME_AUTO if looks else None, FOLDER, self.settings)
+                resumed = found[0] if found else None
             before = self.writer
             writer = self.writer = SimulatedWriter(
                 self.disk, CHECKPOINTS_KEPT, self.network.after, self.random, self._on_written
@@ -288,7 +289,7 @@ class History(SimulatedRun):
         super().start_master(resumed, writer)
         self.initial = initial  # the ledger goes back to it
         if self.masters > 1:
-            self.master.begin(self.network.now)
+            self.runs.begin(self.network.now)
         if from_disk:
             self._begin_with(resumed)
         self.note(MASTER, "begins with %s", None if resumed is None else resumed.relay.versions)

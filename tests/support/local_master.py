@@ -18,8 +18,10 @@ from gradwire_server.config import MasterConfig
 from gradwire_server.daemon.listening import Listening, Transport
 from gradwire_server.master.master import Master
 from gradwire_server.metrics import ServerMetrics
+from gradwire_server.runs.runs import Runs
 from gradwire_udp import Application, new_event_loop, show_address
 from support.processes import Running
+from support.runs import value_of
 from support.waiting import wait_until
 
 DEADLINE_SECONDS = 10.0
@@ -82,13 +84,12 @@ class LocalMaster:
         keyring: Keyring | None = None,
     ) -> None:
         self.config = config or MasterConfig()
-        self.metrics = ServerMetrics()
-        self.master = Master(self.config, self.metrics)
+        self.runs = Runs(self.config, ServerMetrics())
         self.listening = Listening(self.config, transport, keyring)
         self.sessions: list[Session] = []
         """Those that it closes before it ends."""
         self._listen = listen
-        self._application = application or self.master
+        self._application = application or self.runs
         self._ready = threading.Event()
         self._failure: BaseException | None = None
         self._thread = threading.Thread(target=self._run, name="local-master", daemon=True)
@@ -103,6 +104,11 @@ class LocalMaster:
             session.close()
         self.stop("the test is over")
         assert self._failure is None, f"the master failed: {self._failure!r}"
+
+    @property
+    def master(self) -> Master:
+        """The master of the first run."""
+        return self.runs.first
 
     def stop(self, reason: str) -> None:
         """Tell all workers why, and end."""
@@ -129,7 +135,7 @@ class LocalMaster:
 
     def sample(self, name: str, labels: Mapping[str, str] | None = None) -> float:
         """Return the value of a metric; 0 where it was never counted."""
-        return self.metrics.registry.get_sample_value(name, dict(labels or {})) or 0.0
+        return value_of(self.runs, name, labels) or 0.0
 
     def wait_for_workers(self, n: int) -> None:
         """Wait until so many workers take part."""
@@ -156,7 +162,7 @@ class LocalMaster:
     def _stop(self, reason: str) -> None:
         self._told = len(self.master.roster) > 0
         self.listening.stop_accepting()
-        self.master.stop(reason, self._drivers.now())
+        self.runs.stop(reason, self._drivers.now())
         self._drivers.turn()
         self._stopping.set()
 

@@ -177,7 +177,7 @@ class SplitRun(SimulatedRun):
         self.count = count
         self.arena = _arena()
         self.parcels = Parcels(self.arena)
-        self.application = FlushingApplication(self.master, self.network, self.turn)
+        self.application = FlushingApplication(self.runs, self.network, self.turn)
         self.master_host.application = self.application
         self.shards = [SimulatedShard(self, index) for index in range(1, count)]
         self._read_one = self.network._read

@@ -23,7 +23,8 @@ from gradwire_protocol.messages.layout import Layout, Tensor
 from gradwire_server.checkpoints.writer import CheckpointWriter
 from gradwire_server.config import MasterConfig
 from gradwire_server.master.master import Master
-from gradwire_server.metrics import ServerMetrics
+from gradwire_server.metrics import RunMetrics, ServerMetrics
+from gradwire_server.runs.runs import Runs
 from gradwire_server.state.roster import Phase
 from gradwire_server.state.run import Run
 from gradwire_server.updates.decoding import Decoder
@@ -31,6 +32,7 @@ from support.invariants import Invariants
 from support.ledger import Ledger
 from support.network import Link, SimulatedNetwork
 from support.peer import ScriptedPeer, join_request
+from support.runs import GivenHelpers, value_of
 from support.simulated_buffers import Range, SimulatedBuffers, check_the_end
 from support.simulated_worker import SimulatedWorker
 
@@ -125,6 +127,16 @@ class SimulatedRun:
         self.start_master(resumed, writer)
 
     @property
+    def master(self) -> Master:
+        """The master of the only run."""
+        return self.runs.first
+
+    @property
+    def metrics(self) -> RunMetrics:
+        """The metrics of the only run."""
+        return self.master.state.metrics
+
+    @property
     def state(self) -> Run:
         """The run as the master has it."""
         assert self.master.run is not None
@@ -142,17 +154,15 @@ class SimulatedRun:
         """Let a master begin, that knows nothing unless it has a checkpoint."""
         settings = self.settings
         self.masters += 1
-        self.metrics = ServerMetrics()
         if resumed is not None:
             self.initial = resumed.replica.values.copy()
-        self.master = Master(
+        self.runs = Runs(
             settings,
-            self.metrics,
-            self.decoder,
+            ServerMetrics(),
+            GivenHelpers(self.decoder, writer),
             on_denied=self.on_denied,
             on_drained=self.on_drained,
-            run=resumed,
-            writer=writer,
+            resumed=[] if resumed is None else [resumed],
         )
         self.master_endpoint = Endpoint(
             settings.connection,
@@ -161,7 +171,7 @@ class SimulatedRun:
             credentials=self.master_credentials,
             shard=self.shard,
         )
-        self.master_host = self.network.add(MASTER, self.master_endpoint, self.master)
+        self.master_host = self.network.add(MASTER, self.master_endpoint, self.runs)
 
     def kill_master(self, *, back_after: float) -> None:
         """Let the master die without a word, and another one begin in its place."""
@@ -171,7 +181,7 @@ class SimulatedRun:
     def start_master_anew(self) -> None:
         """Let a master begin in the place of another one, as a daemon does."""
         self.start_master()
-        self.master.begin(self.network.now)
+        self.runs.begin(self.network.now)
         self.network.turn(self.master_host)
 
     def separate(self, one: str, other: str, seconds: float) -> None:
@@ -339,7 +349,7 @@ class SimulatedRun:
 
     def sample(self, name: str, **labels: str) -> float:
         """Return the value of a metric of the master."""
-        value = self.metrics.registry.get_sample_value(f"gradwire_{name}", labels)
+        value = value_of(self.runs, f"gradwire_{name}", labels)
         assert value is not None, f"there is no metric {name} with {labels}"
         return value
 

@@ -12,6 +12,7 @@ from gradwire_protocol.messages.fields import covers
 from gradwire_server.config import MasterConfig
 from gradwire_server.master.master import Master
 from gradwire_server.metrics import ServerMetrics
+from gradwire_server.runs.runs import Runs
 from gradwire_server.standby.standby import Standby
 from support.network import Host, Link
 from support.simulated_worker import SimulatedWorker
@@ -74,6 +75,7 @@ class PairedRun(SimulatedRun):
         """Let a primary begin that knows nothing."""
         super().start_master(*arguments)  # type: ignore[arg-type]
         self.primary, self.primary_host = self.master, self.master_host
+        self.primary_runs = self.runs
 
     def start_standby(self) -> None:
         """Let a standby begin that knows nothing."""
@@ -83,8 +85,10 @@ class PairedRun(SimulatedRun):
             takeover_seconds=1.0,
             standby_of=MASTER,
         )
-        self.standby_metrics = ServerMetrics()
-        self.standby = Master(config, self.standby_metrics)
+        runs = Runs(config, ServerMetrics())
+        self.standby = runs.first
+        self.standby_runs = runs
+        self.standby_metrics = self.standby.state.metrics
         credentials = None
         if self.run_key is not None:
             credentials = Credentials(
@@ -99,7 +103,7 @@ class PairedRun(SimulatedRun):
             connections_max=config.connections_max,
             credentials=credentials,
         )
-        application = Standby(self.standby, partial(endpoint.connect, MASTER), self.network.now)
+        application = Standby(runs, partial(endpoint.connect, MASTER), self.network.now)
         self.standby_endpoint = endpoint
         self.standby_host = self.network.add(STANDBY, endpoint, application)
 
@@ -150,7 +154,7 @@ class PairedRun(SimulatedRun):
         """Let all finish with whoever is in charge, and check what has to be true then."""
         master = self.in_charge
         assert master is not None
-        self.master = master
+        self.runs = self.standby_runs if master is self.standby else self.primary_runs
         self.master_endpoint = (
             self.standby_endpoint if master is self.standby else self.primary_host.endpoint
         )

@@ -28,9 +28,10 @@ from gradwire_codecs import ResidualStatistics
 from gradwire_protocol import Endpoint
 from gradwire_protocol.settings import declared_settings
 from gradwire_server.config import MasterConfig
-from gradwire_server.daemon.collector import MasterCollector
-from gradwire_server.master.master import Master
+from gradwire_server.daemon.collector import SocketsCollector
 from gradwire_server.metrics import ServerMetrics
+from gradwire_server.runs.collector import RunsCollector
+from gradwire_server.runs.runs import Runs
 from gradwire_udp import SocketCounters
 
 REPOSITORY = Path(__file__).parents[2]
@@ -93,10 +94,12 @@ def metrics_table() -> str:
     """Return the table of metrics."""
     metrics = ServerMetrics()
     endpoint = Endpoint(MasterConfig().connection, random_bytes=bytes)
-    collector = MasterCollector(
-        Master(MasterConfig(), metrics), endpoint.counters, SocketCounters()
+    runs = Runs(MasterConfig(), metrics)
+    metrics.registry.register(
+        SocketsCollector(runs.first.terms, endpoint.counters, SocketCounters())
     )
-    metrics.registry.register(collector)
+    metrics.registry.register(RunsCollector(runs))
+    of_runs = {family.name for family in RunsCollector(runs).collect()}
     rows = ["| metric | type | labels | |", "| --- | --- | --- | --- |"]
     for family in sorted(metrics.registry.collect(), key=lambda f: f.name):
         if not family.name.startswith("gradwire_"):
@@ -106,6 +109,8 @@ def metrics_table() -> str:
                   "datagrams_dropped": "reason",
                   "relay_queue_bytes": "rank", "rtt_seconds": "rank",
                   "build": "version"}.get(family.name.removeprefix("gradwire_"), "")  # fmt: skip
+        if family.name in of_runs:
+            labels = f"run, {labels}" if labels else "run"
         rows.append(
             f"| `{family.name}{suffix}` | {family.type} | {labels} | {family.documentation} |"
         )

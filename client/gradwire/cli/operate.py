@@ -14,6 +14,7 @@ from gradwire.threads.network import NetworkThread
 from gradwire.worker.operator import Operator
 from gradwire_protocol.crypto.keys import Role
 from gradwire_protocol.messages.fields import WORKER_NAME_CHARACTERS_MAX
+from gradwire_protocol.messages.layout import NAME_CHARACTERS_MAX
 from gradwire_protocol.messages.orders import Action, Order
 from gradwire_udp import resolve_all, show_addresses
 
@@ -41,6 +42,16 @@ def operate(
         ),
     ] = None,
     *,
+    run: Annotated[
+        str | None,
+        typer.Option(
+            envvar="GRADWIRE_RUN",
+            metavar="NAME",
+            help="Which run, for release, expel, checkpoint and end-run, where the master serves "
+            "several.",
+            show_default=False,
+        ),
+    ] = None,
     master: Annotated[
         str,
         typer.Option(
@@ -66,13 +77,16 @@ def operate(
     Exit status: 0 done, 4 refused, 5 no answer.
     """
     shown = name or ""
-    if len(shown) > WORKER_NAME_CHARACTERS_MAX or not shown.isprintable():
-        raise UsageError(
-            f"name {shown[:WORKER_NAME_CHARACTERS_MAX]!r}; it has to be printable, with at most "
-            f"{WORKER_NAME_CHARACTERS_MAX} characters"
-        )
+    for what, text, most in (
+        ("name", shown, WORKER_NAME_CHARACTERS_MAX),
+        ("run", run or "", NAME_CHARACTERS_MAX),
+    ):
+        if len(text) > most or not text.isprintable():
+            raise UsageError(
+                f"{what} {text[:most]!r}; it has to be printable, with at most {most} characters"
+            )
     settings = resolve_settings({"master": master, "key_file": key_file}, os.environ)
-    typer.echo(_answer(settings, Order(action, shown)))
+    typer.echo(_answer(settings, Order(action, shown, run)))
 
 
 def _answer(settings: Settings, order: Order) -> str:

@@ -1,11 +1,12 @@
 """Messages about taking part: JOIN, WELCOME, REFUSE, ROSTER."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Annotated, ClassVar, Final, TypeAlias
 
 from gradwire_protocol.limits import MESSAGE_BYTES_MAX
 from gradwire_protocol.messages.fields import (
+    REASON_CHARACTERS_MAX,
     ROSTER_BYTES_MAX,
     VERSIONS_BYTES_MAX,
     WORKER_NAME_CHARACTERS_MAX,
@@ -166,6 +167,11 @@ class Refuse(Record):
     """``host:port`` of the master to try instead, if there is one."""
 
     KIND: ClassVar[Kind] = Kind.REFUSE
+
+    @property
+    def within_limit(self) -> "Refuse":
+        """The refusal with its reason cut: names of parameters and runs in it may be long."""
+        return replace(self, reason=self.reason[:REASON_CHARACTERS_MAX])
 
 
 @dataclass(frozen=True, slots=True)

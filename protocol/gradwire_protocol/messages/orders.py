@@ -5,11 +5,22 @@ from enum import StrEnum
 from typing import Annotated, ClassVar, Final
 
 from gradwire_protocol.limits import MESSAGE_BYTES_MAX
-from gradwire_protocol.messages.fields import WORKER_NAME_CHARACTERS_MAX, WorkerName
+from gradwire_protocol.messages.fields import WORKER_NAME_CHARACTERS_MAX, RunName, WorkerName
 from gradwire_protocol.messages.kinds import RANKS_MAX, Kind
+from gradwire_protocol.messages.layout import NAME_CHARACTERS_MAX
 from gradwire_protocol.messages.schema import SMALL_BYTES_MAX, Record, text
 
-ANSWER_BYTES_MAX: Final = SMALL_BYTES_MAX + RANKS_MAX * (4 * WORKER_NAME_CHARACTERS_MAX + 256)
+RUN_BYTES_MAX: Final = 4 * NAME_CHARACTERS_MAX + 1_024
+"""Longest part of a status that is about one run, without its workers."""
+
+RUNS_MAX: Final = 64
+"""Most runs of a daemon: every event is offered to their masters until one takes it."""
+
+ANSWER_BYTES_MAX: Final = (
+    SMALL_BYTES_MAX
+    + RANKS_MAX * (4 * WORKER_NAME_CHARACTERS_MAX + 256)
+    + RUNS_MAX * RUN_BYTES_MAX
+)  # fmt: skip
 """Longest answer to an order. Besides its name, a worker takes at most 100 bytes of a status and 20
 of its version; the rest is for denied names."""
 
@@ -47,6 +58,8 @@ class Order(Record):
     """An `Action`; the master refuses one that it does not know."""
     name: WorkerName
     """The name or rank concerned; empty if there is none."""
+    run: RunName | None = None
+    """The run that it is for; None for the only one."""
 
     KIND: ClassVar[Kind] = Kind.ORDER
 

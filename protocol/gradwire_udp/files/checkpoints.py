@@ -1,7 +1,7 @@
 """Checkpoint files: their names, how to find them, and how to read them.
 
-The 42nd checkpoint in a folder is ``run-000042.safetensors``, or
-``run-000042-finished.safetensors`` if it is the end of a run.
+The 42nd checkpoint in a folder, if it is of run "bert", is ``bert-000042.safetensors``, or
+``bert-000042-over.safetensors`` if it is the end of the run.
 `gradwire_protocol.messages.checkpoint` has the format and does no I/O. Only a master writes
 checkpoints; any program may read them.
 """
@@ -11,8 +11,10 @@ import re
 import stat
 from collections.abc import Callable
 from dataclasses import dataclass
+from hashlib import sha256
 from pathlib import Path
 from typing import Final
+from urllib.parse import quote
 
 from gradwire_protocol.errors import UsageError
 from gradwire_protocol.messages.checkpoint import (
@@ -28,7 +30,10 @@ from gradwire_protocol.messages.layout import ELEMENTS_MAX
 NUMBER_DIGITS: Final = 6
 """Names sort by number up to 999,999, two years of one a minute; `names_in` sorts all of them."""
 
-_NAME: Final = re.compile(r"run-([0-9]{6,18})(-finished)?\.safetensors")
+RUN_BYTES_MAX: Final = 200
+"""Most bytes of a run in a file's name; file systems allow 255 for the whole name."""
+
+_NAME: Final = re.compile(r"([^.].*)-([0-9]{6,18})(-over)?\.safetensors")
 
 REASONS_MAX: Final = 3
 """Files for which an error gives the reason; the reasons of the others are mostly the same."""
@@ -60,20 +65,41 @@ class Newest:
     """For each newer checkpoint, its name and why it cannot be used."""
 
 
-def name_of(number: int, *, finished: bool) -> str:
+def name_of(run: str, number: int, *, is_over: bool) -> str:
     """Return the file name of a checkpoint."""
-    return f"run-{number:0{NUMBER_DIGITS}d}{'-finished' if finished else ''}.safetensors"
+    return f"{in_names(run)}-{number:0{NUMBER_DIGITS}d}{'-over' if is_over else ''}.safetensors"
+
+
+def in_names(run: str) -> str:
+    """Return a run's name as it is written in the names of files.
+
+    What not every file system takes is escaped as in a URL. A long name is cut, and has part of its
+    SHA-256 instead.
+    """
+    shown = quote(run, safe=" +=@,()[]").replace(".", "%2E", run.startswith("."))
+    if len(shown) > RUN_BYTES_MAX:
+        digest = sha256(run.encode()).hexdigest()[:16]
+        shown = f"{shown[: RUN_BYTES_MAX - len(digest) - 1]}~{digest}"
+    return shown
 
 
 def number_in(name: str) -> int | None:
     """Return the number in a checkpoint's file name; None for other names."""
     match = _NAME.fullmatch(name)
-    return None if match is None else int(match[1])
+    return None if match is None else int(match[2])
 
 
-def is_of_finished_run(name: str) -> bool:
-    """Return whether a checkpoint's file name says that its run was finished."""
-    return "-finished" in name
+def run_in(name: str) -> str:
+    """Return the run in a checkpoint's file name, as `in_names` writes it."""
+    match = _NAME.fullmatch(name)
+    assert match is not None, "the name of a checkpoint"
+    return match[1]
+
+
+def is_of_run_that_is_over(name: str) -> bool:
+    """Return whether a checkpoint's file name says that its run was over, finished or not."""
+    match = _NAME.fullmatch(name)
+    return match is not None and match[3] is not None
 
 
 def names_in(folder: Path) -> list[str]:
@@ -120,8 +146,12 @@ def read(path: Path, *, elements_max: int = ELEMENTS_MAX) -> CheckpointFile:
         raise UsageError(f"{path}: this machine has not enough memory to read it") from None
 
 
-def newest(folder: Path, verify: Verify, *, elements_max: int = ELEMENTS_MAX) -> Newest:
+def newest(
+    folder: Path, verify: Verify, *, of: str | None = None, elements_max: int = ELEMENTS_MAX
+) -> Newest:
     """Return the newest checkpoint of a folder that `read` and `verify` accept.
+
+    With `of`, only those of this run count, as `in_names` writes it.
 
     Raises
     ------
@@ -130,7 +160,7 @@ def newest(folder: Path, verify: Verify, *, elements_max: int = ELEMENTS_MAX) ->
     UsageError
         As in `read`: an older checkpoint does not replace a valid newer one.
     """
-    names = names_in(folder)
+    names = [name for name in names_in(folder) if of in (None, run_in(name))]
     if not names:
         raise CheckpointError(f"there is no checkpoint in {folder}")
     passed_over: list[str] = []

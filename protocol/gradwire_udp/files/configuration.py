@@ -42,6 +42,7 @@ MASTER_SETTINGS: Final = _names(
     idle_timeout_seconds insecure key_file link_rate listen loop network new_run
     outlier_norm_multiple outlier_policy parameters_max processes public_metrics
     reassembly_mib_max recovery_seconds rejoin_seconds relay_backlog_mib_max resume run
+    runs_max
     slow_seconds standby standby_of takeover_seconds transport update_log_mib_max update_rate_max
     workers_max
     """

@@ -3,9 +3,9 @@
 A checkpoint is written to a temporary file in the same folder, flushed to the disk (fsync),
 renamed, and then the folder is flushed, too. So whatever happens in between, a power failure
 included, a file with the name of a checkpoint is whole, and the one before it is still there. Then
-older files are removed: the last K are kept, and of finished runs as many, so that the next run
-does not push out the result of the last one. A file is written before another is removed: the
-folder holds at most 2 K + 1 files of 4 bytes for each parameter.
+older files are removed: of each run's name, the last K are kept, and of runs that are over as many,
+so that the next run does not push out the result of the last one. A file is written before another
+is removed: there are at most 2 K + 1 files of a name, of 4 bytes for each parameter.
 """
 
 import errno
@@ -15,11 +15,18 @@ import os
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from threading import Lock
 from typing import Final
 
 from gradwire_protocol import UsageError
 from gradwire_protocol.messages.checkpoint import CheckpointError
-from gradwire_udp.files.checkpoints import is_of_finished_run, name_of, names_in, number_in
+from gradwire_udp.files.checkpoints import (
+    is_of_run_that_is_over,
+    name_of,
+    names_in,
+    number_in,
+    run_in,
+)
 from gradwire_udp.files.durable import sync_folder
 
 logger = logging.getLogger("gradwire.master")
@@ -54,7 +61,7 @@ class CheckpointFolder:
     path : Path
         Created if missing.
     keep : int
-        Checkpoints to keep, and of finished runs as many.
+        Checkpoints to keep for each name of a run, and of runs that are over as many.
     resuming : bool
         Whether the master resumes a run. Then a folder that is read-only at the moment is logged
         instead of raised: the run continues, and checkpoints are tried again as after any failure.
@@ -68,6 +75,7 @@ class CheckpointFolder:
     def __init__(self, path: Path, keep: int, *, resuming: bool = False) -> None:
         self.path = path
         self._keep = keep
+        self._numbering = Lock()
         try:
             path.mkdir(FOLDER_MODE, parents=True, exist_ok=True)
             self._descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -89,13 +97,16 @@ class CheckpointFolder:
         """Release the lock."""
         os.close(self._descriptor)
 
-    def write(self, pieces: Iterable[bytes | memoryview], *, finished: bool) -> WrittenFile:
-        """Write a checkpoint of a run, which may have finished.
+    def write(
+        self, pieces: Iterable[bytes | memoryview], run: str, *, is_over: bool
+    ) -> WrittenFile:
+        """Write a checkpoint of a run, which may be over. Several threads may do so at once.
 
         Raises `OSError` if it cannot be written. The checkpoints before it are still there.
         """
-        self._number = max(self._number, self._last_number()) + 1
-        name = name_of(self._number, finished=finished)
+        with self._numbering:
+            self._number = max(self._number, self._last_number()) + 1
+            name = name_of(run, self._number, is_over=is_over)
         temporary = self.path / f"{TEMPORARY_PREFIX}{name}"
         try:
             size = _write(temporary, pieces)
@@ -105,7 +116,7 @@ class CheckpointFolder:
             raise
         # By path, not by the locked descriptor: the folder may have been replaced since.
         sync_folder(self.path)
-        return WrittenFile(name, size, self._prune())
+        return WrittenFile(name, size, self._prune(name))
 
     def _check_access(self, *, resuming: bool) -> None:
         if os.access(self.path, os.W_OK | os.X_OK):
@@ -136,17 +147,17 @@ class CheckpointFolder:
             if name.startswith(TEMPORARY_PREFIX):
                 _remove(self.path / name)  # a file that stays does no harm
 
-    def _prune(self) -> str:
-        """Remove the checkpoints that are too old; return why that failed, or an empty text."""
+    def _prune(self, name: str) -> str:
+        """Remove checkpoints of a file's run that are too old; return why that failed, if so."""
+        run, is_over = run_in(name), is_of_run_that_is_over(name)
         try:
             names = names_in(self.path)
         except CheckpointError as error:
             return str(error)
+        alike = [n for n in names if run_in(n) == run and is_of_run_that_is_over(n) == is_over]
         complaint = ""
-        for finished in (False, True):
-            of_a_kind = [name for name in names if is_of_finished_run(name) is finished]
-            for name in of_a_kind[self._keep :]:
-                complaint = _remove(self.path / name) or complaint
+        for old in alike[self._keep :]:
+            complaint = _remove(self.path / old) or complaint
         return complaint
 
 

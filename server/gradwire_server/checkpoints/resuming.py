@@ -1,11 +1,12 @@
-"""Resuming: a run continues from its last checkpoint.
+"""Resuming: runs continue from their last checkpoints.
 
-The newest intact checkpoint is taken; newer ones that are damaged are logged. The run exists before
-any worker has joined: the first worker joins it like a late one, is sent the replica of the
-checkpoint, and each rank's sequence continues from there. Updates that were accepted after the
-checkpoint are lost, unless workers bring them.
+Of each run, the newest intact checkpoint is taken; newer ones that are damaged are logged. The run
+exists before any worker has joined: the first worker joins it like a late one, is sent the replica
+of the checkpoint, and each rank's sequence continues from there. Updates that were accepted after
+the checkpoint are lost, unless workers bring them.
 
-A finished run does not continue: the next worker begins a new one.
+A run that is over does not continue: the next worker begins a new one. Where there are more runs
+than the limits allow, those are taken that were written last.
 """
 
 import logging
@@ -16,7 +17,14 @@ from gradwire_protocol import UsageError
 from gradwire_protocol.messages.checkpoint import CheckpointError
 from gradwire_server.config import MasterConfig
 from gradwire_server.state.run import LastCheckpoint, Run
-from gradwire_udp.files.checkpoints import CheckpointFile, names_in, newest
+from gradwire_udp.files.checkpoints import (
+    CheckpointFile,
+    in_names,
+    is_of_run_that_is_over,
+    names_in,
+    newest,
+    run_in,
+)
 
 logger = logging.getLogger("gradwire.master")
 
@@ -25,8 +33,8 @@ RESUME_AUTO: Final = "auto"
 a master again and again with the same options."""
 
 
-def resumed_run(resume: str | None, checkpoint: Path | None, config: MasterConfig) -> Run | None:
-    """Return the run that a master resumes; None where it starts without one.
+def resumed_runs(resume: str | None, checkpoint: Path | None, config: MasterConfig) -> list[Run]:
+    """Return the runs that a master resumes, the one that was written last first.
 
     Parameters
     ----------
@@ -38,50 +46,91 @@ def resumed_run(resume: str | None, checkpoint: Path | None, config: MasterConfi
     Raises
     ------
     UsageError
-        If no checkpoint can be used, or it is of another run than ``--run`` says.
+        If a run has checkpoints, and none can be used; or if a folder was named that has none of
+        the run that ``--run`` says.
     """
     if resume is None:
-        return None
-    folder = Path(resume)
-    if resume == RESUME_AUTO:
+        return []
+    folder, is_auto = Path(resume), resume == RESUME_AUTO
+    if is_auto:
         if checkpoint is None:
             raise UsageError(
                 "--resume auto goes on from the folder of --checkpoint: say that, too, or pass "
                 "--resume DIR"
             )
         folder = checkpoint
-        if not names_in(folder):
-            logger.info("there is no checkpoint in %s yet: beginning without a run", folder)
-            return None
-    run = _newest(folder, config)
-    if run is not None and (checkpoint is None or folder.resolve() != checkpoint.resolve()):
-        run.last_checkpoint = None  # the folder for new checkpoints does not have it yet
-    return run
+    names = _names_in(folder, config.run, may_lack=is_auto)
+    runs = _newest_of_each(folder, names, config)
+    for run in runs:
+        if checkpoint is None or folder.resolve() != checkpoint.resolve():
+            run.last_checkpoint = None  # the folder for new checkpoints does not have it yet
+    return runs
 
 
-def _newest(folder: Path, config: MasterConfig) -> Run | None:
+def _names_in(folder: Path, run: str | None, *, may_lack: bool) -> list[str]:
+    """Return the names of checkpoints, of one run or of all, the newest first.
+
+    Raises `UsageError` if there are none, unless the folder `may_lack` them.
+    """
     try:
-        found = newest(folder, _verify, elements_max=config.parameters_max)
+        names = names_in(folder)
+    except CheckpointError as error:
+        raise UsageError(f"--resume: {error}") from None
+    of = [name for name in names if run is None or run_in(name) == in_names(run)]
+    if of:
+        return of
+    if may_lack:
+        logger.info("there is no checkpoint in %s yet: beginning without a run", folder)
+        return []
+    if not names:
+        raise UsageError(f"--resume: there is no checkpoint in {folder}")
+    others = ", ".join(sorted({run_in(name) for name in names}))
+    raise UsageError(
+        f"--resume: {folder} has checkpoints of {others}, and --run says {run!r}: leave out "
+        "--run, or leave out --resume"
+    )
+
+
+def _newest_of_each(folder: Path, names: list[str], config: MasterConfig) -> list[Run]:
+    """Return the runs of a folder that go on, within the limits."""
+    runs: list[Run] = []
+    most = config.runs_max if config.standby is None and config.standby_of is None else 1
+    elements_left = config.parameters_max
+    for written in dict.fromkeys(run_in(name) for name in names):
+        newest_name = next(name for name in names if run_in(name) == written)
+        if is_of_run_that_is_over(newest_name):
+            logger.info(
+                "%s is of a run that is over: it does not go on, and the next worker begins a new "
+                "one. gradwire.load_checkpoint loads its parameters into a model",
+                newest_name,
+            )
+        elif len(runs) >= most:
+            logger.warning("run %s is not resumed: %d runs are the limit", written, most)
+        else:
+            run = _newest(folder, written, config)
+            if run.layout.elements > elements_left:
+                logger.warning(
+                    "run %s is not resumed: all runs together may have %d parameters; start the "
+                    "master with a larger --parameters-max",
+                    written,
+                    config.parameters_max,
+                )
+                continue
+            elements_left -= run.layout.elements
+            runs.append(run)
+    return runs
+
+
+def _newest(folder: Path, written: str, config: MasterConfig) -> Run:
+    try:
+        found = newest(folder, _verify, of=written, elements_max=config.parameters_max)
     except CheckpointError as error:
         raise UsageError(f"--resume: {error}") from None
     for reason in found.passed_over:
         logger.error("a checkpoint cannot be used: %s; taking an older one", reason)
     path, checkpoint = found.file.path, found.file.checkpoint
-    if config.run not in (None, checkpoint.run):
-        raise UsageError(
-            f"--resume: {path} is of run {checkpoint.run!r}, and --run says {config.run!r}: leave "
-            "out --run, or leave out --resume"
-        )
-    if checkpoint.finished:
-        logger.warning(
-            "run %r has finished, says %s: it does not continue, and the next worker begins a new "
-            "one. gradwire.load_checkpoint loads its parameters into a model",
-            checkpoint.run,
-            path,
-        )
-        return None
     run = Run.resume(checkpoint, found.file.values, config.relay)
-    run.last_checkpoint = LastCheckpoint(path.name, checkpoint.versions, finished=False)
+    run.last_checkpoint = LastCheckpoint(path.name, checkpoint.versions, is_over=False)
     logger.info(
         "run %r goes on from %s: %d parameters, %d updates, digest %016x",
         run.name,

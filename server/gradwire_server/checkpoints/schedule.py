@@ -155,7 +155,7 @@ class CheckpointSchedule:
         if isinstance(outcome, Failed):
             self._fail(copy.of, outcome.reason)
         else:
-            copy.of.last_checkpoint = LastCheckpoint(outcome.name, copy.versions, copy.finished)
+            copy.of.last_checkpoint = LastCheckpoint(outcome.name, copy.versions, copy.is_over)
             self._note(copy, outcome)
 
     def _note(self, copy: Copy, written: Written) -> None:
@@ -195,4 +195,4 @@ class CheckpointSchedule:
 def _has_news(run: Run) -> bool:
     """Return whether a run has changed since its last checkpoint."""
     kept = run.last_checkpoint
-    return kept is None or (kept.finished, kept.versions) != (run.finished, run.relay.versions)
+    return kept is None or (kept.is_over, kept.versions) != (run.is_over, run.relay.versions)

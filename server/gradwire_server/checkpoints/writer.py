@@ -26,12 +26,13 @@ class Copy:
     replica: Replica
     versions: dict[int, int]
     finished: bool
+    is_over: bool
 
     @classmethod
     def make(cls, run: Run) -> "Copy":
         """Copy a run: 4 bytes for each parameter, and some for each rank."""
         replica = Replica(run.replica.values.copy(), run.replica.quantum_exponent)
-        return cls(run, replica, dict(run.relay.versions), run.finished)
+        return cls(run, replica, dict(run.relay.versions), run.finished, run.is_over)
 
     def pieces(self) -> Iterator[bytes | memoryview]:
         """Return the content of the file."""
@@ -117,7 +118,7 @@ class ThreadWriter:
 
     def _write(self, copy: Copy) -> Written:
         began = time.monotonic()
-        file = self._folder.write(copy.pieces(), finished=copy.finished)
+        file = self._folder.write(copy.pieces(), copy.of.name, is_over=copy.is_over)
         seconds = time.monotonic() - began
         return Written(file.name, file.size, seconds, time.time(), file.complaint)
 

@@ -1,4 +1,4 @@
-"""`MasterCollector`: counters of the master, its connections and its sockets, for Prometheus."""
+"""`SocketsCollector`: counters of connections and sockets, and the term, for Prometheus."""
 
 from collections.abc import Iterator
 
@@ -6,24 +6,24 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from gradwire_protocol import Counters
-from gradwire_server.master.master import Master
+from gradwire_server.master.terms import Terms
 from gradwire_udp import SocketCounters, TcpCounters
 
 
-class MasterCollector(Collector):
-    """Reads, at each scrape, the counters of master, endpoint, UDP driver and TCP driver.
+class SocketsCollector(Collector):
+    """Reads, at each scrape, the counters of endpoint, UDP driver and TCP driver.
 
     Counting datagrams with prometheus_client would cost more than handling them.
     """
 
     def __init__(
         self,
-        master: Master,
+        terms: Terms,
         counters: Counters,
         sockets: SocketCounters,
         streams: TcpCounters | None = None,
     ) -> None:
-        self._master = master
+        self._terms = terms
         self._counters = counters
         self._sockets = sockets
         self._streams = streams or TcpCounters()
@@ -33,7 +33,6 @@ class MasterCollector(Collector):
         yield from self._socket_families()
         yield from self._tcp_families()
         yield from self._transport_families()
-        yield from self._worker_families()
         yield from self._terms_families()
 
     def _socket_families(self) -> Iterator[CounterMetricFamily]:
@@ -143,7 +142,7 @@ class MasterCollector(Collector):
         yield dropped
 
     def _terms_families(self) -> Iterator[GaugeMetricFamily]:
-        terms = self._master.terms
+        terms = self._terms
         for name, documentation, value in (
             ("in_charge", "Whether workers follow this master: 1, or 0.", terms.in_charge),
             ("term", "Term that it is in charge of, or the highest one heard of.", terms.term),
@@ -151,41 +150,3 @@ class MasterCollector(Collector):
             ("standby_missing_updates", "Updates that the standby lacks.", terms.standby_lag),
         ):
             yield GaugeMetricFamily(f"gradwire_{name}", documentation, value)
-
-    def _worker_families(self) -> Iterator[CounterMetricFamily | GaugeMetricFamily]:
-        yield GaugeMetricFamily(
-            "gradwire_updates_unstable",
-            "Accepted updates that some live worker does not have yet.",
-            value=self._master.unstable,
-        )
-        run = self._master.run
-        yield GaugeMetricFamily(
-            "gradwire_conflated_workers",
-            "Slow workers and observers for which updates are added up.",
-            value=0 if run is None else len(run.relay.conflation),
-        )
-        yield GaugeMetricFamily(
-            "gradwire_conflation_bytes",
-            "Memory of the sums for slow workers.",
-            value=0 if run is None else run.relay.conflation.nbytes,
-        )
-        yield GaugeMetricFamily(
-            "gradwire_reassembly_bytes",
-            "Message bytes that connections hold while they come in.",
-            value=sum(m.link.connection.bytes_held for m in self._master.roster),
-        )
-        queued = GaugeMetricFamily(
-            "gradwire_relay_queue_bytes",
-            "Message bytes that a worker has not acknowledged yet.",
-            labels=["rank"],
-        )
-        rtt = GaugeMetricFamily(
-            "gradwire_rtt_seconds", "Smoothed round-trip time to a worker.", labels=["rank"]
-        )
-        for member in self._master.roster:
-            connection = member.link.connection
-            queued.add_metric([str(member.rank)], connection.bytes_queued)
-            if connection.rtt is not None:
-                rtt.add_metric([str(member.rank)], connection.rtt)
-        yield queued
-        yield rtt

@@ -21,7 +21,7 @@ import typer
 from gradwire_protocol import GradwireError, UsageError
 from gradwire_protocol.settings import DeclaredSetting, declared_settings, setting
 from gradwire_server.checkpoints.folder import CheckpointFolder
-from gradwire_server.checkpoints.resuming import resumed_run
+from gradwire_server.checkpoints.resuming import resumed_runs
 from gradwire_server.config import MasterConfig
 from gradwire_server.daemon.daemon import HTTP_PORT, Addresses, Daemon
 from gradwire_server.daemon.key_source import KeySource, denied_names
@@ -191,8 +191,8 @@ def master(**given: Any) -> None:
             asyncio.Runner(loop_factory=lambda: new_event_loop(options.loop)) as runner,
         ):
             resume = None if settings.new_run else options.resume
-            run = resumed_run(resume, options.checkpoint, settings)
-            runner.run(Daemon(settings, addresses, access, keys, run=run, folder=folder).run())
+            runs = resumed_runs(resume, options.checkpoint, settings)
+            runner.run(Daemon(settings, addresses, access, keys, resumed=runs, folder=folder).run())
     except AddressInUseError as error:
         typer.echo(f"gradwire master: {error}", err=True)
         raise typer.Exit(EXIT_ADDRESS_IN_USE) from None

@@ -6,7 +6,7 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -20,14 +20,15 @@ from gradwire_protocol import GradwireError, Keyring, UsageError
 from gradwire_server.checkpoints.folder import CheckpointFolder
 from gradwire_server.checkpoints.writer import ThreadWriter
 from gradwire_server.config import MasterConfig
-from gradwire_server.daemon.collector import MasterCollector
+from gradwire_server.daemon.collector import SocketsCollector
 from gradwire_server.daemon.key_source import KeySource, instance_name
 from gradwire_server.daemon.listening import Listening, Transport, bind_error
 from gradwire_server.daemon.refused_handshakes import LOOK_SECONDS, RefusedHandshakes
 from gradwire_server.http.access import METRICS_PATH, Access
 from gradwire_server.http.server import HttpServer
-from gradwire_server.master.master import Master
 from gradwire_server.metrics import ServerMetrics
+from gradwire_server.runs.collector import RunsCollector
+from gradwire_server.runs.runs import Runs
 from gradwire_server.standby.standby import Standby
 from gradwire_server.state.run import Run
 from gradwire_server.updates.decoding import ThreadDecoder
@@ -65,8 +66,8 @@ class Daemon:
         Decides which HTTP clients may read which page.
     keys : KeySource, optional
         Without it the master has no keys.
-    run : Run, optional
-        The run to continue, from a checkpoint.
+    resumed : sequence of Run
+        Runs that go on from checkpoints.
     folder : CheckpointFolder, optional
         Without it no checkpoints are written.
     """
@@ -78,24 +79,22 @@ class Daemon:
         access: Access | None = None,
         keys: KeySource | None = None,
         *,
-        run: Run | None = None,
+        resumed: Sequence[Run] = (),
         folder: CheckpointFolder | None = None,
     ) -> None:
         self._addresses = addresses
         self._access = access or Access()
         self._metrics = ServerMetrics()
-        self._decoder = ThreadDecoder(lambda: self._call_soon(self._handle_decoded))
+        self._helpers = _Threads(folder, self._call_soon)
         self._written = asyncio.Event()
-        self._master = Master(
+        self._runs = Runs(
             config,
             self._metrics,
-            self._decoder,
+            self._helpers,
+            resumed=resumed,
             on_denied=self._deny,
             on_drained=self._stop,
-            run=run,
-            writer=None
-            if folder is None
-            else ThreadWriter(folder, lambda: self._call_soon(self._handle_written)),
+            on_failed=self._note_failed,
         )
         self._loop: asyncio.AbstractEventLoop | None = None
         self._drivers: Drivers | None = None
@@ -109,10 +108,10 @@ class Daemon:
             instance=instance_name(addresses.listen),
             insecure=self._keys.insecure,
         )
-        self._application: Master | Standby = self._master
+        self._application: Runs | Standby = self._runs
         if config.standby_of is not None:
             dial = partial(self._listening.dial, config.standby_of)
-            self._application = Standby(self._master, dial, monotonic())
+            self._application = Standby(self._runs, dial, monotonic())
         self._stopping = asyncio.Event()
         self._signalled = False
         self._hurried = False
@@ -139,22 +138,24 @@ class Daemon:
         )
         figures = listening.figures
         self._metrics.registry.register(
-            MasterCollector(self._master, figures.counters, figures.sockets, listening.streams)
+            SocketsCollector(
+                self._runs.first.terms, figures.counters, figures.sockets, listening.streams
+            )
         )
+        self._metrics.registry.register(RunsCollector(self._runs))
         http = HttpServer(
             self._metrics, self._status, refresh=listening.refresh, access=self._access
         )
         try:
             await listening.start()
-            self._master.reception.takes_keyless_orders = self._keys.key_file is None and (
-                ip_address(listening.address[0]).is_loopback
-            )
+            if self._keys.key_file is None and ip_address(listening.address[0]).is_loopback:
+                self._runs.take_keyless_orders()
             http_address = self._start_http(http)
             for number in (signal.SIGTERM, signal.SIGINT):
                 loop.add_signal_handler(number, self._on_signal, signal.Signals(number).name)
             if self._keys.key_file is not None:
                 loop.add_signal_handler(signal.SIGHUP, self._read_keys_again)
-            self._master.begin(drivers.now())
+            self._runs.begin(drivers.now())
             self._announce(http_address)
             refused = RefusedHandshakes(figures.counters, has_keys=self._keyring is not None)
             while not await self._stops_within(LOOK_SECONDS):
@@ -165,7 +166,7 @@ class Daemon:
             await self._wait_for_disk()
         finally:
             await http.close()
-            self._decoder.close()
+            self._runs.close()
             drivers.close()
         if self._failure is not None:
             raise self._failure
@@ -230,24 +231,27 @@ class Daemon:
                 {"pid": pid, "connections": connections}
                 for pid, connections in self._listening.connections_by_process.items()
             ],
-            **self._master.status(),
+            **self._runs.status(),
         }
 
-    def _call_soon(self, callback: Callable[[], None]) -> None:
-        """Call back on the event loop; called on the threads of decoder and writer."""
+    def _call_soon(self, handle: Callable[[float], None]) -> None:
+        """Call back on the event loop, with the time; called on the threads of helpers."""
         assert self._loop is not None
-        self._loop.call_soon_threadsafe(callback)
+        self._loop.call_soon_threadsafe(self._hand_on, handle)
 
-    def _handle_decoded(self) -> None:
+    def _hand_on(self, handle: Callable[[float], None]) -> None:
         assert self._drivers is not None
-        self._master.handle_decoded(self._drivers.now())
-        self._drivers.turn()
-
-    def _handle_written(self) -> None:
-        assert self._drivers is not None
-        self._master.handle_progress(self._drivers.now())
+        handle(self._drivers.now())
         self._drivers.turn()
         self._written.set()
+
+    def _note_failed(self, run: str, error: Exception) -> None:
+        logger.critical(
+            "internal error: the workers of run %r are disconnected, and may come back; the other "
+            "runs go on",
+            run,
+            exc_info=error,
+        )
 
     def _read_keys_again(self) -> None:
         """Read the keys and denied names again; where that fails, keep those in use."""
@@ -287,7 +291,7 @@ class Daemon:
         assert self._drivers is not None
         self._signalled = True
         logger.info("draining: %s", reason)
-        self._master.drain(reason, self._drivers.now())
+        self._runs.drain(reason, self._drivers.now())
         self._drivers.turn()
 
     def _stop(self, reason: str) -> None:
@@ -305,7 +309,7 @@ class Daemon:
         """Wait until the last checkpoint is written, at most `STOP_WRITING_SECONDS_MAX`."""
         try:
             async with asyncio.timeout(STOP_WRITING_SECONDS_MAX):
-                while self._master.checkpoints.busy:
+                while self._runs.writes:
                     if self._hurried or self._failure is not None:
                         return
                     self._written.clear()
@@ -321,3 +325,25 @@ class Daemon:
         self._failure = context.get("exception") or RuntimeError(context["message"])
         logger.critical("internal error", exc_info=self._failure)
         self._stop("the master was stopped by an internal error")
+
+
+class _Threads:
+    """Threads that decode updates and write checkpoints for the masters of a daemon."""
+
+    def __init__(
+        self,
+        folder: CheckpointFolder | None,
+        call_soon: Callable[[Callable[[float], None]], None],
+    ) -> None:
+        self._folder = folder
+        self._call_soon = call_soon
+
+    def decoder(self, on_ready: Callable[[float], None]) -> ThreadDecoder:
+        """Return a decoder with a thread of its own."""
+        return ThreadDecoder(partial(self._call_soon, on_ready))
+
+    def writer(self, on_ready: Callable[[float], None]) -> ThreadWriter | None:
+        """Return a writer; None without a folder."""
+        if self._folder is None:
+            return None
+        return ThreadWriter(self._folder, partial(self._call_soon, on_ready))

@@ -7,6 +7,7 @@ from gradwire_protocol.messages.admission import CODEC_VERSION, Join, RefusalCod
 from gradwire_server.config import MasterConfig
 from gradwire_server.state.roster import Roster
 from gradwire_server.state.run import Run
+from gradwire_server.state.state import State
 
 HOW_TO_END: Final = (
     "end that run: `gradwire operate end-run`, or start the master anew with --new-run"
@@ -50,8 +51,9 @@ def refusal_by_role(
     return None
 
 
-def refusal(join: Join, config: MasterConfig, run: Run | None, roster: Roster) -> Refuse | None:
+def refusal(join: Join, state: State, run: Run | None) -> Refuse | None:
     """Return why a request to join the run in progress, or a new one, is refused; None if not."""
+    config, members = state.config, state.totals.members()
     if join.codec != CODEC_VERSION:
         return Refuse(
             RefusalCode.OTHER_CODEC,
@@ -63,19 +65,23 @@ def refusal(join: Join, config: MasterConfig, run: Run | None, roster: Roster) -
             RefusalCode.OTHER_RUN,
             f"this master serves run {config.run!r} only, not {join.run!r}",
         )
-    if len(roster) >= config.workers_max:
+    if members >= config.workers_max:
         return Refuse(
             RefusalCode.RUN_FULL,
-            f"{len(roster)} workers take part, which is the limit: start the master with a larger "
+            f"{members} workers take part, which is the limit: start the master with a larger "
             "--workers-max",
         )
-    if join.layout.elements > config.parameters_max:
+    if run is not None:
+        return _refusal_by_run(join, run, state.roster)
+    others = state.totals.elements(without=state.run)
+    if join.layout.elements + others > config.parameters_max:
+        beside = f", beside the {others} of its other runs" if others else ""
         return Refuse(
             RefusalCode.TOO_LARGE,
             f"the model has {join.layout.elements} parameters, the master takes "
-            f"{config.parameters_max}: start it with a larger --parameters-max",
+            f"{config.parameters_max}{beside}: start it with a larger --parameters-max",
         )
-    return None if run is None else _refusal_by_run(join, run, roster)
+    return None
 
 
 def _refusal_by_run(join: Join, run: Run, roster: Roster) -> Refuse | None:
@@ -88,8 +94,8 @@ def _refusal_by_run(join: Join, run: Run, roster: Roster) -> Refuse | None:
             )
         return Refuse(
             RefusalCode.OTHER_RUN,
-            f"run {run.name!r} is in progress, not {join.run!r}: wait for its end, start another "
-            f"master on another port, or {HOW_TO_END}",
+            f"run {run.name!r} is in progress, not {join.run!r}, and a master with a standby "
+            f"serves one run: wait for its end, start another master, or {HOW_TO_END}",
         )
     if run.finished and not _has_all_accepted(join, run):
         if join.resume is not None:
@@ -106,7 +112,7 @@ def _refusal_by_run(join: Join, run: Run, roster: Roster) -> Refuse | None:
         return Refuse(
             RefusalCode.OTHER_LAYOUT,
             f"the model differs from that of run {run.name!r}: {difference}. Train the same model, "
-            f"start another master on another port, or {HOW_TO_END}",
+            f"begin a run of another name (run='...' or GRADWIRE_RUN), or {HOW_TO_END}",
         )
     return None
 

@@ -181,6 +181,7 @@ class Departures:
         run = state.run
         if run is None:
             raise UsageError("there is no run to end")
+        run.ended = True
         workers = state.roster.workers
         for member in workers:
             self.expel_by_order(member, reason)
@@ -350,8 +351,7 @@ class Departures:
         if recovery is None or not recovery.has_asked:
             state.end_run()
             if run.local_copy is not None:
-                state.run = run.local_copy  # it still waits for its workers
-                state.metrics.parameters.set(state.run.layout.elements)
+                state.serve(run.local_copy)  # it still waits for its workers
             return
         # Nothing was decided yet, so starting over costs only the time to return once more.
         returned = list(recovery.returned)

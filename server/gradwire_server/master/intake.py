@@ -28,7 +28,7 @@ from gradwire_protocol.messages.kinds import EndCode
 from gradwire_protocol.messages.link import UpdateReceived
 from gradwire_server.config import MasterConfig
 from gradwire_server.master.departures import Departures
-from gradwire_server.metrics import Departure, ServerMetrics
+from gradwire_server.metrics import Departure, RunMetrics
 from gradwire_server.state.roster import Member, Phase, Roster
 from gradwire_server.state.run import DivergedUpdateError, Run
 from gradwire_server.updates.clipping import clip
@@ -48,7 +48,7 @@ class Intake:
     def __init__(
         self,
         config: MasterConfig,
-        metrics: ServerMetrics,
+        metrics: RunMetrics,
         decoder: Decoder,
         roster: Roster,
         departures: Departures,

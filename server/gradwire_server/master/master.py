@@ -1,16 +1,16 @@
 """The master: admits workers, keeps the replica, relays every update, removes lost members.
 
-It does no I/O: its owner passes it the events of an endpoint and the time, and it queues messages
-in connections. One master serves one run at a time. The run begins with the parameters of the first
-worker, continues as long as the master lives, even while no worker is connected, and ends when all
-live workers have finished it; the next worker then begins a new one.
+It does no I/O: its owner, `Runs`, passes it the events of connections and the time, and it queues
+messages in connections. One master serves one run at a time. The run begins with the parameters of
+the first worker, continues as long as the master lives, even while no worker is connected, and ends
+when all live workers have finished it; the next worker then begins a new one.
 
-Observers are sent what workers are sent, and nothing waits for them. Operators give orders (see
-`orders`). Of two masters, one serves a run, and the other one is a `standby`; see `terms`.
+Observers are sent what workers are sent, and nothing waits for them. Of two masters, one serves a
+run, and the other one is a `standby`; see `terms`.
 
 ::
 
-                  ┌─▶ reception ──▶ admission, founding, orders
+                  ┌─▶ reception ──▶ admission, founding
     events ──▶ Master ─▶ intake ──▶ decoding, vetting, relay
                   ├─▶ deliveries, stability, buffer_relay
                   ├─▶ departures, draining, terms
@@ -21,13 +21,12 @@ Observers are sent what workers are sent, and nothing waits for them. Operators 
 """
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from gradwire_protocol import (
     AddressChanged,
     CloseCode,
-    Connected,
     Connection,
     Disconnected,
     Event,
@@ -37,7 +36,7 @@ from gradwire_protocol import (
     UsageError,
 )
 from gradwire_protocol.messages.kinds import EndCode
-from gradwire_protocol.messages.link import Message, UpdateReceived
+from gradwire_protocol.messages.link import Link, Message, UpdateReceived
 from gradwire_protocol.messages.replicas import Contents, Digest, Snapshot, Want
 from gradwire_protocol.messages.standby import Follow, Promise
 from gradwire_protocol.messages.states import Buffers, StatePart, WantState
@@ -51,20 +50,21 @@ from gradwire_server.master.departures import Departures
 from gradwire_server.master.draining import Draining
 from gradwire_server.master.intake import Intake
 from gradwire_server.master.optimizer_states import OptimizerStates
-from gradwire_server.master.orders import Orders, Powers
 from gradwire_server.master.reception import Reception, name_of
 from gradwire_server.master.stability import Stability
 from gradwire_server.master.status import status_of
 from gradwire_server.master.terms import Terms
-from gradwire_server.metrics import Departure, ServerMetrics
+from gradwire_server.metrics import Departure, RunMetrics
 from gradwire_server.replica.founding import receive_block, receive_contents, receive_recalled
 from gradwire_server.replica.repairs import Repairs
 from gradwire_server.replica.self_check import SelfCheck
+from gradwire_server.state.finished_runs import FinishedRuns
 from gradwire_server.state.leases import Leases
 from gradwire_server.state.lobby import Lobby
 from gradwire_server.state.roster import Member, Roster
 from gradwire_server.state.run import Leadership, Run
 from gradwire_server.state.state import State
+from gradwire_server.state.totals import Totals
 from gradwire_server.updates.decoding import Decoder, InlineDecoder
 
 logger = logging.getLogger("gradwire.master")
@@ -77,27 +77,29 @@ class Master:
     ----------
     decoder : Decoder, optional
         Without it, updates are decoded at once.
-    on_denied : callable
-        Called with all names denied by order when they have changed. The owner has to close the
-        connections of these names, and to accept no new ones.
     on_drained : callable
         Called with the reason when the master is drained, and again until it stops.
     run : Run, optional
         The run to resume, from a checkpoint.
     writer : CheckpointWriter, optional
         Without it, no checkpoints are written.
+    totals : Totals, optional
+        What it takes together with other masters, of limits that hold for all of them.
+    finished_runs : FinishedRuns, optional
+        Where it notes its runs that have finished, as other masters do.
     """
 
     def __init__(
         self,
         config: MasterConfig,
-        metrics: ServerMetrics,
+        metrics: RunMetrics,
         decoder: Decoder | None = None,
         *,
-        on_denied: Callable[[frozenset[str]], None] = lambda names: None,
         on_drained: Callable[[str], None] = lambda reason: None,
         run: Run | None = None,
         writer: CheckpointWriter | None = None,
+        totals: Totals | None = None,
+        finished_runs: FinishedRuns | None = None,
     ) -> None:
         self.config = config
         self._state = State(
@@ -106,12 +108,14 @@ class Master:
             decoder=decoder or InlineDecoder(),
             lobby=Lobby(config.join_timeout_seconds),
             leases=Leases(config.rejoin_seconds, config.workers_max),
-            run=run,
             leadership=Leadership.of(config.standby or config.standby_of),
+            new_run=config.new_run,
+            totals=totals or Totals(),
+            finished_runs=finished_runs or FinishedRuns(),
         )
+        self._state.totals.add(self._state)
         if run is not None:
-            run.leadership = self._state.leadership
-        metrics.parameters.set(0 if run is None else run.layout.elements)
+            self._state.serve(run)
         self.checkpoints = CheckpointSchedule(self._state, writer)
         self._buffers = BufferRelay(self._state)
         self._departures = Departures(
@@ -129,20 +133,7 @@ class Master:
             self._departures,
             self._accepted,
         )
-        self._orders = Orders(
-            self.roster,
-            Powers(
-                status=self.status,
-                release=lambda member: self.release(member.rank, self._state.now),
-                expel=self._departures.expel_by_order,
-                deny=on_denied,
-                checkpoint=self.checkpoints.ask,
-                end_run=lambda reason: self.end_run(reason, self._state.now),
-            ),
-        )
-        self.reception = Reception(
-            self._state, self._departures, self._orders, self.terms, self._buffers
-        )
+        self.reception = Reception(self._state, self._departures, self.terms, self._buffers)
         self._draining = Draining(self._state, on_drained)
         self._repairs = Repairs(self._state)
         self._states = OptimizerStates(self._state)
@@ -161,15 +152,25 @@ class Master:
         It may replace one that was killed: for a while, only that one's workers are admitted.
         """
         self._state.now = now
-        if not self.config.new_run:
+        if not self._state.new_run:
             self._state.expects_returns_until = now + self.config.recovery_seconds
 
+    def admit(self, link: Link, messages: Sequence[Message], now: float) -> None:
+        """Take a new connection, whose first messages have come."""
+        self._state.now = now
+        self.reception.enter(link)
+        self._receive_messages(link, messages)
+        self._conclude()
+
+    def holds(self, connection: Connection) -> bool:
+        """Return whether a connection is one of this master's, which has to hear of its events."""
+        state = self._state
+        return state.roster.of(connection) is not None or connection in state.lobby
+
     def handle_event(self, connection: Connection, event: Event, now: float) -> None:
-        """Act on an event of a connection."""
+        """Act on an event of a connection that it holds."""
         self._state.now = now
         match event:
-            case Connected():
-                self.reception.enter(connection)
             case MessageReceived():
                 self._receive(connection, event)
             case MessageDelivered():
@@ -221,13 +222,30 @@ class Master:
         self._intake.release(self.run, member, now)
         self._buffers.release(member)
 
+    def expel(self, rank: int, reason: str, now: float) -> None:
+        """Close the connection of a member, which may join again."""
+        self._state.now = now
+        member = self.roster.at(rank)
+        assert member is not None, "whoever is expelled is a member"
+        self._departures.expel_by_order(member, reason)
+        self._conclude()
+
+    def order_checkpoint(self) -> str:
+        """Order a checkpoint; return an answer. Raises `UsageError` if none can be written."""
+        self._conclude()  # the one before may have been written meanwhile
+        answer = self.checkpoints.ask()
+        self._conclude()
+        return answer
+
     def end_run(self, reason: str, now: float) -> str:
         """End the run in progress: its workers are sent away, and the next one begins another.
 
         Returns what has become of it. Raises `UsageError` if there is none.
         """
         self._state.now = now
-        return self._departures.end_run(reason)
+        ended = self._departures.end_run(reason)
+        self._conclude()
+        return ended
 
     def drain(self, reason: str, now: float) -> None:
         """Admit no worker any more, and deliver all messages under way.
@@ -273,9 +291,23 @@ class Master:
         return min((deadline for deadline in deadlines if deadline is not None), default=None)
 
     def status(self) -> dict[str, Any]:
-        """Return the status of run and master, as values that JSON has."""
-        status = status_of(self.run, self.roster, self._orders, self.checkpoints.status())
-        return {**status, "master": self.terms.status()}
+        """Return the status of the run in progress, as values that JSON has."""
+        assert self.run is not None
+        return status_of(self.run, self.roster, self.checkpoints.status())
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it has no run, nobody waits for one, and nothing is left to do for the last."""
+        state = self._state
+        is_used = len(state.roster) or len(state.lobby) or self.checkpoints.busy
+        return state.run is None and not is_used
+
+    @property
+    def is_abandoned(self) -> bool:
+        """Whether its run has no member, and none that may come back under its rank."""
+        state = self._state
+        is_used = len(state.roster) or len(state.lobby) or state.leases.ranks(state.now)
+        return state.run is not None and not is_used
 
     @property
     def run(self) -> Run | None:
@@ -311,7 +343,16 @@ class Master:
             connection.release(event.charge)  # it is being closed
             return
         try:
-            for message in link.receive(event):
+            messages = link.receive(event)
+        except InvalidMessageError as error:
+            self._expel_for(connection, error)
+        else:
+            self._receive_messages(link, messages)
+
+    def _receive_messages(self, link: Link, messages: Sequence[Message]) -> None:
+        connection = link.connection
+        try:
+            for message in messages:
                 member = self.roster.of(connection)
                 if member is not None:
                     self._from_member(member, message)
@@ -320,10 +361,11 @@ class Master:
                 else:
                     self.reception.receive(link, message)
         except InvalidMessageError as error:
-            self._state.metrics.messages_invalid.inc()
-            self._departures.expel(
-                connection, CloseCode.INVALID_MESSAGE, str(error), Departure.FAULT
-            )
+            self._expel_for(connection, error)
+
+    def _expel_for(self, connection: Connection, error: InvalidMessageError) -> None:
+        self._state.metrics.messages_invalid.inc()
+        self._departures.expel(connection, CloseCode.INVALID_MESSAGE, str(error), Departure.FAULT)
 
     def _from_member(self, member: Member, message: Message) -> None:
         """Act on a message of a member; some messages only workers may send."""
@@ -411,9 +453,4 @@ class Master:
         self._self_check.conclude()
         self.checkpoints.conclude()
         self._departures.drop_all_too_slow()
-        # A drained master stops when its last worker has left, and when every operator has hung up:
-        # one may still have to hear that its order was carried out.
-        operator = self._orders.draining
-        if operator is not None and not self.roster.workers and not self._state.lobby.has_operators:
-            self._on_drained(f"the master was stopped by operator {operator}, who drained it")
         self._draining.conclude()

@@ -1,20 +1,18 @@
-"""The reception: handles connections that are not members: requests to join, and orders.
+"""The reception: handles connections that are not members: requests to join.
 
 Each key has one connection, the newest. A worker that joins moves from the lobby to the roster; a
-refused worker, or an operator, stays in the lobby.
+refused worker stays in the lobby.
 """
 
 import logging
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Final
 
 from gradwire_protocol import CloseCode, Connection, InOrder, InvalidMessageError, Role
 from gradwire_protocol.messages.admission import Join, Refuse, Resume, name_in_roster
-from gradwire_protocol.messages.fields import REASON_CHARACTERS_MAX, covers
+from gradwire_protocol.messages.fields import covers
 from gradwire_protocol.messages.kinds import EndCode
 from gradwire_protocol.messages.link import Link, Message, UpdateReceived
-from gradwire_protocol.messages.orders import Order
 from gradwire_protocol.messages.standby import Follow, Promise
 from gradwire_protocol.messages.updates import Finished
 from gradwire_server.master.admission import (
@@ -28,7 +26,6 @@ from gradwire_server.master.admission import (
 )
 from gradwire_server.master.buffer_relay import BufferRelay
 from gradwire_server.master.departures import Departures
-from gradwire_server.master.orders import Orders
 from gradwire_server.master.terms import Terms
 from gradwire_server.metrics import Departure
 from gradwire_server.replica.founding import add_returned, welcome, welcome_back
@@ -44,9 +41,6 @@ ANSWER_SECONDS_MIN: Final = 5.0
 """Least time that a restarted master allows a worker for an answer: a step of its training, and
 some round trips."""
 
-KEYLESS_OPERATOR: Final = "without a key"
-"""Name of an operator where there are no keys."""
-
 RUN_DEFAULT: Final = "default"
 """Name of a run for which neither the worker nor the master has a name."""
 
@@ -58,7 +52,6 @@ class Reception:
         self,
         state: State,
         departures: Departures,
-        orders: Orders,
         terms: Terms,
         buffers: BufferRelay,
     ) -> None:
@@ -67,17 +60,14 @@ class Reception:
         self._terms = terms
         self.on_early_join: Callable[[Link, Join], None] = self._refuse_not_in_charge
         """Called with a request to join while this master is not in charge."""
-        self.takes_keyless_orders = False
-        """Whether anyone may give orders: there are no keys, and only this machine reaches us."""
         self.on_promise: Callable[[Link, Promise], None] = lambda link, promise: None
         """Called with the answer of a worker that was asked to follow in another term."""
         self._departures = departures
-        self._orders = orders
 
-    def enter(self, connection: Connection) -> None:
+    def enter(self, link: Link) -> None:
         """Add a new connection, and close an older one with the same key."""
-        self._replace(connection)
-        self._state.lobby.enter(connection, self._state.now)
+        self._replace(link.connection)
+        self._state.lobby.enter(link, self._state.now)
 
     def receive(self, link: Link, message: Message) -> None:
         """Act on a message of a connection in the lobby.
@@ -88,7 +78,6 @@ class Reception:
             return  # else each further request would cause one more answer and line of log
         if self._state.lobby.is_deferred(link.connection):
             raise InvalidMessageError(f"{name_of(message)} while the answer to JOIN is due")
-        identity = link.connection.identity
         if isinstance(message, Join):
             if self._terms.in_charge:
                 self.join(link, message)
@@ -98,14 +87,8 @@ class Reception:
             self._terms.receive_follow(link, message)
         elif isinstance(message, Promise):
             self.on_promise(link, message)
-        elif not isinstance(message, Order):
-            raise InvalidMessageError(f"{name_of(message)} before JOIN")
-        elif identity is None and self.takes_keyless_orders:
-            self._execute_order(link, KEYLESS_OPERATOR, message)
-        elif identity is None or identity.role is not Role.OPERATOR:
-            raise InvalidMessageError(f"{message.action} ordered by a peer that is no operator")
         else:
-            self._execute_order(link, identity.name, message)
+            raise InvalidMessageError(f"{name_of(message)} before JOIN")
 
     def join(self, link: Link, join: Join) -> None:
         """Admit a worker or observer, or refuse it with a reason."""
@@ -138,9 +121,7 @@ class Reception:
         identity = connection.identity
         name = name_in_roster(None if identity is None else identity.name, join.name)
         logger.warning("refused %s: %s", name, refused.reason)
-        # Names of parameters may be long, and the message has a limit.
-        shown = replace(refused, reason=refused.reason[:REASON_CHARACTERS_MAX])
-        self._state.lobby.refuse(connection, shown)
+        self._state.lobby.refuse(connection, refused)
 
     def answer_deferred(self) -> None:
         """Answer deferred requests, once no worker is expected to return any more."""
@@ -188,16 +169,6 @@ class Reception:
                 reason = f"another process came in with the same key, that of {identity.name}"
                 self._departures.expel(other, CloseCode.REPLACED, reason, Departure.REPLACED)
 
-    def _execute_order(self, link: Link, operator: str, order: Order) -> None:
-        state = self._state
-        answer = self._orders.execute(operator, order)
-        if isinstance(answer, Refuse):
-            state.metrics.refusals.labels(answer.code).inc()
-        else:
-            state.metrics.orders.inc()
-        state.lobby.answer(link.connection, answer, state.now)
-        self._departures.drop_if_too_slow(link.connection)
-
     def _replace_twin(self, connection: Connection, join: Join) -> None:
         """Close the old connection of a returning worker, if its loss was not noticed yet."""
         twin = self._state.roster.with_id(join.worker_id)
@@ -220,10 +191,9 @@ class Reception:
                 # The run has no workers left, and it is over, or this worker names another one. But
                 # a resumed run still waits for its first worker.
                 run = run if run.awaits_workers else None
-        draining = self._orders.draining is not None
-        refused = refusal_by_role(role, run, draining=draining, stopping=state.stopping) or refusal(
-            join, state.config, run, state.roster
-        )
+        refused = refusal_by_role(
+            role, run, draining=state.draining, stopping=state.stopping
+        ) or refusal(join, state, run)
         if refused is not None:
             return refused
         return self._new_run(join, own) if run is None else run
@@ -253,7 +223,7 @@ class Reception:
         finished = None if own is not None else state.finished_runs.find(join)
         if finished is not None:
             return finished_without(finished)
-        if join.resume is not None and state.config.new_run:
+        if join.resume is not None and state.new_run:
             return of_an_earlier_run()
         if join.partial is not None:
             return not_expected(state.config)  # the run of its partial replica may still return
@@ -352,10 +322,10 @@ class Reception:
         """Serve a run from now on, instead of the last one."""
         state = self._state
         self._departures.expel_observers()
+        if state.run is not None and state.run.name == run.name and state.run is not run.local_copy:
+            state.run.ended = True  # it has given way
         state.end_run()
-        state.run = run
-        run.leadership = state.leadership
-        state.metrics.parameters.set(run.layout.elements)
+        state.serve(run)
 
     def _admit_new(self, link: Link, join: Join, run: Run) -> None:
         state, role = self._state, role_of(link.connection)

@@ -39,7 +39,7 @@ from gradwire_protocol.messages.link import Link, Message, UpdateReceived
 from gradwire_protocol.messages.replicas import Snapshot
 from gradwire_protocol.messages.standby import Follow, Promise, Voters
 from gradwire_protocol.messages.updates import Finished, Stable
-from gradwire_server.master.master import Master
+from gradwire_server.runs.runs import Runs
 from gradwire_server.standby.following import Following
 
 logger = logging.getLogger("gradwire.standby")
@@ -70,12 +70,15 @@ class Standby:
 
     Parameters
     ----------
+    runs : Runs
+        Of its daemon; a master that has a standby, or is one, serves one run.
     dial : callable
         Given the time, begins a connection to the primary, or raises `GradwireError`.
     """
 
-    def __init__(self, master: Master, dial: Callable[[float], Connection], now: float) -> None:
-        self._master = master
+    def __init__(self, runs: Runs, dial: Callable[[float], Connection], now: float) -> None:
+        self._runs = runs
+        self._master = master = runs.first
         self._dial = dial
         self._up: Link | None = None
         self._follows = False
@@ -104,26 +107,26 @@ class Standby:
             self._from_primary(self._up, event, now)
             self._master.handle_progress(now)
         else:
-            self._master.handle_event(connection, event, now)
+            self._runs.handle_event(connection, event, now)
         self._conclude(now)
 
     def handle_timer(self, now: float) -> None:
         """Act on every deadline at or before `now`."""
-        self._master.handle_timer(now)
+        self._runs.handle_timer(now)
         self._conclude(now)
 
     def stop(self, reason: str, now: float, *, broken: bool = False) -> None:
-        """Close all connections, also the one to the primary; see `Master.stop`."""
+        """Close all connections, also the one to the primary; see `Runs.stop`."""
         if self._up is not None:
             self._up.connection.close(EndCode.STOPPED, reason, now)
         self._up = self._dial_at = None
-        self._master.stop(reason, now, broken=broken)
+        self._runs.stop(reason, now, broken=broken)
 
     # Output.
 
     def next_timer(self) -> float | None:
         """Return when `handle_timer` has to be called at the latest."""
-        deadlines = [self._master.next_timer()]
+        deadlines = [self._runs.next_timer()]
         if not self._master.terms.in_charge:
             deadlines += [self._dial_at, self._asking, self._takeover_at]
             deadlines += [caller.until for caller in self._callers.values()]
@@ -172,10 +175,8 @@ class Standby:
                 following.begin(message)
                 assert following.run is not None
                 state = self._master.state
-                following.run.leadership = state.leadership
                 state.end_run()
-                state.run = following.run
-                state.metrics.parameters.set(following.run.layout.elements)
+                state.serve(following.run)
             case UpdateReceived():
                 up.connection.release(message.charge)
                 following.receive(message)

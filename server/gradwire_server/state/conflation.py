@@ -21,7 +21,7 @@ A member that is still receiving its snapshot is sent sums only after that, beca
 should carry one of the two at a time.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Final
 
 from gradwire_codecs import Update
@@ -44,7 +44,7 @@ class Conflation:
     backlog_bytes_max : int
         Bytes of updates queued for one member, by `limits.charge_of`. One update always fits.
     bytes_max : int
-        Memory of all sums together.
+        Memory of all sums together, those of other runs included.
     """
 
     def __init__(
@@ -58,6 +58,8 @@ class Conflation:
         self._bytes_max = bytes_max
         self._members: dict[Member, None] = {}
         """Members with a sum, as an ordered set."""
+        self.total_bytes: Callable[[], int] = lambda: self.nbytes
+        """Returns the memory of all sums that share `bytes_max`, these included."""
 
     def __len__(self) -> int:
         """Return the number of members with a sum."""
@@ -68,9 +70,14 @@ class Conflation:
         """Memory of all sums."""
         return self._sum_bytes * sum(len(member.backlog.sums) for member in self._members)
 
+    @property
+    def _has_memory(self) -> bool:
+        """Whether there is room for one more sum."""
+        return self.total_bytes() + self._sum_bytes <= self._bytes_max
+
     def can_take(self, charges: Iterable[int]) -> bool:
         """Return whether updates fit the empty backlog of a new member, queued or as a sum."""
-        return self.nbytes + self._sum_bytes <= self._bytes_max or self.can_queue(charges)
+        return self._has_memory or self.can_queue(charges)
 
     def can_queue(self, charges: Iterable[int]) -> bool:
         """Return whether the empty backlog of a new member has room to queue all these updates."""
@@ -160,7 +167,7 @@ class Conflation:
 
     def _new_sum(self) -> Sum | None:
         """Return an empty sum; None where there is no memory for it."""
-        if self.nbytes + self._sum_bytes > self._bytes_max:
+        if not self._has_memory:
             return None
         try:
             return Sum(self.elements)
@@ -174,8 +181,8 @@ class Conflation:
         if total is None:
             backlog.drop_reason = (
                 f"{backlog.nbytes} bytes are under way to this worker, and there is no room to add "
-                f"up later updates: a sum takes {self._sum_bytes} bytes, and {self.nbytes} of the "
-                f"{self._bytes_max} for all slow workers are in use"
+                f"up later updates: a sum takes {self._sum_bytes} bytes, and of the "
+                f"{self._bytes_max} for all slow workers {self.total_bytes()} are in use"
             )
             return False
         if backlog.feed is None:

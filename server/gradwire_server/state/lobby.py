@@ -44,15 +44,19 @@ class Lobby:
         """Iterate over the connections, oldest first."""
         return iter(self._strangers)
 
+    def __len__(self) -> int:
+        """Return the number of connections."""
+        return len(self._strangers)
+
     @property
     def has_operators(self) -> bool:
         """Whether an operator is connected."""
         return any(role_of(connection) is Role.OPERATOR for connection in self._strangers)
 
-    def enter(self, connection: Connection, now: float) -> None:
+    def enter(self, link: Link, now: float) -> None:
         """Add a new connection."""
         deadline = now + self._timeout_seconds
-        self._strangers[connection] = _Stranger(Link(connection), deadline)
+        self._strangers[link.connection] = _Stranger(link, deadline)
 
     def leave(self, connection: Connection) -> None:
         """Remove a connection that is over, or has become a member."""
@@ -98,13 +102,13 @@ class Lobby:
     def refuse(self, connection: Connection, refused: Refuse) -> None:
         """Send the reason for a refusal; the connection is closed once that was delivered."""
         stranger = self._strangers[connection]
-        stranger.refusal = stranger.link.send(refused)
+        stranger.refusal = stranger.link.send(refused.within_limit)
 
     def answer(self, connection: Connection, answer: OrderDone | Refuse, now: float) -> None:
         """Answer an operator, and restart its timeout."""
         stranger = self._strangers[connection]
         stranger.deadline = now + self._timeout_seconds
-        stranger.link.send(answer)
+        stranger.link.send(answer.within_limit if isinstance(answer, Refuse) else answer)
 
     def on_delivered(self, connection: Connection, event: MessageDelivered, now: float) -> None:
         """Close a refused connection once the reason was delivered."""

@@ -9,7 +9,7 @@ Which updates are stable follows from the backlogs of the members, so tracking i
 its own.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from gradwire_codecs import Update, decode
 from gradwire_protocol import ShapedMessage
@@ -36,6 +36,19 @@ class Relay:
         """A lower bound: an update stays stable when a worker that lacks it returns."""
         self._members: dict[Member, None] = {}
         """Connected members that were sent an update, as an ordered set."""
+
+    def share(self, runs: Callable[[], int], sum_bytes: Callable[[], int]) -> None:
+        """Share the limits with other runs.
+
+        Parameters
+        ----------
+        runs : callable
+            Returns how many runs share the limit of the log; each has an equal part.
+        sum_bytes : callable
+            Returns the memory of the sums of all of them.
+        """
+        self.log.runs = runs
+        self.conflation.total_bytes = sum_bytes
 
     def start_from(self, versions: Mapping[int, int]) -> None:
         """Start from a replica that contains these updates; none of them is in the log."""

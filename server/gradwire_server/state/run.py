@@ -34,7 +34,8 @@ class LastCheckpoint:
     name: str
     """Of the file."""
     versions: Mapping[int, int]
-    finished: bool
+    is_over: bool
+    """Whether the run was not to go on after it."""
 
 
 @dataclass(slots=True)
@@ -63,6 +64,8 @@ class Run:
     """The first worker's parameters, while they arrive."""
     relay: Relay
     finished: bool = False
+    ended: bool = False
+    """Whether it was ended before it has finished: by order, or to make room for another one."""
     recovery: RunRecovery | None = None
     """Set while a restarted master recovers the run from its workers."""
     local_copy: "Run | None" = None
@@ -200,6 +203,11 @@ class Run:
             return frozenset()
         known = [resume.versions for resume in self.recovery.returned.values()]
         return frozenset().union(*known)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the run does not go on when the master is started again."""
+        return self.finished or self.ended
 
     @property
     def founded(self) -> bool:

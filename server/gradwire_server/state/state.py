@@ -9,12 +9,13 @@ from dataclasses import dataclass, field
 from gradwire_protocol.messages.admission import Roster as RosterMessage
 from gradwire_protocol.messages.link import Control
 from gradwire_server.config import MasterConfig
-from gradwire_server.metrics import ServerMetrics
+from gradwire_server.metrics import RunMetrics
 from gradwire_server.state.finished_runs import FinishedRuns
 from gradwire_server.state.leases import Leases
 from gradwire_server.state.lobby import Lobby
 from gradwire_server.state.roster import Roster
 from gradwire_server.state.run import Leadership, Run
+from gradwire_server.state.totals import Totals
 from gradwire_server.updates.decoding import Decoder
 
 
@@ -23,22 +24,28 @@ class State:
     """The run, its members, other connections, and the time."""
 
     config: MasterConfig
-    metrics: ServerMetrics
+    metrics: RunMetrics
     decoder: Decoder
     lobby: Lobby
     roster: Roster = field(default_factory=Roster)
     leases: Leases
     run: Run | None = None
     """The run in progress."""
+    totals: Totals = field(default_factory=Totals)
+    """What it takes together with the other runs of its daemon."""
     finished_runs: FinishedRuns = field(default_factory=FinishedRuns)
-    """Runs that have finished before it."""
+    """Runs that have finished before it, at any master of its daemon."""
     leadership: Leadership
+    new_run: bool
+    """Whether workers of a run before the master's start are refused."""
     now: float = 0.0
     """Time of the event that is being handled."""
     expects_returns_until: float = 0.0
     """How long workers of a run before the master's start may return before new ones join."""
     stopping: str | None = None
     """Why the master is about to end; None while it is not."""
+    draining: bool = False
+    """Whether an operator has ordered that nobody is let in any more."""
     queues_grew: bool = False
     """Whether messages were queued since members were last checked for being too slow."""
 
@@ -52,6 +59,13 @@ class State:
     def tell_roster(self) -> None:
         """Send the current roster to all members."""
         self.tell_all(RosterMessage(self.roster.peers()))
+
+    def serve(self, run: Run) -> None:
+        """Serve a run from now on."""
+        self.run = run
+        run.leadership = self.leadership
+        run.relay.share(self.totals.runs, self.totals.sum_bytes)
+        self.metrics.parameters.set(run.layout.elements)
 
     def end_run(self) -> None:
         """Forget the run and its leases; remember only that it has finished, if it has."""

@@ -5,7 +5,7 @@ a snapshot.
 """
 
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
 from gradwire_protocol import ShapedMessage
@@ -33,6 +33,8 @@ class UpdateLog:
 
     def __init__(self, bytes_max: int) -> None:
         self.bytes_max = bytes_max
+        self.runs: Callable[[], int] = lambda: 1
+        """Returns the number of runs that share `bytes_max`."""
         self._entries: deque[tuple[int, int, ShapedMessage]] = deque()
         self.nbytes = 0
         """Bytes of all payloads, with `ENTRY_BYTES` for each."""
@@ -43,7 +45,8 @@ class UpdateLog:
         """Add the next update of a rank."""
         self._entries.append((rank, sequence, message))
         self.nbytes += message.total + ENTRY_BYTES
-        while self.nbytes > self.bytes_max:
+        limit = self.bytes_max // max(self.runs(), 1)
+        while self.nbytes > limit:
             oldest, number, message = self._entries.popleft()
             self.nbytes -= message.total + ENTRY_BYTES
             self._forgotten[oldest] = number

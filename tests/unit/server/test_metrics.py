@@ -11,14 +11,15 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
 from gradwire_codecs import Replica, decode, encode
-from gradwire_protocol import CloseCode, Drop, Endpoint
+from gradwire_protocol import CloseCode, Drop
 from gradwire_protocol.limits import FINISHED_RANGES_MAX
 from gradwire_protocol.messages.admission import RefusalCode
 from gradwire_protocol.messages.link import UpdateReceived
 from gradwire_server.config import MasterConfig
-from gradwire_server.daemon.collector import MasterCollector
-from gradwire_server.master.master import Master
-from gradwire_server.metrics import Departure, ServerMetrics
+from gradwire_server.daemon.collector import SocketsCollector
+from gradwire_server.metrics import Departure, RunMetrics, ServerMetrics
+from gradwire_server.runs.collector import RunsCollector
+from gradwire_server.runs.runs import Runs
 from gradwire_udp import SocketCounters, TcpCounters
 from support.network import Link
 from support.training import MASTER, SimulatedRun
@@ -36,16 +37,17 @@ THINGS = (
     "_updates",
     "_unstable",
     "_connections",
+    "_runs",
 )
 
 
 def show(
     run: SimulatedRun, sockets: SocketCounters | None = None, streams: TcpCounters | None = None
 ) -> None:
-    """Have a run's metrics tell, too, what a daemon's collector reads."""
+    """Have a run's metrics tell, too, what a daemon's collectors read."""
     counters = run.master_endpoint.counters
-    collector = MasterCollector(run.master, counters, sockets or SocketCounters(), streams)
-    run.metrics.registry.register(collector)
+    collector = SocketsCollector(run.master.terms, counters, sockets or SocketCounters(), streams)
+    run.runs.metrics.registry.register(collector)
 
 
 @pytest.fixture(scope="module")
@@ -57,7 +59,8 @@ def families() -> list[Metric]:
     show(run)
     for reason in Departure:
         run.metrics.leaves.labels(reason)
-    shown = text_string_to_metric_families(generate_latest(run.metrics.registry).decode())
+    run.runs.metrics.registry.register(RunsCollector(run.runs))
+    shown = text_string_to_metric_families(generate_latest(run.runs.metrics.registry).decode())
     foreign = ("python_", "process_")
     return [f for f in shown if not f.name.startswith(foreign) and "_created" not in f.name]
 
@@ -83,11 +86,11 @@ def test_every_metric_has_a_sentence_of_help(families: list[Metric]) -> None:
 def test_labels_come_from_closed_sets(families: list[Metric]) -> None:
     used = {name for family in families for s in family.samples for name in s.labels}
 
-    assert used == {"reason", "rank", "le", "version"}
+    assert used == {"run", "reason", "rank", "le", "version"}
 
 
-def test_two_masters_share_no_counts() -> None:
-    one, other = ServerMetrics(), ServerMetrics()
+def test_two_runs_share_no_counts() -> None:
+    one, other = RunMetrics(), RunMetrics()
 
     one.joins.inc()
 
@@ -304,12 +307,7 @@ def test_the_collector_shows_what_waits_for_every_worker() -> None:
 
 
 def test_a_worker_without_a_round_trip_yet_shows_none() -> None:
-    master = Master(MasterConfig(), ServerMetrics())
-    endpoint = Endpoint(master.config.connection, random_bytes=bytes)
-
-    families = {
-        f.name: f for f in MasterCollector(master, endpoint.counters, SocketCounters()).collect()
-    }
+    families = {f.name: f for f in RunsCollector(Runs(MasterConfig(), ServerMetrics())).collect()}
 
     assert families["gradwire_rtt_seconds"].samples == []
     assert families["gradwire_relay_queue_bytes"].samples == []
@@ -340,7 +338,7 @@ def test_the_collector_shows_what_goes_over_tcp() -> None:
 
 def test_every_reason_is_there_before_it_was_ever_counted() -> None:
     """Prometheus sees no increase in a series that appears with its first value."""
-    registry = ServerMetrics().registry
+    registry = RunMetrics().registry
 
     for reason in Departure:
         assert registry.get_sample_value("gradwire_leaves_total", {"reason": reason}) == 0

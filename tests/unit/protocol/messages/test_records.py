@@ -163,7 +163,7 @@ FIELDS: tuple[tuple[Any, ...], ...] = (
     (Finished, VERSIONS),
     (Leave, SEQUENCES, NAMES),
     (Stopping, NAMES),
-    (Order, NAMES, NAMES),
+    (Order, NAMES, NAMES, st.none() | NAMES),
     (OrderDone, NAMES),
 )
 """Each message with what its fields can be."""
@@ -271,6 +271,7 @@ REFUSED: tuple[tuple[type[Record], str, object], ...] = (
     (Order, "action", LONG_WORKER_NAME),
     (Order, "name", LONG_WORKER_NAME),
     (Order, "name", "line\nbreak"),
+    (Order, "run", LONG_NAME),
     (OrderDone, "text", "line\nbreak"),
     (EncodedUpdate, "sequence", 0),
     (EncodedUpdate, "sequence", SEQUENCE_MAX + 1),

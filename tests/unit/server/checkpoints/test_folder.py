@@ -108,12 +108,12 @@ def digest_of_newest(path: Path) -> int:
 def test_files_are_numbered_and_whole_and_of_nobody_else(
     folder: CheckpointFolder, path: Path
 ) -> None:
-    first = folder.write(pieces(OLD), finished=False)
-    second = folder.write(pieces(NEW), finished=True)
+    first = folder.write(pieces(OLD), "alpha", is_over=False)
+    second = folder.write(pieces(NEW), "alpha", is_over=True)
 
     assert (first.name, second.name) == (
-        "run-000001.safetensors",
-        "run-000002-finished.safetensors",
+        "alpha-000001.safetensors",
+        "alpha-000002-over.safetensors",
     )
     assert first.size == len(bytes_of()) == (path / first.name).stat().st_size
     assert (first.complaint, leftovers(path)) == ("", [])
@@ -126,32 +126,32 @@ def test_the_last_ones_are_kept_and_of_finished_runs_as_many(
     folder: CheckpointFolder, path: Path
 ) -> None:
     for i in range(1, 13):
-        folder.write(pieces(), finished=i % 6 == 0 or i == 1)
+        folder.write(pieces(), "alpha", is_over=i % 6 == 0 or i == 1)
 
-    kept = [name.removeprefix("run-0000").removesuffix(".safetensors") for name in names_in(path)]
-    assert kept == ["12-finished", "11", "10", "09", "06-finished", "01-finished"]
+    kept = [name.removeprefix("alpha-0000").removesuffix(".safetensors") for name in names_in(path)]
+    assert kept == ["12-over", "11", "10", "09", "06-over", "01-over"]
 
 
 def test_numbers_go_on_where_the_last_master_ended(path: Path) -> None:
     for _ in range(2):
         with closing(CheckpointFolder(path, 3)) as folder:
-            folder.write(pieces(), finished=False)
+            folder.write(pieces(), "alpha", is_over=False)
 
-    assert names_in(path) == ["run-000002.safetensors", "run-000001.safetensors"]
+    assert names_in(path) == ["alpha-000002.safetensors", "alpha-000001.safetensors"]
 
 
 def test_numbers_go_on_behind_what_has_come_there_meanwhile(
     folder: CheckpointFolder, path: Path
 ) -> None:
-    folder.write(pieces(), finished=False)
-    (path / "run-000050.safetensors").write_bytes(bytes_of())
+    folder.write(pieces(), "alpha", is_over=False)
+    (path / "alpha-000050.safetensors").write_bytes(bytes_of())
 
-    assert folder.write(pieces(), finished=False).name == "run-000051.safetensors"
+    assert folder.write(pieces(), "alpha", is_over=False).name == "alpha-000051.safetensors"
 
 
 def test_what_a_dead_master_was_writing_is_removed(path: Path) -> None:
     path.mkdir()
-    (path / f"{TEMPORARY_PREFIX}run-000007.safetensors").write_bytes(b"half a")
+    (path / f"{TEMPORARY_PREFIX}alpha-000007.safetensors").write_bytes(b"half a")
     (path / "notes.txt").write_text("of somebody else")
 
     CheckpointFolder(path, 3).close()
@@ -161,12 +161,12 @@ def test_what_a_dead_master_was_writing_is_removed(path: Path) -> None:
 
 def test_an_old_one_that_cannot_be_removed_is_complained_about(path: Path) -> None:
     with closing(CheckpointFolder(path, 1)) as folder:
-        (path / "run-000001.safetensors").mkdir()
+        (path / "alpha-000001.safetensors").mkdir()
 
-        written = folder.write(pieces(), finished=False)
+        written = folder.write(pieces(), "alpha", is_over=False)
 
-    assert written.name == "run-000002.safetensors"
-    assert written.complaint.startswith(f"cannot remove {path / 'run-000001.safetensors'}: ")
+    assert written.name == "alpha-000002.safetensors"
+    assert written.complaint.startswith(f"cannot remove {path / 'alpha-000001.safetensors'}: ")
 
 
 # What it refuses.
@@ -175,7 +175,7 @@ def test_an_old_one_that_cannot_be_removed_is_complained_about(path: Path) -> No
 def test_two_masters_do_not_write_to_one_folder(folder: CheckpointFolder, path: Path) -> None:
     with pytest.raises(UsageError, match=naming("--checkpoint", path, "another master")):
         CheckpointFolder(path, 3)
-    folder.write(pieces(), finished=False)
+    folder.write(pieces(), "alpha", is_over=False)
 
 
 def test_a_file_system_without_locks_will_do(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -215,7 +215,7 @@ def test_a_run_that_goes_on_does_so_while_nothing_can_be_written(
     path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     CheckpointFolder(path, 3).close()
-    leftover = path / f"{TEMPORARY_PREFIX}run-000001.safetensors"
+    leftover = path / f"{TEMPORARY_PREFIX}alpha-000001.safetensors"
     leftover.touch()
 
     def read_only(path: Path) -> None:
@@ -227,7 +227,7 @@ def test_a_run_that_goes_on_does_so_while_nothing_can_be_written(
         with closing(CheckpointFolder(path, 3, resuming=True)) as folder:
             said = caplog.messages
             patch.undo()
-            written = folder.write([b"x"], finished=False)
+            written = folder.write([b"x"], "alpha", is_over=False)
 
     assert said == [naming("--checkpoint", path, "written", "goes on")]
     assert (path / written.name).exists()
@@ -251,18 +251,18 @@ def test_whatever_fails_the_older_one_stays_and_no_half_file_has_a_name(tmp_path
     for step in range(STEPS_MAX):
         path = tmp_path / str(step)
         with closing(CheckpointFolder(path, 3)) as folder, pytest.MonkeyPatch.context() as patch:
-            folder.write(pieces(OLD), finished=False)
+            folder.write(pieces(OLD), "alpha", is_over=False)
             faulty = FaultyOs(step, OSError(errno.ENOSPC, "No space left on device"))
             for module in (checkpoint_folder, durable):
                 patch.setattr(module, "os", faulty)
             with suppress(OSError):
-                folder.write(pieces(NEW), finished=False)
+                folder.write(pieces(NEW), "alpha", is_over=False)
             reached_the_end = not faulty.failed
             patch.undo()
             digests = [read(path / name).checkpoint.digest for name in names_in(path)]
             assert checkpoint_of(OLD).digest in digests, step
             assert leftovers(path) == [], step
-            folder.write(pieces(NEW), finished=False)
+            folder.write(pieces(NEW), "alpha", is_over=False)
             assert digest_of_newest(path) == checkpoint_of(NEW).digest
         if reached_the_end:
             break
@@ -276,19 +276,19 @@ def test_whenever_the_power_fails_the_newest_one_is_whole(tmp_path: Path) -> Non
     for step in range(STEPS_MAX):
         path = tmp_path / str(step)
         folder = CheckpointFolder(path, 1)
-        folder.write(pieces(OLD), finished=False)
+        folder.write(pieces(OLD), "alpha", is_over=False)
         with pytest.MonkeyPatch.context() as patch:
             faulty = FaultyOs(step, Crash())
             for module in (checkpoint_folder, durable):
                 patch.setattr(module, "os", faulty)
             with suppress(Crash):
-                folder.write(pieces(NEW), finished=False)
+                folder.write(pieces(NEW), "alpha", is_over=False)
         folder.close()
         found.append(digest_of_newest(path))
         with closing(CheckpointFolder(path, 1)) as again:
             assert leftovers(path) == [], step
             assert digest_of_newest(path) == found[-1]
-            assert again.write(pieces(NEW), finished=False).complaint == ""
+            assert again.write(pieces(NEW), "alpha", is_over=False).complaint == ""
         assert len(names_in(path)) == 1
         if not faulty.failed:
             break
@@ -301,15 +301,15 @@ def test_whenever_the_power_fails_the_newest_one_is_whole(tmp_path: Path) -> Non
 def test_a_folder_that_has_vanished_is_an_error_and_may_come_back(
     folder: CheckpointFolder, path: Path
 ) -> None:
-    folder.write(pieces(OLD), finished=False)
+    folder.write(pieces(OLD), "alpha", is_over=False)
     gone = path.rename(path.with_name("gone"))
 
     with pytest.raises(FileNotFoundError):
-        folder.write(pieces(NEW), finished=False)
+        folder.write(pieces(NEW), "alpha", is_over=False)
     assert not path.exists(), "it is not made anew: something may have been mounted there"
     gone.rename(path)
 
-    assert folder.write(pieces(NEW), finished=False).name == "run-000002.safetensors"
+    assert folder.write(pieces(NEW), "alpha", is_over=False).name == "alpha-000002.safetensors"
 
 
 def test_a_folder_that_cannot_be_brought_to_the_disk_will_do(
@@ -321,6 +321,6 @@ def test_a_folder_that_cannot_be_brought_to_the_disk_will_do(
 
     monkeypatch.setattr(os, "fsync", sync)
 
-    folder.write(pieces(NEW), finished=False)
+    folder.write(pieces(NEW), "alpha", is_over=False)
 
     assert digest_of_newest(path) == checkpoint_of(NEW).digest

@@ -8,7 +8,7 @@ import pytest
 
 from gradwire_protocol import ShapedMessage, UsageError
 from gradwire_protocol.messages.kinds import Kind
-from gradwire_server.checkpoints.resuming import resumed_run
+from gradwire_server.checkpoints.resuming import resumed_runs
 from gradwire_server.config import MasterConfig
 from gradwire_udp.files.checkpoints import name_of
 from support.checkpointing import VALUES, VERSIONS, bytes_of, checkpoint_of, written_to
@@ -17,7 +17,7 @@ from support.wording import naming
 
 def refusal(resume: str, checkpoint: Path | None = None, config: MasterConfig | None = None) -> str:
     with pytest.raises(UsageError) as refused:
-        resumed_run(resume, checkpoint, config or MasterConfig())
+        resumed_runs(resume, checkpoint, config or MasterConfig())
     return str(refused.value)
 
 
@@ -27,9 +27,8 @@ def test_the_run_is_there_without_any_worker(
     path = written_to(tmp_path)
 
     with caplog.at_level(logging.INFO, "gradwire.master"):
-        run = resumed_run(str(tmp_path), None, MasterConfig())
+        [run] = resumed_runs(str(tmp_path), None, MasterConfig())
 
-    assert run is not None
     assert run.founded
     assert run.awaits_workers
     assert (run.name, run.layout, run.finished) == ("alpha", checkpoint_of().layout, False)
@@ -46,9 +45,8 @@ def test_the_run_is_there_without_any_worker(
 def test_it_keeps_as_much_for_who_comes_back_as_any_other_run(tmp_path: Path) -> None:
     written_to(tmp_path)
 
-    run = resumed_run(str(tmp_path), None, MasterConfig(update_log_bytes_max=5))
+    [run] = resumed_runs(str(tmp_path), None, MasterConfig(update_log_bytes_max=5))
 
-    assert run is not None
     run.relay.log.append(0, 4, ShapedMessage.of(0, 4, Kind.UPDATE, b"some bytes", 1200))
     assert run.relay.log.nbytes == 0
 
@@ -60,8 +58,7 @@ def test_what_is_in_the_folder_already_is_not_written_there_again(tmp_path: Path
     link.symlink_to(tmp_path)
 
     for checkpoint, name in ((tmp_path, path.name), (link, path.name), (other, None), (None, None)):
-        run = resumed_run(str(tmp_path), checkpoint, MasterConfig())
-        assert run is not None
+        [run] = resumed_runs(str(tmp_path), checkpoint, MasterConfig())
         assert (run.last_checkpoint.name if run.last_checkpoint else None) == name
 
 
@@ -72,11 +69,10 @@ def test_of_damaged_ones_the_names_are_logged_and_an_older_one_is_taken(
     lying = written_to(tmp_path, 2, bytes_of(checkpoint_of(digest=5)))
     damaged = written_to(tmp_path, 3, bytes_of()[:-1])
 
-    run = resumed_run(str(tmp_path), tmp_path, MasterConfig())
+    [run] = resumed_runs(str(tmp_path), tmp_path, MasterConfig())
 
-    assert run is not None
     assert run.last_checkpoint is not None
-    assert run.last_checkpoint.name == "run-000001.safetensors"
+    assert run.last_checkpoint.name == "alpha-000001.safetensors"
     assert caplog.messages == [
         naming(damaged, len(bytes_of()) - 1, len(bytes_of())),
         naming(lying, f"{checkpoint_of().digest:016x}", f"{5:016x}"),
@@ -93,11 +89,11 @@ def test_without_any_that_can_be_used_there_is_no_master(tmp_path: Path) -> None
 
 def test_auto_may_find_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO, "gradwire.master"):
-        assert resumed_run("auto", tmp_path, MasterConfig()) is None
+        assert resumed_runs("auto", tmp_path, MasterConfig()) == []
         assert caplog.messages == [naming("no checkpoint", tmp_path)]
     written_to(tmp_path)
-    assert resumed_run("auto", tmp_path, MasterConfig()) is not None
-    assert resumed_run(None, tmp_path, MasterConfig()) is None
+    assert len(resumed_runs("auto", tmp_path, MasterConfig())) == 1
+    assert resumed_runs(None, tmp_path, MasterConfig()) == []
 
 
 def test_auto_without_a_folder_is_refused() -> None:
@@ -108,12 +104,13 @@ def test_a_run_that_was_finished_does_not_go_on(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     written_to(tmp_path, 1)
-    path = tmp_path / name_of(2, finished=True)
+    path = tmp_path / name_of("alpha", 2, is_over=True)
     path.write_bytes(bytes_of(checkpoint_of(finished=True)))
 
-    assert resumed_run(str(tmp_path), tmp_path, MasterConfig()) is None
+    with caplog.at_level(logging.INFO, "gradwire.master"):
+        assert resumed_runs(str(tmp_path), tmp_path, MasterConfig()) == []
 
-    assert caplog.messages == [naming("alpha", path, "gradwire.load_checkpoint")]
+    assert caplog.messages == [naming(path.name, "gradwire.load_checkpoint")]
 
 
 def test_a_checkpoint_of_another_run_or_a_larger_model_is_refused(tmp_path: Path) -> None:
@@ -122,7 +119,7 @@ def test_a_checkpoint_of_another_run_or_a_larger_model_is_refused(tmp_path: Path
     written_to(tmp_path, 1, bytes_of(checkpoint_of(small), small))
 
     assert refusal(str(tmp_path), None, MasterConfig(run="beta")) == naming(
-        "--resume", path, "alpha", "beta", "--run"
+        "--resume", tmp_path, "alpha", "beta", "--run"
     )
     assert refusal(str(tmp_path), None, MasterConfig(parameters_max=6)) == naming(path, 7, 6)
-    assert resumed_run(str(tmp_path), None, MasterConfig(run="alpha")) is not None
+    assert len(resumed_runs(str(tmp_path), None, MasterConfig(run="alpha"))) == 1

@@ -12,7 +12,7 @@ from gradwire_protocol import UsageError
 from gradwire_server.checkpoints.schedule import CheckpointSchedule
 from gradwire_server.checkpoints.writer import Copy
 from gradwire_server.config import MasterConfig
-from gradwire_server.metrics import ServerMetrics
+from gradwire_server.metrics import RunMetrics
 from gradwire_server.state.leases import Leases
 from gradwire_server.state.lobby import Lobby
 from gradwire_server.state.run import Leadership, Run
@@ -30,7 +30,7 @@ class Watch:
 
     def __init__(self, run: Run | None = None) -> None:
         config = MasterConfig(checkpoint_seconds=SECONDS)
-        self.metrics = ServerMetrics()
+        self.metrics = RunMetrics()
         self.state = State(
             leadership=Leadership(),
             config=config,
@@ -38,6 +38,7 @@ class Watch:
             decoder=InlineDecoder(),
             lobby=Lobby(10.0),
             leases=Leases(600.0, 8),
+            new_run=False,
             run=run,
         )
         self.writer = ScriptedWriter()
@@ -198,15 +199,15 @@ def test_metrics_and_log_tell_of_what_was_written(
 ) -> None:
     watch.pass_time(SECONDS)
     with caplog.at_level(logging.INFO, "gradwire.master"):
-        watch.succeed("cannot remove run-000000.safetensors: Permission denied")
+        watch.succeed("cannot remove alpha-000000.safetensors: Permission denied")
 
     assert watch.sample("s_written_total") == 1
     assert watch.sample("_bytes") == 1_000
     assert watch.sample("_duration_seconds") == 2.0
     assert watch.sample("_timestamp_seconds") == 3e9
     assert caplog.messages == [
-        naming("alpha", "4 updates", "run-000001.safetensors", "1000 bytes", "2.0 s"),
-        naming("cannot remove run-000000.safetensors: Permission denied"),
+        naming("alpha", "4 updates", "alpha-000001.safetensors", "1000 bytes", "2.0 s"),
+        naming("cannot remove alpha-000000.safetensors: Permission denied"),
     ]
 
 
@@ -317,7 +318,7 @@ def test_an_order_has_it_written_at_once_and_says_so(watch: Watch) -> None:
     assert watch.checkpoints.status() == {"file": None, "updates": None, "writing": True}
     watch.succeed()
     assert watch.checkpoints.status() == {
-        "file": "run-000001.safetensors",
+        "file": "alpha-000001.safetensors",
         "updates": 4,
         "writing": False,
     }
@@ -337,7 +338,7 @@ def test_an_order_for_what_is_written_already_says_where(watch: Watch) -> None:
     watch.order()
     watch.succeed()
 
-    assert watch.order() == naming("nothing", "run-000001.safetensors")
+    assert watch.order() == naming("nothing", "alpha-000001.safetensors")
     assert len(watch.copies) == 1
 
 

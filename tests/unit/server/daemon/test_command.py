@@ -198,7 +198,7 @@ def test_folders_may_stand_in_the_file_and_are_let_go_in_the_end(
         f'[master]\ncheckpoint = "{tmp_path}"\nresume = "auto"\ncheckpoint_keep = 2\n'
         "checkpoint_seconds = 5.0\n"
     )
-    (tmp_path / "run-000001.safetensors").write_bytes(b"damaged")
+    (tmp_path / "alpha-000001.safetensors").write_bytes(b"damaged")
 
     for _ in range(2):
         ended = invoke("--listen", "127.0.0.1:0", "--config", str(config))

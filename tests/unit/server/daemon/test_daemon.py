@@ -160,34 +160,35 @@ def test_status_tells_of_the_run_and_workers_hear_why_it_ends(running: Running, 
         session.push(np.ones((3, 4), np.float32))
         await until(lambda: session.stats.updates_delivered == 1, "the master to have the update")
         status = await get_json(announcement, "/status")
-        while status["run"] is None:  # the page of before is good for some milliseconds
+        while not status["runs"]:  # the page of before is good for some milliseconds
             status = await get_json(announcement, "/status")
         seen.append(status)
 
     running(ANYWHERE, look, kind=kind)
 
-    nobody: Announcement = {"observers": [], "draining": False, "denied": [], "finished": False,
-                            "checkpoint": None, "master": {
-                                "role": None, "in_charge": True, "term": 1, "other": None,
-                                "standby_connected": False, "standby_behind": 0,
-                            }}  # fmt: skip
-    nothing: Announcement = {"run": None, "parameters": None, "workers": [], "versions": {}}
-    nothing["damaged_blocks"] = []
-    alone = [{"pid": os.getpid(), "connections": 0}]
-    assert seen[0] == {
-        "status": "ok", "version": version("gradwire"), "processes": alone, **nothing, **nobody,
+    always: Announcement = {
+        "status": "ok", "version": version("gradwire"), "draining": False, "denied": [],
+        "master": {"role": None, "in_charge": True, "term": 1, "other": None,
+                   "standby_connected": False, "standby_behind": 0},
     }  # fmt: skip
+    alone = [{"pid": os.getpid(), "connections": 0}]
+    assert seen[0] == {"processes": alone, "runs": [], **always}
     name = f"{socket.gethostname()}/{os.getpid()}"
     assert seen[1] == {
-        "status": "ok",
-        "version": version("gradwire"),
         "processes": [{"pid": os.getpid(), "connections": 1}],
-        "run": "default",
-        "parameters": 12,
-        "damaged_blocks": [],
-        "workers": [{"rank": 0, "name": name, "phase": "live", "quarantined": False}],
-        "versions": {"0": 1},
-        **nobody,
+        "runs": [
+            {
+                "name": "default",
+                "finished": False,
+                "parameters": 12,
+                "damaged_blocks": [],
+                "workers": [{"rank": 0, "name": name, "phase": "live", "quarantined": False}],
+                "observers": [],
+                "versions": {"0": 1},
+                "checkpoint": None,
+            }
+        ],
+        **always,
     }
     with pytest.raises(gradwire.ConnectionLostError, match=naming("stopped", "SIGTERM")):
         sessions[0].step()
@@ -202,7 +203,8 @@ def test_metrics_are_those_of_the_master_and_of_its_socket(running: Running) -> 
     running(ANYWHERE, look)
 
     samples = dict(line.rsplit(" ", 1) for line in bodies[0].splitlines() if line[0] != "#")
-    assert samples["gradwire_joins_total"] == "0.0"
+    assert samples['gradwire_joins_total{run="default"}'] == "0.0"
+    assert samples['gradwire_refusals_total{reason="no_run",run=""}'] == "0.0"
     assert samples["gradwire_datagrams_received_total"] == "0.0"
     assert samples['gradwire_datagrams_dropped_total{reason="short"}'] == "0.0"
     assert samples[f'gradwire_build_info{{version="{version("gradwire")}"}}'] == "1.0"
@@ -305,7 +307,7 @@ def test_a_disk_that_is_full_is_counted_and_the_run_goes_on(
 
     async def counted(announcement: Announcement, what: str) -> float:
         lines = (await (await get(announcement, "/metrics")).text()).splitlines()
-        name = f"gradwire_checkpoints_{what}_total "
+        name = f'gradwire_checkpoints_{what}_total{{run="default"}} '
         return next(float(line[len(name) :]) for line in lines if line.startswith(name))
 
     async def look(announcement: Announcement) -> None:

@@ -12,8 +12,11 @@ from gradwire_protocol.messages.layout import Layout, Tensor
 from gradwire_protocol.messages.replicas import Snapshot
 from gradwire_server.config import MasterConfig
 from gradwire_server.master.admission import refusal, refusal_by_role
+from gradwire_server.master.master import Master
+from gradwire_server.metrics import RunMetrics
 from gradwire_server.state.roster import Roster
 from gradwire_server.state.run import Run
+from gradwire_server.state.state import State
 from support.members import member, roster_of
 from support.peer import join_request
 from support.wording import naming
@@ -36,20 +39,30 @@ def reasons(
     roster: Roster | None = None,
 ) -> tuple[str, str]:
     """Return code and reason of a refusal that has to come."""
-    answer = refusal(join, config or MasterConfig(), run, roster or Roster())
+    answer = refusal(join, state_of(config, run, roster), run)
     assert isinstance(answer, Refuse)
     return answer.code, answer.reason
 
 
+def state_of(
+    config: MasterConfig | None = None, run: Run | None = None, roster: Roster | None = None
+) -> State:
+    """Return the state of a master that serves this run."""
+    state = Master(config or MasterConfig(), RunMetrics(), run=run).state
+    state.roster = roster or Roster()
+    return state
+
+
 def test_the_first_worker_is_let_in() -> None:
-    assert refusal(join_request(), MasterConfig(), None, Roster()) is None
+    assert refusal(join_request(), state_of(), None) is None
 
 
 @pytest.mark.parametrize("name", [None, "alpha"])
 def test_a_worker_that_fits_the_run_is_let_in(name: str | None) -> None:
-    roster = roster_of([member(0), member(1)])
+    run = run_in_progress()
+    state = state_of(None, run, roster_of([member(0), member(1)]))
 
-    assert refusal(join_request(run=name), MasterConfig(), run_in_progress(), roster) is None
+    assert refusal(join_request(run=name), state, run) is None
 
 
 @pytest.mark.parametrize(
@@ -74,7 +87,7 @@ def test_a_worker_that_fits_the_run_is_let_in(name: str | None) -> None:
                 "roster": roster_of([member(0)]),
             },
             RefusalCode.OTHER_RUN,
-            ("alpha", "beta", "another port"),
+            ("alpha", "beta", "standby", "another master"),
             id="another run than the one in progress",
         ),
         pytest.param(

@@ -185,14 +185,13 @@ def test_a_connection_that_never_joins_is_closed_after_the_join_timeout() -> Non
     ("request_", "code", "named"),
     [
         (join_request(codec=CODEC_VERSION + 1), RefusalCode.OTHER_CODEC, (2, 1)),
-        (join_request(run="other"), RefusalCode.OTHER_RUN, ("default", "other")),
         (
             join_request(layout=Layout((Tensor("weights", (3,)),))),
             RefusalCode.OTHER_LAYOUT,
             ("'weights'", "(3,)", "(40,)"),
         ),
     ],
-    ids=["codec", "run", "layout"],
+    ids=["codec", "layout"],
 )
 def test_a_worker_that_does_not_fit_is_refused_and_the_others_go_on(
     request_: Join, code: RefusalCode, named: tuple[object, ...]
@@ -275,18 +274,6 @@ def test_who_joins_while_the_others_leave_is_told_to_try_again() -> None:
     run.network.run(lambda: run.master.run is not None and run.state.finished, seconds=10)
 
     assert run.ask_to_join("late").wait_for(Refuse).code == RefusalCode.RUN_FINISHED
-
-
-def test_who_means_another_run_begins_it_when_nobody_is_left_in_this_one() -> None:
-    run = run_with(1)
-    run.workers[0].leave()
-    run.network.run(lambda: not len(run.master.roster), seconds=10)
-
-    other = run.enter("other", run="beta", layout=Layout((Tensor("bias", (3,)),)))
-
-    [welcome] = other.all(Welcome)
-    assert (welcome.run, welcome.founder) == ("beta", True)
-    assert run.sample("parameters") == 3
 
 
 OTHER_MODEL = Layout((Tensor("bias", (3,)),))
@@ -419,7 +406,7 @@ def test_the_reason_why_the_master_stops_is_told_to_those_who_have_not_joined_to
     stranger = run.dial("stranger")
     run.network.run(lambda: len(run.master_endpoint) == 2, seconds=10)
 
-    run.master.stop("maintenance", run.network.now)
+    run.runs.stop("maintenance", run.network.now)
     run.turn_master()
 
     assert stranger.wait_for_end() == said_by_peer(EndCode.STOPPED, "maintenance")

@@ -213,7 +213,7 @@ def test_the_status_says_what_part_a_master_has(
     run = SimulatedRun(master=MasterConfig(**options))  # type: ignore[arg-type]
     role = {"standby": "primary", "standby_of": "standby"}.get(next(iter(options), ""))
 
-    assert run.master.status()["master"] == {
+    assert run.runs.status()["master"] == {
         "role": role,
         "in_charge": other is None,
         "term": term,

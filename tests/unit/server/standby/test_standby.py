@@ -16,12 +16,13 @@ from gradwire_protocol.messages.standby import Follow, Promise, Voters
 from gradwire_protocol.messages.updates import Finished, Stable
 from gradwire_server.checkpoints.writer import CheckpointWriter
 from gradwire_server.config import MasterConfig
-from gradwire_server.master.master import Master
 from gradwire_server.metrics import ServerMetrics
+from gradwire_server.runs.runs import Runs
 from gradwire_server.standby.standby import ASK_SECONDS, Standby
 from support.checkpointing import ScriptedWriter
 from support.network import SimulatedNetwork
 from support.peer import LAYOUT, ScriptedPeer, join_request, resume_of, welcome
+from support.runs import GivenHelpers
 
 WELCOME = welcome(9, versions={0: 4}, term=3)
 VALUES: Int32Array = np.arange(LAYOUT.elements, dtype=np.int32)
@@ -34,14 +35,15 @@ class Rig:
     def __init__(self, writer: CheckpointWriter | None = None) -> None:
         self.network = SimulatedNetwork(1)
         self.primary = ScriptedPeer(self.network, "primary")
-        self.master = Master(CONFIG, ServerMetrics(), writer=writer)
+        runs = Runs(CONFIG, ServerMetrics(), GivenHelpers(writer=writer))
+        self.master = runs.first
         self.endpoint = Endpoint(
             CONFIG.connection,
             random_bytes=self.network.random.randbytes,
             connections_max=CONFIG.connections_max,
         )
         self.dial: Callable[[float], Connection] = partial(self.endpoint.connect, "primary")
-        self.standby = Standby(self.master, lambda now: self.dial(now), self.network.now)
+        self.standby = Standby(runs, lambda now: self.dial(now), self.network.now)
         self.host = self.network.add("standby", self.endpoint, self.standby)
         self.primary.wait_for(Follow)
 
@@ -85,7 +87,7 @@ def test_it_follows_and_confirms_who_the_voters_are() -> None:
     rig.network.run(lambda: rig.master.run is not None and rig.master.run.founded, seconds=5)
     rig.primary.say(Finished({0: 4}))
     rig.network.run(lambda: rig.master.run is not None and rig.master.run.finished, seconds=5)
-    assert rig.master.status()["run"] == "default"
+    assert rig.master.status()["name"] == "default"
 
 
 def test_it_writes_checkpoints_of_what_it_follows() -> None:

@@ -4,7 +4,7 @@ import os
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from gradwire_protocol import UsageError
@@ -13,15 +13,19 @@ from gradwire_protocol.messages.checkpoint import CheckpointError
 from gradwire_udp.files import checkpoints as checkpoint_files
 from gradwire_udp.files.checkpoints import (
     CheckpointFile,
-    is_of_finished_run,
+    in_names,
+    is_of_run_that_is_over,
     name_of,
     names_in,
     newest,
     number_in,
     read,
+    run_in,
 )
 from support.checkpointing import VALUES, bytes_of, checkpoint_of, written_to
 from support.wording import naming
+
+FILE_NAME_BYTES_MAX = 255
 
 
 def take_all(file: CheckpointFile) -> None:
@@ -34,26 +38,38 @@ def refusal(path: Path, *, elements_max: int = 100) -> str:
     return str(refused.value)
 
 
-@given(number=st.integers(0, 10**15), finished=st.booleans())
-def test_a_name_tells_its_number_and_whether_its_run_was_finished(
-    number: int, finished: bool
+@given(run=st.text(min_size=1, max_size=256), number=st.integers(0, 10**15), is_over=st.booleans())
+@example(run="..", number=1, is_over=False)
+@example(run="a/b-000007-over", number=7, is_over=True)
+def test_a_name_tells_its_run_its_number_and_whether_the_run_was_over(
+    run: str, number: int, is_over: bool
 ) -> None:
-    name = name_of(number, finished=finished)
+    name = name_of(run, number, is_over=is_over)
 
     assert number_in(name) == number
-    assert is_of_finished_run(name) is finished
+    assert run_in(name) == in_names(run)
+    assert is_of_run_that_is_over(name) is is_over
+    assert len(name.encode()) <= FILE_NAME_BYTES_MAX
+    assert "/" not in name
+    assert not name.startswith(".")
+
+
+@given(one=st.text(min_size=1, max_size=256), other=st.text(min_size=1, max_size=256))
+@example(one="a" * 256, other="a" * 255)
+def test_two_runs_have_names_of_their_own(one: str, other: str) -> None:
+    assert (in_names(one) == in_names(other)) == (one == other)
 
 
 def test_names_sort_as_their_numbers_do() -> None:
-    assert name_of(42, finished=False) == "run-000042.safetensors"
-    assert name_of(43, finished=True) == "run-000043-finished.safetensors"
+    assert name_of("alpha", 42, is_over=False) == "alpha-000042.safetensors"
+    assert name_of("alpha", 43, is_over=True) == "alpha-000043-over.safetensors"
 
 
 def test_other_files_are_none_of_our_business(tmp_path: Path) -> None:
     for name in (
-        "run-1.safetensors",
-        ".writing-run-000001.safetensors",
-        "run-000001.safetensors~",
+        "alpha-1.safetensors",
+        ".writing-alpha-000001.safetensors",
+        "alpha-000001.safetensors~",
         "x",
     ):
         (tmp_path / name).touch()
@@ -61,9 +77,9 @@ def test_other_files_are_none_of_our_business(tmp_path: Path) -> None:
         written_to(tmp_path, number)
 
     assert names_in(tmp_path) == [
-        "run-1000000.safetensors",
-        "run-999999.safetensors",
-        "run-000007.safetensors",
+        "alpha-1000000.safetensors",
+        "alpha-999999.safetensors",
+        "alpha-000007.safetensors",
     ]
 
 

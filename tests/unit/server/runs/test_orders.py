@@ -14,51 +14,76 @@ from gradwire_protocol.limits import MESSAGE_BYTES_MAX
 from gradwire_protocol.messages.admission import RefusalCode, Refuse
 from gradwire_protocol.messages.fields import SEQUENCE_MAX, WORKER_NAME_CHARACTERS_MAX
 from gradwire_protocol.messages.kinds import RANKS_MAX
-from gradwire_protocol.messages.orders import Action, Order, OrderDone
-from gradwire_server.master.orders import DENIED_NAMES_MAX, Orders, Powers
+from gradwire_protocol.messages.layout import NAME_CHARACTERS_MAX
+from gradwire_protocol.messages.orders import RUNS_MAX, Action, Order, OrderDone
 from gradwire_server.master.status import status_of
+from gradwire_server.runs.orders import DENIED_NAMES_MAX, Ordered, Orders, Powers
 from gradwire_server.state.roster import Member, Roster
+from gradwire_server.state.run import Run
 from support.members import member, roster_of
+from support.peer import join_request
 from support.wording import naming
 
 NAMED = (Action.DENY, Action.ADMIT, Action.RELEASE, Action.EXPEL)
 UNNAMED = tuple(action for action in Action if action not in NAMED)
 
 
-class Desk:
-    """Where orders come in, and what they come to."""
+class OrderedRun:
+    """A run, and what orders have done to it."""
 
     def __init__(self, members: Sequence[Member] = ()) -> None:
         self.roster = roster_of(members) if members else Roster()
         self.done: list[Any] = []
         self.no_checkpoints = ""
         """Why there are none."""
-        self.orders = Orders(
-            self.roster,
-            Powers(
-                status=lambda: status_of(None, self.roster, self.orders),
-                release=lambda member: self.done.append(("release", member)),
-                expel=lambda member, reason: self.done.append(("expel", member, reason)),
-                deny=lambda names: self.done.append(("deny", names)),
-                checkpoint=self.checkpoint,
-                end_run=lambda reason: f"over: {reason}",
-            ),
-        )
 
-    def checkpoint(self) -> str:
+    def release(self, rank: int, now: float) -> None:
+        self.done.append(("release", self.roster.at(rank)))
+
+    def expel(self, rank: int, reason: str, now: float) -> None:
+        self.done.append(("expel", self.roster.at(rank), reason))
+
+    def order_checkpoint(self) -> str:
         if self.no_checkpoints:
             raise UsageError(self.no_checkpoints)
         self.done.append(("checkpoint",))
         return "it is written"
 
-    def order(self, action: str, name: str = "") -> str:
-        answer = self.orders.execute("alice", Order(action, name))
+    def end_run(self, reason: str, now: float) -> str:
+        self.done.append(("end-run",))
+        return f"over: {reason}"
+
+
+class Desk:
+    """Where orders come in, and what they come to."""
+
+    def __init__(self, members: Sequence[Member] = ()) -> None:
+        self.run = OrderedRun(members)
+        self.runs: dict[str, Ordered] = {"alpha": self.run}
+        self.done = self.run.done
+        self.drains: list[bool] = []
+        self.orders = Orders(
+            Powers(
+                status=self.status,
+                runs=lambda: self.runs,
+                drain=self.drains.append,
+                deny=lambda names: self.done.append(("deny", names)),
+            )
+        )
+
+    def status(self) -> dict[str, Any]:
+        run = Run.begin("alpha", join_request())
+        return {"runs": [status_of(run, self.run.roster)],
+                "draining": self.orders.draining is not None}  # fmt: skip
+
+    def order(self, action: str, name: str = "", run: str | None = None) -> str:
+        answer = self.orders.execute("alice", Order(action, name, run), 1.0)
         assert isinstance(answer, OrderDone), answer
         return answer.text
 
-    def refused(self, action: str, name: str = "") -> str:
+    def refused(self, action: str, name: str = "", run: str | None = None) -> str:
         before = (list(self.done), self.orders.denied, self.orders.draining)
-        answer = self.orders.execute("alice", Order(action, name))
+        answer = self.orders.execute("alice", Order(action, name, run), 1.0)
         assert isinstance(answer, Refuse), answer
         assert answer.code == RefusalCode.ORDER
         assert before == (self.done, self.orders.denied, self.orders.draining)
@@ -83,7 +108,7 @@ def test_a_checkpoint_is_written_or_the_reason_told_why_not() -> None:
     desk = Desk()
 
     assert desk.order("checkpoint") == "it is written"
-    desk.no_checkpoints = "this master keeps no checkpoints"
+    desk.run.no_checkpoints = "this master keeps no checkpoints"
     assert desk.refused("checkpoint") == "this master keeps no checkpoints"
 
     assert desk.done == [("checkpoint",)]
@@ -93,27 +118,55 @@ def test_a_run_is_ended_and_its_workers_are_told_by_whom() -> None:
     assert Desk().order("end-run") == naming("over", "operator alice")
 
 
+@pytest.mark.parametrize("action", [Action.CHECKPOINT, Action.END_RUN, Action.EXPEL])
+def test_where_there_are_several_runs_an_order_says_which(action: Action) -> None:
+    desk = Desk([member(0)])
+    desk.runs["beta"] = other = OrderedRun([member(0)])
+    name = "0" if action is Action.EXPEL else ""
+
+    assert desk.refused(action, name) == naming(action, "'alpha', 'beta'", "--run")
+    assert desk.refused(action, name, "gamma") == naming("'gamma'", "'alpha', 'beta'")
+    desk.order(action, name, "beta")
+
+    assert (len(desk.done), len(other.done)) == (0, 1)
+
+
+def test_an_order_to_a_run_needs_one() -> None:
+    desk = Desk()
+    desk.runs.clear()
+
+    assert desk.refused("end-run") == naming("end-run", "there is none")
+
+
 def test_the_status_is_json_that_has_names_as_they_are() -> None:
     desk = Desk([member(0, key_name="größe"), member(9, key_name="eyes", role=Role.OBSERVER)])
 
     text = desk.order("status")
 
     assert "größe" in text
-    assert [worker["name"] for worker in json.loads(text)["workers"]] == ["größe at worker0"]
-    assert [observer["rank"] for observer in json.loads(text)["observers"]] == [9]
+    assert [worker["name"] for worker in json.loads(text)["runs"][0]["workers"]] == [
+        "größe at worker0"
+    ]
+    assert [observer["rank"] for observer in json.loads(text)["runs"][0]["observers"]] == [9]
 
 
 def test_the_longest_status_fits_an_answer() -> None:
-    """As many workers as a run can have, with the names that take the most bytes."""
+    """As many runs and workers as there can be, with the names that take the most bytes."""
     widest = "\N{FERRIS WHEEL}"
     status = json.loads(Desk([member(0)]).order("status"))
-    [worker] = status["workers"]
+    [run] = status["runs"]
+    [worker] = run["workers"]
     texts = {"name": widest * WORKER_NAME_CHARACTERS_MAX, "phase": "founding"}
     shown = {name for name, value in worker.items() if isinstance(value, str | None)}
     assert shown == texts.keys(), "texts has the longest of each"
 
-    status["workers"] = [worker | texts | {"rank": RANKS_MAX}] * RANKS_MAX
-    status["versions"] = {str(rank): SEQUENCE_MAX for rank in range(RANKS_MAX)}
+    run["name"] = widest * NAME_CHARACTERS_MAX
+    run["checkpoint"] = {"file": "x" * 255, "updates": SEQUENCE_MAX * RANKS_MAX, "writing": True}
+    run["workers"] = []
+    status["runs"] = [run] * (RUNS_MAX - 1)
+    workers = [worker | texts | {"rank": RANKS_MAX}] * RANKS_MAX
+    versions = {str(rank): SEQUENCE_MAX for rank in range(RANKS_MAX)}
+    status["runs"].append(run | {"workers": workers, "versions": versions})
     status["denied"] = [widest * 15] * DENIED_NAMES_MAX
     answer = OrderDone(json.dumps(status, ensure_ascii=False))
 
@@ -127,10 +180,12 @@ def test_draining_begins_and_ends_by_order() -> None:
     assert desk.refused("resume") == "nothing to resume: no operator drains the master"
     assert desk.order("drain").endswith("workers: 1")
     assert desk.orders.draining == "alice"
+    assert desk.drains == [True]
     assert json.loads(desk.order("status"))["draining"] is True
     desk.order("resume")
 
-    assert desk.orders.draining is None
+    assert json.loads(desk.order("status"))["draining"] is False
+    assert desk.drains == [True, False]
 
 
 def test_names_are_denied_one_after_the_other_and_admitted_again() -> None:
@@ -227,7 +282,7 @@ def test_the_log_names_the_operator_and_what_came_of_the_order(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     desk = Desk()
-    desk.no_checkpoints = "this master keeps no checkpoints"
+    desk.run.no_checkpoints = "this master keeps no checkpoints"
     with caplog.at_level(logging.INFO, "gradwire.master"):
         desk.order("deny", "gpu1")
         desk.order("status")
@@ -236,7 +291,7 @@ def test_the_log_names_the_operator_and_what_came_of_the_order(
     assert caplog.messages == [
         naming("operator alice", "deny gpu1", "--deny gpu1"),
         naming("operator alice", "status"),
-        naming("refused", "operator alice", "checkpoint", desk.no_checkpoints),
+        naming("refused", "operator alice", "checkpoint", desk.run.no_checkpoints),
     ]
 
 
@@ -245,6 +300,6 @@ def test_the_log_names_the_operator_and_what_came_of_the_order(
     name=st.text(max_size=64).filter(str.isprintable),
 )
 def test_every_order_has_an_answer_that_can_be_sent(action: str, name: str) -> None:
-    answer = Desk([member(0, key_name="gpu0")]).orders.execute("alice", Order(action, name))
+    answer = Desk([member(0, key_name="gpu0")]).orders.execute("alice", Order(action, name), 1.0)
 
     assert type(answer).parse(answer.pack()) == answer

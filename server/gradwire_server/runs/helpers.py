@@ -1,0 +1,29 @@
+"""What a daemon makes for its masters, so that they do no I/O."""
+
+from collections.abc import Callable
+from typing import Protocol
+
+from gradwire_server.checkpoints.writer import CheckpointWriter
+from gradwire_server.updates.decoding import Decoder
+
+
+class Helpers(Protocol):
+    """Makes a decoder and a writer; `on_ready` is called with the time when one has an outcome."""
+
+    def decoder(self, on_ready: Callable[[float], None]) -> Decoder | None:
+        """Return a decoder; None for one that decodes at once."""
+
+    def writer(self, on_ready: Callable[[float], None]) -> CheckpointWriter | None:
+        """Return a writer of checkpoints; None for none."""
+
+
+class NoHelpers:
+    """For masters that decode at once, and write no checkpoints."""
+
+    def decoder(self, on_ready: Callable[[float], None]) -> Decoder | None:
+        """Return None."""
+        return None
+
+    def writer(self, on_ready: Callable[[float], None]) -> CheckpointWriter | None:
+        """Return None."""
+        return None

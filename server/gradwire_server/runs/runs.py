@@ -1,0 +1,167 @@
+"""`Runs`: the runs of one daemon, each served by a `Master` of its own.
+
+A connection waits among the newcomers until it says what it wants. A worker that asks to join goes
+to the master of the run that it names, and stays with that; an operator stays with the newcomers.
+What one master does wrong ends the service of its run alone: all connections of the run are closed,
+and a new master begins, to which its workers come back as to a daemon that was started again.
+
+::
+
+                  ┌─▶ Newcomers ──▶ orders
+    events ──▶ Runs ──▶ Master of run A
+                  └───▶ Master of run B
+
+Limits hold for all runs together: workers, parameters, the memory of sums and of the log (see
+`Totals`). A master that has a standby, or is one, serves one run.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import Any
+
+from gradwire_protocol import Connection, Event
+from gradwire_server.config import MasterConfig
+from gradwire_server.master.master import Master
+from gradwire_server.master.reception import RUN_DEFAULT
+from gradwire_server.metrics import ServerMetrics
+from gradwire_server.runs.helpers import Helpers, NoHelpers
+from gradwire_server.runs.masters import Masters
+from gradwire_server.runs.newcomers import Newcomers
+from gradwire_server.state.run import Run
+
+
+class Runs:
+    """Serves several runs at once.
+
+    Parameters
+    ----------
+    metrics : ServerMetrics
+        Of the daemon; each run has metrics of its own.
+    helpers : Helpers, optional
+    resumed : sequence of Run
+        Runs that go on from checkpoints.
+    on_denied : callable
+        Called with all names denied by order when they have changed. The owner has to close the
+        connections of these names, and to accept no new ones.
+    on_drained : callable
+        Called with the reason when all masters are drained, and again until they stop.
+    on_failed : callable, optional
+        Called with the name of a run and the error that its master has raised, which ends only the
+        service of that run. Without it, such an error is raised.
+    """
+
+    def __init__(
+        self,
+        config: MasterConfig,
+        metrics: ServerMetrics,
+        helpers: Helpers | None = None,
+        *,
+        resumed: Sequence[Run] = (),
+        on_denied: Callable[[frozenset[str]], None] = lambda names: None,
+        on_drained: Callable[[str], None] = lambda reason: None,
+        on_failed: Callable[[str, Exception], None] | None = None,
+    ) -> None:
+        self.config = config
+        self.metrics = metrics
+        self._on_drained = on_drained
+        self._masters = Masters(
+            config,
+            metrics,
+            helpers or NoHelpers(),
+            resumed=resumed,
+            on_drained=on_drained,
+            on_failed=on_failed,
+        )
+        self._newcomers = Newcomers(config, metrics, self._masters, on_denied)
+
+    # Input.
+
+    def begin(self, now: float) -> None:
+        """Note that the daemon has just been started; see `Master.begin`."""
+        self._masters.begun_at = now
+        for served in self._masters:
+            served.master.begin(now)
+
+    def take_keyless_orders(self) -> None:
+        """Let anyone give orders: there are no keys, and only this machine reaches us."""
+        self._newcomers.takes_keyless_orders = True
+
+    def handle_event(self, connection: Connection, event: Event, now: float) -> None:
+        """Act on an event of a connection."""
+        masters = self._masters
+        masters.now = now
+        for served in masters:
+            if served.master.holds(connection):
+                masters.guard(served, served.master.handle_event, connection, event, now)
+                break
+        else:
+            self._newcomers.handle_event(connection, event)
+        self._conclude()
+
+    def handle_timer(self, now: float) -> None:
+        """Act on every deadline at or before `now`."""
+        masters = self._masters
+        masters.now = now
+        self._newcomers.lobby.handle_timer(now)
+        for served in masters:
+            masters.guard(served, served.master.handle_timer, now)
+        self._conclude()
+
+    def drain(self, reason: str, now: float) -> None:
+        """Let nobody in any more, and deliver all messages under way; see `Master.drain`."""
+        masters = self._masters
+        masters.now, masters.stopping = now, reason
+        for served in masters:
+            masters.guard(served, served.master.drain, reason, now)
+
+    def stop(self, reason: str, now: float, *, broken: bool = False) -> None:
+        """Close all connections with the reason; see `Master.stop`."""
+        masters = self._masters
+        masters.now = now
+        self._newcomers.lobby.close(reason, now)
+        for served in masters:
+            masters.guard(served, partial(served.master.stop, broken=broken), reason, now)
+
+    def close(self) -> None:
+        """Drop the updates that are not decoded, and end the threads for that."""
+        for served in self._masters:
+            served.master.state.decoder.close()
+
+    # Output.
+
+    def next_timer(self) -> float | None:
+        """Return when `handle_timer` has to be called at the latest."""
+        deadlines = [served.master.next_timer() for served in self._masters]
+        deadlines.append(self._newcomers.lobby.next_timer())
+        return min((each for each in deadlines if each is not None), default=None)
+
+    def status(self) -> dict[str, Any]:
+        """Return the status of all runs, as values that JSON has."""
+        return self._newcomers.status()
+
+    @property
+    def first(self) -> Master:
+        """The first master: the only one where there is a standby."""
+        return self._masters.first.master
+
+    @property
+    def masters(self) -> Iterator[tuple[str, Master]]:
+        """Iterate over the names of runs, also of some that are over, and their masters."""
+        for served in self._masters:
+            yield served.name or self.config.run or RUN_DEFAULT, served.master
+
+    @property
+    def writes(self) -> bool:
+        """Whether a checkpoint is being written, or is due."""
+        return any(served.master.checkpoints.busy for served in self._masters)
+
+    def _conclude(self) -> None:
+        """Do what is due after every event."""
+        self._masters.conclude()
+        # Drained by an operator, it stops when the last worker has left, and when every operator
+        # has hung up: one may still have to hear that its order was carried out.
+        operator = self._newcomers.orders.draining
+        if operator is None or self._newcomers.lobby.has_operators:
+            return
+        if not any(served.master.roster.workers for served in self._masters):
+            self._on_drained(f"the master was stopped by operator {operator}, who drained it")

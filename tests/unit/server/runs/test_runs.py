@@ -1,0 +1,437 @@
+"""Several runs at one master: which one a peer joins, what they share, and what one does alone."""
+
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from itertools import count
+
+import numpy as np
+import pytest
+
+from gradwire_codecs import Replica, encode
+from gradwire_protocol import CloseCode, Endpoint
+from gradwire_protocol.messages.admission import RefusalCode, Refuse, Welcome
+from gradwire_protocol.messages.kinds import EndCode
+from gradwire_protocol.messages.layout import Layout, Tensor
+from gradwire_protocol.messages.orders import Order, OrderDone
+from gradwire_protocol.messages.updates import Finish, Finished, Leave
+from gradwire_server.checkpoints.writer import CheckpointWriter
+from gradwire_server.config import MasterConfig
+from gradwire_server.metrics import ServerMetrics
+from gradwire_server.runs.collector import RunsCollector
+from gradwire_server.runs.runs import Runs
+from gradwire_server.state.run import Run
+from gradwire_server.updates.decoding import Decoded, InlineDecoder
+from support.checkpointing import ScriptedWriter
+from support.network import SimulatedNetwork
+from support.peer import LAYOUT, ScriptedPeer, join_request, resume_of, said_by_peer
+from support.training import worker_id_of
+from support.wording import naming
+
+OTHER = Layout((Tensor("bias", (3,)),))
+RECOVERY_SECONDS = 5.0
+
+
+def an_update(elements: int) -> bytes:
+    change = np.zeros(elements, np.float32)
+    change[0] = 0.25
+    [body] = encode(change, Replica.zeros(elements), threshold=0.25)
+    return body
+
+
+class Decoders:
+    """Decoders of the masters, in the order they began, any of which can be made to fail."""
+
+    def __init__(self, writers: Sequence[CheckpointWriter] = ()) -> None:
+        self.made: list[BreakableDecoder] = []
+        self._writers = iter(writers)
+
+    def decoder(self, on_ready: Callable[[float], None]) -> "BreakableDecoder":
+        self.made.append(BreakableDecoder())
+        return self.made[-1]
+
+    def writer(self, on_ready: Callable[[float], None]) -> CheckpointWriter | None:
+        return next(self._writers, None)
+
+
+class BreakableDecoder(InlineDecoder):
+    """A decoder with an error in it, once it is broken."""
+
+    broken = False
+
+    def decode(
+        self, origin: int, body: bytes, elements: int, done: Callable[[Decoded], None]
+    ) -> None:
+        if self.broken:
+            raise LookupError("nobody has thought of this")
+        super().decode(origin, body, elements, done)
+
+
+class Daemon:
+    """The runs of a daemon, and peers that talk to them."""
+
+    def __init__(
+        self,
+        config: MasterConfig | None = None,
+        *,
+        resumed: Sequence[Run] = (),
+        writers: Sequence[CheckpointWriter] = (),
+        reports: bool = True,
+    ) -> None:
+        self.config = config or MasterConfig(recovery_seconds=0)
+        self.network = SimulatedNetwork(1)
+        self.helpers = Decoders(writers)
+        self._operators = count()
+        self.failed: list[tuple[str, Exception]] = []
+        self.drained: list[str] = []
+        self.runs = Runs(
+            self.config,
+            ServerMetrics(),
+            self.helpers,
+            resumed=resumed,
+            on_drained=self.drained.append,
+            on_failed=(lambda run, error: self.failed.append((run, error))) if reports else None,
+        )
+        self.runs.take_keyless_orders()
+        self.endpoint = Endpoint(
+            self.config.connection,
+            random_bytes=self.network.random.randbytes,
+            connections_max=self.config.connections_max,
+        )
+        self.host = self.network.add("master", self.endpoint, self.runs)
+        self.runs.begin(self.network.now)
+
+    def dial(self, name: str) -> ScriptedPeer:
+        return ScriptedPeer(self.network, name, dial="master")
+
+    def ask(self, name: str, run: str | None = None, layout: Layout = LAYOUT) -> ScriptedPeer:
+        """Let a worker ask to join."""
+        peer = self.dial(name)
+        join = join_request(run=run, name=name, worker_id=worker_id_of(name), layout=layout)
+        peer.say(join)
+        return peer
+
+    def enter(self, name: str, run: str | None = None, layout: Layout = LAYOUT) -> ScriptedPeer:
+        """Let a worker join, and begin the run if it is the first one."""
+        peer = self.ask(name, run, layout)
+        if peer.wait_for(Welcome).founder:
+            peer.say_block(0, np.zeros(layout.elements, np.int32))
+            self.until(lambda: self.run_of(peer).founded)
+        return peer
+
+    def run_of(self, peer: ScriptedPeer) -> Run:
+        [welcome] = peer.all(Welcome)
+        found = dict(self.runs.masters)[welcome.run].run
+        assert found is not None
+        return found
+
+    def train(self, *peers: ScriptedPeer) -> None:
+        """Let each send its next update, and wait until it is accepted."""
+        for peer in peers:
+            [welcome] = peer.all(Welcome)
+            run = self.run_of(peer)
+            sequence = run.relay.next_sequence(welcome.rank)
+            peer.say_update(welcome.rank, sequence, an_update(run.layout.elements))
+            self.until(lambda: run.relay.versions.get(welcome.rank, 0) == sequence)  # noqa: B023
+
+    def finish(self, peer: ScriptedPeer, sequence: int) -> None:
+        peer.say(Finish(sequence))
+        peer.wait_for(Finished)
+        peer.say(Leave(sequence, "done"))
+        peer.wait_for_end()
+
+    def order(self, action: str, name: str = "", run: str | None = None) -> OrderDone | Refuse:
+        peer = self.dial(f"operator{next(self._operators)}")
+        peer.say(Order(action, name, run))
+        answers: list[OrderDone | Refuse] = []
+
+        def is_answered() -> bool:
+            answers[:] = [*peer.all(OrderDone), *peer.all(Refuse)]
+            return bool(answers)
+
+        self.until(is_answered)
+        return answers[0]
+
+    def until(self, condition: Callable[[], bool]) -> None:
+        self.network.run(condition, seconds=60)
+
+    @property
+    def names(self) -> list[str]:
+        """The names of the runs in progress."""
+        return [run["name"] for run in self.runs.status()["runs"]]
+
+    def sample(self, name: str, run: str) -> float:
+        [value] = [
+            sample.value
+            for family in RunsCollector(self.runs).collect()
+            for sample in family.samples
+            if sample.name == f"gradwire_{name}" and sample.labels == {"run": run}
+        ]
+        return value
+
+
+# Which run.
+
+
+def test_runs_of_other_names_and_models_go_on_beside_each_other() -> None:
+    daemon = Daemon()
+    alpha, beta = daemon.enter("a", "alpha"), daemon.enter("b", "beta", OTHER)
+    second = daemon.enter("c", "alpha")
+
+    daemon.train(alpha, beta, second, alpha)
+
+    assert daemon.names == ["alpha", "beta"]
+    assert [peer.all(Welcome)[0].rank for peer in (alpha, beta, second)] == [0, 0, 1]
+    assert daemon.run_of(alpha).relay.versions == {0: 2, 1: 1}
+    assert daemon.run_of(beta).relay.versions == {0: 1}
+    daemon.until(lambda: second.updates == [(0, 1), (0, 2)])
+    assert beta.updates == []
+    assert [daemon.sample("updates_accepted_total", run) for run in daemon.names] == [3, 1]
+    assert daemon.runs.metrics.registry.get_sample_value("gradwire_runs") == 2
+
+
+def test_who_names_no_run_joins_the_only_one() -> None:
+    daemon = Daemon()
+    daemon.enter("a", "alpha")
+
+    assert daemon.enter("b").all(Welcome)[0].run == "alpha"
+
+
+def test_who_names_no_run_begins_the_default_one_or_joins_it() -> None:
+    daemon = Daemon()
+    first = daemon.enter("a")
+    daemon.enter("b", "beta")
+
+    second = daemon.enter("c")
+
+    assert [peer.all(Welcome)[0].run for peer in (first, second)] == ["default", "default"]
+
+
+def test_who_names_no_run_is_told_which_there_are() -> None:
+    daemon = Daemon()
+    daemon.enter("a", "alpha")
+    daemon.enter("b", "beta")
+
+    refused = daemon.ask("c").wait_for(Refuse)
+
+    assert refused == Refuse(RefusalCode.OTHER_RUN, naming("'alpha', 'beta'", "GRADWIRE_RUN"))
+
+
+def test_another_model_under_the_same_name_is_told_to_take_another() -> None:
+    daemon = Daemon()
+    daemon.enter("a")
+
+    refused = daemon.ask("b", layout=OTHER).wait_for(Refuse)
+
+    assert refused == Refuse(RefusalCode.OTHER_LAYOUT, naming("'default'", "GRADWIRE_RUN"))
+    assert daemon.enter("c", "beta", OTHER).all(Welcome)[0].founder
+
+
+def test_a_master_of_one_run_serves_no_other() -> None:
+    daemon = Daemon(MasterConfig(run="alpha", recovery_seconds=0))
+
+    refused = daemon.ask("b", "beta").wait_for(Refuse)
+
+    assert refused == Refuse(RefusalCode.OTHER_RUN, naming("'alpha'", "'beta'"))
+    assert daemon.enter("a").all(Welcome)[0].run == "alpha"
+
+
+def test_after_a_restart_each_worker_comes_back_to_its_own_run() -> None:
+    """Also one that names no run waits, until it is known which there are."""
+    daemon = Daemon(MasterConfig(recovery_seconds=RECOVERY_SECONDS))
+    late = daemon.ask("late")
+    back = {}
+    for name, layout in (("alpha", LAYOUT), ("beta", OTHER)):
+        back[name] = daemon.dial(name)
+        join = join_request(run=name, name=name, worker_id=worker_id_of(name), layout=layout)
+        back[name].say(replace(join, resume=resume_of(0, 3, workers=1)))
+
+    for name, peer in back.items():
+        assert peer.wait_for(Welcome).run == name
+    assert late.wait_for(Welcome).run == "alpha"
+
+
+def test_runs_are_resumed_together() -> None:
+    resumed = []
+    for name, layout in (("alpha", LAYOUT), ("beta", OTHER)):
+        run = Run.begin(name, join_request(layout=layout))
+        run.found()
+        run.awaits_workers = True
+        resumed.append(run)
+    daemon = Daemon(resumed=resumed)
+
+    beta = daemon.enter("b", "beta", OTHER)
+
+    assert daemon.names == ["alpha", "beta"]
+    assert (daemon.run_of(beta), beta.all(Welcome)[0].founder) == (resumed[1], False)
+
+
+# Limits.
+
+
+def test_a_run_that_is_over_makes_room_for_the_next() -> None:
+    daemon = Daemon(MasterConfig(runs_max=2, recovery_seconds=0))
+    daemon.enter("a", "alpha")
+    beta = daemon.enter("b", "beta")
+
+    refused = daemon.ask("c", "gamma").wait_for(Refuse)
+    daemon.finish(beta, 0)
+    gamma = daemon.enter("d", "gamma", OTHER)
+
+    assert refused == Refuse(
+        RefusalCode.RUN_FULL, naming("'alpha', 'beta'", "--runs-max", "end-run")
+    )
+    assert gamma.all(Welcome)[0].founder
+    assert daemon.names == ["alpha", "gamma"]
+    assert daemon.sample("joins_total", "gamma") == 1
+
+
+def test_a_run_without_workers_makes_room_and_is_written_before() -> None:
+    writers = [ScriptedWriter(), ScriptedWriter()]
+    daemon = Daemon(MasterConfig(runs_max=2, recovery_seconds=0), writers=writers)
+    alpha = daemon.enter("a", "alpha")
+    daemon.enter("b", "beta")
+    daemon.train(alpha)
+    alpha.say(Leave(1, "done"))
+    alpha.wait_for_end()
+    abandoned = daemon.run_of(alpha)
+
+    daemon.enter("c", "gamma")
+
+    [copy] = writers[0].copies
+    assert (copy.of, copy.is_over, copy.versions) == (abandoned, True, {0: 1})
+    assert daemon.names == ["beta", "gamma"]
+
+
+def test_limits_hold_for_all_runs_together() -> None:
+    daemon = Daemon(MasterConfig(workers_max=2, parameters_max=8, recovery_seconds=0))
+    alpha = daemon.enter("a", "alpha")
+
+    too_large = daemon.ask("b", "beta").wait_for(Refuse)
+    beta = daemon.enter("c", "gamma", Layout((Tensor("bias", (2,)),)))
+    too_many = daemon.ask("d", "alpha").wait_for(Refuse)
+
+    assert too_large == Refuse(RefusalCode.TOO_LARGE, naming(6, 8, 6, "--parameters-max"))
+    assert too_many == Refuse(RefusalCode.RUN_FULL, naming(2, "--workers-max"))
+    limit = daemon.config.update_log_bytes_max
+    for peer in (alpha, beta):
+        log = daemon.run_of(peer).relay.log
+        assert (log.bytes_max, log.runs()) == (limit, 2)
+
+
+# One alone.
+
+
+def test_an_error_in_the_logic_of_one_run_ends_its_service_alone(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    daemon = Daemon(MasterConfig(recovery_seconds=RECOVERY_SECONDS))
+    alpha, beta = daemon.enter("a", "alpha"), daemon.enter("b", "beta")
+    daemon.train(alpha, beta)
+    daemon.helpers.made[0].broken = True
+
+    with caplog.at_level(logging.ERROR, "gradwire.master"):
+        alpha.say_update(0, 2, an_update(LAYOUT.elements))
+        end = alpha.wait_for_end()
+
+    assert end == said_by_peer(EndCode.STOPPED, naming("internal error", "other runs"))
+    [(run, error)] = daemon.failed
+    assert (run, type(error)) == ("alpha", LookupError)
+    assert daemon.runs.metrics.registry.get_sample_value("gradwire_runs_failed_total") == 1
+    daemon.train(beta)
+    assert daemon.names == ["beta"]
+    back = daemon.dial("a again")
+    join = join_request(run="alpha", name="a", worker_id=worker_id_of("a"))
+    back.say(replace(join, resume=resume_of(0, 2, workers=1)))
+    assert back.wait_for(Welcome).rank == 0, "to a new master, as after a restart"
+
+
+def test_an_error_while_an_order_is_carried_out_is_one_of_its_run(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    daemon = Daemon()
+    daemon.enter("a", "alpha")
+    beta = daemon.enter("b", "beta")
+
+    def fail(*_: object) -> str:
+        raise LookupError("nobody has thought of this")
+
+    monkeypatch.setattr(daemon.runs.first, "end_run", fail)
+    refused = daemon.order("end-run", run="alpha")
+
+    assert refused == Refuse(RefusalCode.ORDER, naming("internal error"))
+    assert [run for run, _ in daemon.failed] == ["alpha"]
+    daemon.train(beta)
+
+
+def test_where_nobody_is_told_of_errors_they_are_raised() -> None:
+    """As in the simulated runs of other tests."""
+    daemon = Daemon(reports=False)
+    alpha = daemon.enter("a", "alpha")
+    daemon.helpers.made[0].broken = True
+
+    with pytest.raises(LookupError):
+        daemon.train(alpha)
+
+
+# Orders and the end.
+
+
+def test_an_order_ends_one_run_and_the_others_go_on() -> None:
+    daemon = Daemon()
+    alpha, beta = daemon.enter("a", "alpha"), daemon.enter("b", "beta")
+
+    unsaid = daemon.order("end-run")
+    done = daemon.order("end-run", run="alpha")
+
+    assert unsaid == Refuse(RefusalCode.ORDER, naming("end-run", "'alpha', 'beta'", "--run"))
+    assert isinstance(done, OrderDone)
+    assert alpha.wait_for_end().code == EndCode.EXPELLED
+    daemon.train(beta)
+    assert daemon.names == ["beta"]
+
+
+def test_a_drained_master_stops_when_the_last_worker_of_all_runs_has_left() -> None:
+    daemon = Daemon()
+    alpha, beta = daemon.enter("a", "alpha"), daemon.enter("b", "beta")
+
+    daemon.order("drain")
+    refused = daemon.ask("c", "gamma").wait_for(Refuse)
+    daemon.finish(alpha, 0)
+    daemon.network.run_for(30.0)  # the operators are gone by then
+    before = list(daemon.drained)
+    daemon.finish(beta, 0)
+    daemon.network.run_for(30.0)
+
+    assert refused.code == RefusalCode.DRAINING
+    assert before == []
+    [reason] = set(daemon.drained)
+    assert reason == naming("operator", "drained")
+
+
+def test_it_stops_when_all_runs_are_drained() -> None:
+    daemon = Daemon()
+    alpha, beta = daemon.enter("a", "alpha"), daemon.enter("b", "beta")
+
+    daemon.runs.drain("maintenance", daemon.network.now)
+    daemon.network.turn(daemon.host)
+    alpha.say(Leave(0, "stopping"))
+    daemon.network.run_for(1.0)
+    before = list(daemon.drained)
+    beta.say(Leave(0, "stopping"))
+    daemon.until(lambda: bool(daemon.drained))
+
+    assert (before, set(daemon.drained)) == ([], {"maintenance"})
+    refused = daemon.ask("c", "gamma").wait_for(Refuse)
+    assert refused.code == RefusalCode.DRAINING
+
+
+def test_a_newcomer_that_breaks_the_protocol_is_closed_and_counted() -> None:
+    daemon = Daemon()
+    rogue = daemon.dial("rogue")
+
+    rogue.say(Finish(0))
+
+    end = rogue.wait_for_end()
+    assert end == said_by_peer(CloseCode.INVALID_MESSAGE, naming("Finish before JOIN"))
+    assert daemon.sample("messages_invalid_total", "") == 1
