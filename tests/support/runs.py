@@ -9,8 +9,8 @@ from gradwire_server.runs.runs import Runs
 from gradwire_server.updates.decoding import Decoder
 
 
-class GivenHelpers:
-    """Helpers that are there before their master."""
+class GivenBackground:
+    """A decoder and a writer that are there before their master."""
 
     def __init__(
         self, decoder: Decoder | None = None, writer: CheckpointWriter | None = None

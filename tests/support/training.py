@@ -32,7 +32,7 @@ from support.invariants import Invariants
 from support.ledger import Ledger
 from support.network import Link, SimulatedNetwork
 from support.peer import ScriptedPeer, join_request
-from support.runs import GivenHelpers, value_of
+from support.runs import GivenBackground, value_of
 from support.simulated_buffers import Range, SimulatedBuffers, check_the_end
 from support.simulated_worker import SimulatedWorker
 
@@ -159,7 +159,7 @@ class SimulatedRun:
         self.runs = Runs(
             settings,
             ServerMetrics(),
-            GivenHelpers(self.decoder, writer),
+            GivenBackground(self.decoder, writer),
             on_denied=self.on_denied,
             on_drained=self.on_drained,
             resumed=[] if resumed is None else [resumed],

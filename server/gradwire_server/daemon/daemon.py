@@ -85,12 +85,12 @@ class Daemon:
         self._addresses = addresses
         self._access = access or Access()
         self._metrics = ServerMetrics()
-        self._helpers = _Threads(folder, self._call_soon)
+        self._background = _Threads(folder, self._call_soon)
         self._written = asyncio.Event()
         self._runs = Runs(
             config,
             self._metrics,
-            self._helpers,
+            self._background,
             resumed=resumed,
             on_denied=self._deny,
             on_drained=self._stop,
@@ -235,7 +235,7 @@ class Daemon:
         }
 
     def _call_soon(self, handle: Callable[[float], None]) -> None:
-        """Call back on the event loop, with the time; called on the threads of helpers."""
+        """Call back on the event loop, with the time; called on other threads."""
         assert self._loop is not None
         self._loop.call_soon_threadsafe(self._hand_on, handle)
 

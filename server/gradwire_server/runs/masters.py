@@ -17,7 +17,7 @@ from gradwire_server.config import MasterConfig
 from gradwire_server.master.master import Master
 from gradwire_server.master.reception import RUN_DEFAULT
 from gradwire_server.metrics import RunMetrics, ServerMetrics
-from gradwire_server.runs.helpers import Helpers
+from gradwire_server.runs.background import Background
 from gradwire_server.state.finished_runs import FinishedRuns
 from gradwire_server.state.run import Run
 from gradwire_server.state.totals import Totals
@@ -51,7 +51,7 @@ class Masters:
         self,
         config: MasterConfig,
         metrics: ServerMetrics,
-        helpers: Helpers,
+        background: Background,
         *,
         resumed: Sequence[Run],
         on_drained: Callable[[str], None],
@@ -67,7 +67,7 @@ class Masters:
         """Whether an operator has ordered that nobody is let in any more."""
         self._config = config
         self._metrics = metrics
-        self._helpers = helpers
+        self._background = background
         self._on_drained = on_drained
         self._on_failed = on_failed
         self._totals = Totals()
@@ -180,10 +180,10 @@ class Masters:
         served.master = master = Master(
             self._config,
             RunMetrics(),
-            self._helpers.decoder(partial(hand_on, Master.handle_decoded)),
+            self._background.decoder(partial(hand_on, Master.handle_decoded)),
             on_drained=partial(self._note_drained, served),
             run=run,
-            writer=self._helpers.writer(partial(hand_on, Master.handle_progress)),
+            writer=self._background.writer(partial(hand_on, Master.handle_progress)),
             totals=self._totals,
             finished_runs=self._finished_runs,
         )

@@ -24,7 +24,7 @@ from gradwire_server.config import MasterConfig
 from gradwire_server.master.master import Master
 from gradwire_server.master.reception import RUN_DEFAULT
 from gradwire_server.metrics import ServerMetrics
-from gradwire_server.runs.helpers import Helpers, NoHelpers
+from gradwire_server.runs.background import Background, Foreground
 from gradwire_server.runs.masters import Masters
 from gradwire_server.runs.newcomers import Newcomers
 from gradwire_server.state.run import Run
@@ -37,7 +37,7 @@ class Runs:
     ----------
     metrics : ServerMetrics
         Of the daemon; each run has metrics of its own.
-    helpers : Helpers, optional
+    background : Background, optional
     resumed : sequence of Run
         Runs that go on from checkpoints.
     on_denied : callable
@@ -54,7 +54,7 @@ class Runs:
         self,
         config: MasterConfig,
         metrics: ServerMetrics,
-        helpers: Helpers | None = None,
+        background: Background | None = None,
         *,
         resumed: Sequence[Run] = (),
         on_denied: Callable[[frozenset[str]], None] = lambda names: None,
@@ -67,7 +67,7 @@ class Runs:
         self._masters = Masters(
             config,
             metrics,
-            helpers or NoHelpers(),
+            background or Foreground(),
             resumed=resumed,
             on_drained=on_drained,
             on_failed=on_failed,

@@ -80,14 +80,14 @@ class Daemon:
     ) -> None:
         self.config = config or MasterConfig(recovery_seconds=0)
         self.network = SimulatedNetwork(1)
-        self.helpers = Decoders(writers)
+        self.background = Decoders(writers)
         self._operators = count()
         self.failed: list[tuple[str, Exception]] = []
         self.drained: list[str] = []
         self.runs = Runs(
             self.config,
             ServerMetrics(),
-            self.helpers,
+            self.background,
             resumed=resumed,
             on_drained=self.drained.append,
             on_failed=(lambda run, error: self.failed.append((run, error))) if reports else None,
@@ -328,7 +328,7 @@ def test_an_error_in_the_logic_of_one_run_ends_its_service_alone(
     daemon = Daemon(MasterConfig(recovery_seconds=RECOVERY_SECONDS))
     alpha, beta = daemon.enter("a", "alpha"), daemon.enter("b", "beta")
     daemon.train(alpha, beta)
-    daemon.helpers.made[0].broken = True
+    daemon.background.made[0].broken = True
 
     with caplog.at_level(logging.ERROR, "gradwire.master"):
         alpha.say_update(0, 2, an_update(LAYOUT.elements))
@@ -368,7 +368,7 @@ def test_where_nobody_is_told_of_errors_they_are_raised() -> None:
     """As in the simulated runs of other tests."""
     daemon = Daemon(reports=False)
     alpha = daemon.enter("a", "alpha")
-    daemon.helpers.made[0].broken = True
+    daemon.background.made[0].broken = True
 
     with pytest.raises(LookupError):
         daemon.train(alpha)

@@ -22,7 +22,7 @@ from gradwire_server.standby.standby import ASK_SECONDS, Standby
 from support.checkpointing import ScriptedWriter
 from support.network import SimulatedNetwork
 from support.peer import LAYOUT, ScriptedPeer, join_request, resume_of, welcome
-from support.runs import GivenHelpers
+from support.runs import GivenBackground
 
 WELCOME = welcome(9, versions={0: 4}, term=3)
 VALUES: Int32Array = np.arange(LAYOUT.elements, dtype=np.int32)
@@ -35,7 +35,7 @@ class Rig:
     def __init__(self, writer: CheckpointWriter | None = None) -> None:
         self.network = SimulatedNetwork(1)
         self.primary = ScriptedPeer(self.network, "primary")
-        runs = Runs(CONFIG, ServerMetrics(), GivenHelpers(writer=writer))
+        runs = Runs(CONFIG, ServerMetrics(), GivenBackground(writer=writer))
         self.master = runs.first
         self.endpoint = Endpoint(
             CONFIG.connection,

@@ -1,4 +1,4 @@
-"""What a daemon makes for its masters, so that they do no I/O."""
+"""What works beside the event loop for masters, so that they neither wait nor do I/O."""
 
 from collections.abc import Callable
 from typing import Protocol
@@ -7,7 +7,7 @@ from gradwire_server.checkpoints.writer import CheckpointWriter
 from gradwire_server.updates.decoding import Decoder
 
 
-class Helpers(Protocol):
+class Background(Protocol):
     """Makes a decoder and a writer; `on_ready` is called with the time when one has an outcome."""
 
     def decoder(self, on_ready: Callable[[float], None]) -> Decoder | None:
@@ -17,7 +17,7 @@ class Helpers(Protocol):
         """Return a writer of checkpoints; None for none."""
 
 
-class NoHelpers:
+class Foreground:
     """For masters that decode at once, and write no checkpoints."""
 
     def decoder(self, on_ready: Callable[[float], None]) -> Decoder | None:
