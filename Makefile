@@ -45,6 +45,7 @@ docs: venv
 # Tables between begin and end marks in docs; -P, as tests/unit has a folder benchmarks as well.
 tables: venv
 	PYTHONPATH=tests $(BIN)/python -P tests/unit/test_documentation.py
+	PYTHONPATH=tests $(BIN)/python -P tests/session/test_mistakes.py
 
 docs-serve: venv
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs serve

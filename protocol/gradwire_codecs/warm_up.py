@@ -1,8 +1,10 @@
 """Compile every kernel, or load it from the cache, before the first training step needs it."""
 
-from collections.abc import Callable
+from base64 import b85decode
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Final, TypeAlias
+from zlib import decompress
 
 import numpy as np
 
@@ -20,54 +22,109 @@ Kind: TypeAlias = Callable[[Float32Array, Replica], HostFeedback]
 HALF: Final[Kind] = partial(PartialFeedback, portion=0.5)
 
 
+EXAMPLES: Final = (
+    b"c-mv&V`gA&XlP(!VLG6B@E9}0Wfq1P>_7pI7wn7*FXT0Yw(M9j)M<tSCWZy_j46z%E(Z=%1iIS^1NH+UEDRT!!8X#z!eb"
+    b"XH0~;3;2Fd_=JUns"
+)
+"""Updates in each of the formats: with these, a process can compile what reads updates while
+another one compiles what writes them."""
+
+
 def warm_up() -> None:
     """Run every kernel once on a few elements.
 
     It takes seconds the first time gradwire runs on a machine, and hundredths of a second after.
-    Of several processes, one compiles, and the others wait for it.
+    Of several processes, one compiles, and the others wait for it; a second core compiles as well.
     """
-    with compiling_alone():
-        _run_all()
+    with compiling_alone(helper="from gradwire_codecs.warm_up import read_examples as f; f()"):
+        # First what writes, for all kinds: `read_examples` is at the rest meanwhile.
+        written = [
+            (kind, change, multiple, _write(kind, change.copy(), multiple))
+            for kind in (LocalFeedback, SharedFeedback, HALF)
+            for change, multiple in _changes()
+        ]
+        written_examples()
+        for kind, change, multiple, (mine, bodies) in written:
+            _share(kind, len(change), mine, bodies)
+            clip_residual(mine, multiple, 1.0)
 
 
-def _run_all() -> None:
+def read_examples() -> None:
+    """Run the kernels that read, without those that write: they may be under way elsewhere."""
+    for body in examples_of(EXAMPLES):
+        update = decode(body, ELEMENTS_MAX)
+        replica = Replica.zeros(update.stop)
+        _read(replica, BlockDigests.of(replica.values, update.stop), update, body)
+        for kind in (LocalFeedback, SharedFeedback, HALF):
+            _receive(
+                kind(np.zeros(update.stop, np.float32), Replica.zeros(update.stop)), update, body
+            )
+
+
+def examples_of(text: bytes) -> Iterator[bytes]:
+    """Yield the updates of `EXAMPLES`, of which each has its size before it, in two bytes."""
+    packed = decompress(b85decode(text))
+    while packed:
+        size = int.from_bytes(packed[:2], "big")
+        body, packed = packed[2 : 2 + size], packed[2 + size :]
+        yield body
+
+
+def written_examples() -> list[bytes]:
+    """Return updates of some elements with larger magnitudes, in the formats LISTED and EVERY."""
+    index, count = np.arange(0, 4000, 40, dtype=np.uint32), np.ones(100, np.int32)
+    bodies = []
+    for larger in (1, 100):
+        count[:larger] = 100
+        bodies.append(pack_update(Update(0, 4000, 1, index, count)))
+    return bodies
+
+
+def _changes() -> list[tuple[Float32Array, int]]:
+    """Return changes and the multiples of the quantum that they are encoded with."""
     few = np.array([1.0, -1.0, 0.0, 2.0, 0.5], np.float32)
     # Most hits have magnitude 1, some a larger one: the format LISTED.
     some = np.zeros(4000, np.float32)
     some[::10], some[::1000] = 0.25, 1.0
     # Every element is a hit: the format DENSE.
     all_ = np.ones(1000, np.float32)
-    for kind in (LocalFeedback, SharedFeedback, HALF):
-        for change, multiple in ((few, 2**22), (few, 2**24), (some, 2**22), (all_, 2**24)):
-            _share(kind, change.copy(), multiple)
-    # Few larger magnitudes take the format LISTED, many the format EVERY.
-    index, count = np.arange(0, 4000, 40, dtype=np.uint32), np.ones(100, np.int32)
-    for larger in (1, 100):
-        count[:larger] = 100
-        pack_update(Update(0, 4000, 1, index, count))
+    return [(few, 2**22), (few, 2**24), (some, 2**22), (all_, 2**24)]
 
 
-def _share(kind: Kind, parameters: Float32Array, multiple: int) -> None:
-    """Do what workers and a master do with a feedback and a replica."""
-    elements = len(parameters)
-    mine = kind(parameters, Replica.zeros(elements))
+def _write(kind: Kind, parameters: Float32Array, multiple: int) -> tuple[HostFeedback, list[bytes]]:
+    mine = kind(parameters, Replica.zeros(len(parameters)))
+    return mine, [bytes(body) for body in mine.encode(multiple)]
+
+
+def _share(kind: Kind, elements: int, mine: HostFeedback, bodies: list[bytes]) -> None:
+    """Do what workers and a master do with what one feedback has encoded."""
     theirs = kind(np.zeros(elements, np.float32), Replica.zeros(elements))
     replica = Replica.zeros(elements)
     digests = BlockDigests.of(replica.values, elements)
-    for body in mine.encode(multiple):
+    for body in bodies:
         update = decode(body, ELEMENTS_MAX)
-        replica.first_outside(update)
-        digests.add(update)
-        for apply in (theirs.apply, replica.apply):
-            apply(update)
-            apply(body)
+        _read(replica, digests, update, body)
+        _receive(theirs, update, body)
     theirs.apply_sum(mine.replica.values)
     theirs.correct_replica(mine.replica.values)
-    clip_residual(mine, multiple, 1.0)
+    clip_residual(mine, 1, 1.0)
     before = theirs.residual()
     theirs.add_growth(before, np.float32(0.5))
     theirs.read_residual(before)
     theirs.drop_residual()
-    clip_residual(mine, multiple, 1.0)
+
+
+def _read(replica: Replica, digests: BlockDigests, update: Update, body: bytes) -> None:
+    """Do what a master does with an update."""
+    replica.first_outside(update)
+    digests.add(update)
+    replica.apply(update)
+    replica.apply(body)
     unflip(replica.values, 0, digest_of(replica.values))
-    unpack_block(pack_block(replica.values), elements)
+    unpack_block(pack_block(replica.values), len(replica.values))
+
+
+def _receive(theirs: HostFeedback, update: Update, body: bytes) -> None:
+    """Do what a worker does with an update of another one."""
+    theirs.apply(update)
+    theirs.apply(body)

@@ -19,6 +19,7 @@ OWN: Final = {
     "operate": "gradwire.cli.operate:operate",
     "estimate": "gradwire.cli.estimate.command:estimate_command",
     "doctor": "gradwire.cli.doctor.command:doctor",
+    "warm-up": "gradwire.cli.warm_up:warm_up",
 }
 """Functions of the client's own commands."""
 
@@ -30,6 +31,7 @@ SUMMARIES: Final = {
     "estimate": "Say whether a training will scale: how well, what limits it, and what to change.",
     "doctor": "Say what is wrong with this machine, or between it and a master, and what to do "
     "about it.",
+    "warm-up": "Compile what gradwire needs, so that no start has to wait for it.",
     "master": "Run the master daemon: it lets workers join, keeps the parameters, and relays "
     "updates.",
 }

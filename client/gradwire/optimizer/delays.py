@@ -260,10 +260,12 @@ class Delays:
         Returns
         -------
         float or None
-            Mean over these peers; None if any has sent fewer than `LATENESS_UPDATES_MIN` updates.
+            Mean over the peers that have sent `LATENESS_UPDATES_MIN` updates; None while these are
+            fewer than half of them.
         """
-        found = [self._last_of_rank.get(rank, ()) for rank in ranks]
-        if not found or min(map(len, found)) < LATENESS_UPDATES_MIN:
+        last_of = [self._last_of_rank.get(rank, ()) for rank in ranks]
+        found = [last for last in last_of if len(last) >= LATENESS_UPDATES_MIN]
+        if not found or 2 * len(found) < len(last_of):
             return None
         means = [(sum(last) - max(last)) / (len(last) - 1) for last in found]
         return sum(excess_steps(mean, world_size) for mean in means) / len(means)

@@ -8,8 +8,12 @@ Machine code is cached on disk, in the first of these folders that can be writte
 such a folder, on machines of several kinds and perhaps over a network file system, where at any
 time a file may vanish or be incomplete, a quota may be spent, or a folder become read-only. So no
 error of the cache stops a process; it compiles the kernel instead.
+
+What is not there is looked for in a folder for all users of this Python, `prepared_folder`, which
+an image or a package can bring along: also as code for less than this processor can do.
 """
 
+import sys
 from collections.abc import Callable
 from contextlib import suppress
 from functools import cache
@@ -17,9 +21,15 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any, Final, ParamSpec, TypeVar, cast
 
+import llvmlite.binding as llvm
 import numba
 import numpy as np
-from numba.core.caching import FunctionCache, IndexDataCacheFile
+from numba.core.caching import (
+    CompileResultCacheImpl,
+    FunctionCache,
+    IndexDataCacheFile,
+    InTreeCacheLocator,
+)
 from numba.core.runtime.nrt import rtsys
 from numba.cpython.unsafe import numbers
 from numba.extending import intrinsic
@@ -30,9 +40,50 @@ R = TypeVar("R")
 KERNELS: Final[list[Any]] = []
 """numba's dispatchers of all functions that `compiled` was applied to."""
 
+PORTABLE: Final = {
+    "x86-64-v3": ("avx2", "bmi", "bmi2", "f16c", "fma", "lzcnt", "movbe"),
+    "generic": (),
+}
+"""Kinds of processors that machine code is prepared for, the quickest first, and what each needs.
+x86-64-v3 is what x86 processors can do since about 2015."""
+
+
+def prepared_folder() -> str:
+    """Return the folder with machine code for all users of this Python; it need not exist."""
+    return str(Path(sys.prefix, "share", "gradwire", "kernels"))
+
+
+def portable_name() -> str:
+    """Return the quickest kind of `PORTABLE` of this machine's architecture."""
+    is_x86 = llvm.get_process_triple().startswith("x86_64")
+    return next(name for name in PORTABLE if is_x86 or not name.startswith("x86"))
+
+
+def portable_processors() -> list[str]:
+    """Return those of `PORTABLE` whose machine code this processor can run."""
+    features = llvm.get_host_cpu_features()
+    return [name for name, needs in PORTABLE.items() if all(map(features.get, needs))]
+
 
 trailing_zeros = cast(Callable[[np.uint64], np.uint64], numbers.trailing_zeros)
 """For kernels: the zeros below the lowest set bit, 64 for 0; one instruction of the processor."""
+
+
+class _PreparedLocator(InTreeCacheLocator):
+    """Where no folder can be written to, only what is prepared can be found."""
+
+    def get_cache_path(self) -> str:
+        """Return the folder."""
+        return prepared_folder()
+
+    @classmethod
+    def from_function(cls, py_func: Any, py_file: str) -> "_PreparedLocator":
+        """Return a locator, which need not be able to write."""
+        return cls(py_func, py_file)
+
+
+class _CacheImpl(CompileResultCacheImpl):
+    _locator_classes = [*CompileResultCacheImpl._locator_classes, _PreparedLocator]  # noqa: RUF012
 
 
 class _Cache(FunctionCache):
@@ -44,30 +95,64 @@ class _Cache(FunctionCache):
     file has changed, but not if that of a kernel that it calls has.
     """
 
+    _impl_class = _CacheImpl
+
     def load_overload(self, sig: Any, target_context: Any) -> Any:
         """Return machine code from the cache; None, which compiles it, if that cannot be read."""
         # The base class would import the whole compiler first, and its linear algebra with scipy.
         # Machine code only needs the functions that it is linked with.
         rtsys.initialize(target_context)
-        self._choose_files(sig, target_context.codegen())
+        key = self._index_key(sig, target_context.codegen())  # type: ignore[no-untyped-call]
+        own = self._cache_file = self._file_for(key, self._cache_path)
+        found = _read(own, key)
+        if found is None:
+            found = self._prepared(key)
         try:
-            return self._load_overload(sig, target_context)  # type: ignore[no-untyped-call]
-        except Exception:  # unpickling a damaged file can raise any exception
-            with suppress(OSError):
-                self.flush()  # type: ignore[no-untyped-call]
+            return found and self._impl.rebuild(target_context, found)
+        except Exception:  # the content of a damaged file can raise any exception
+            _empty(own)
             return None
 
     def save_overload(self, sig: Any, data: Any) -> None:
         """Save machine code, if it can be saved."""
-        self._choose_files(sig, data.codegen)
+        key = self._index_key(sig, data.codegen)  # type: ignore[no-untyped-call]
+        self._cache_file = self._file_for(key, self._cache_path)
         with suppress(OSError):
             super().save_overload(sig, data)  # type: ignore[no-untyped-call]
 
-    def _choose_files(self, sig: Any, codegen: Any) -> None:
+    def _prepared(self, key: Any) -> Any:
+        """Return machine code for all users: for this processor, or one that can do less."""
+        sig, (triple, cpu, features), code = key
+        kinds = [(cpu, features), *((name, "") for name in portable_processors())]
+        folder = prepared_folder()
+        if not Path(folder).is_dir():
+            return None
+        for kind in kinds:
+            its_key = sig, (triple, *kind), code
+            found = _read(self._file_for(its_key, folder), its_key)
+            if found is not None:
+                return found
+        return None
+
+    def _file_for(self, key: Any, folder: str) -> IndexDataCacheFile:
         stamp = self._impl.locator.get_source_stamp()
-        key = repr((sources(), stamp, self._index_key(sig, codegen)))  # type: ignore[no-untyped-call]
-        name = f"{self._impl.filename_base}-{sha256(key.encode()).hexdigest()[:16]}"
-        self._cache_file = IndexDataCacheFile(self._cache_path, name, stamp)  # type: ignore[no-untyped-call]
+        name = sha256(repr((sources(), stamp, key)).encode()).hexdigest()[:16]
+        base = f"{self._impl.filename_base}-{name}"
+        return IndexDataCacheFile(folder, base, stamp)  # type: ignore[no-untyped-call]
+
+
+def _read(file: IndexDataCacheFile, key: Any) -> Any:
+    """Return what a file has for a key, or None; a damaged one is emptied."""
+    try:
+        return file.load(key)  # type: ignore[no-untyped-call]
+    except Exception:  # unpickling a damaged file can raise any exception
+        _empty(file)
+        return None
+
+
+def _empty(file: IndexDataCacheFile) -> None:
+    with suppress(OSError):
+        file.flush()  # type: ignore[no-untyped-call]
 
 
 @cache
@@ -82,12 +167,11 @@ def sources() -> str:
 def compiled(function: Callable[P, R]) -> Callable[P, R]:
     """Compile `function` when it is first called, and cache the machine code on disk.
 
-    If no folder can be written to, every process compiles for itself, which only takes longer.
+    If no folder can be written to, and nothing is prepared, every process compiles for itself,
+    which only takes longer.
     """
     dispatcher: Any = numba.njit(nogil=True)(function)
-    # numba has no option for another cache.
-    with suppress(RuntimeError):  # no folder can be written to
-        dispatcher._cache = _Cache(function)  # type: ignore[no-untyped-call]
+    dispatcher._cache = _Cache(function)  # type: ignore[no-untyped-call]  # numba has no option
     KERNELS.append(dispatcher)
     return cast("Callable[P, R]", dispatcher)
 
@@ -103,9 +187,9 @@ def inlined(function: Callable[P, R]) -> Callable[P, R]:
 
 
 def cache_folder() -> str | None:
-    """Return the folder with this package's machine code, or None if there is none."""
-    folder: str | None = KERNELS[0].stats.cache_path
-    return folder
+    """Return the folder that this package's machine code is kept in, or None if there is none."""
+    folder: str = KERNELS[0].stats.cache_path
+    return None if folder == prepared_folder() else folder
 
 
 def instruction(typed: Callable[..., tuple[Any, Callable[..., Any]]]) -> Callable[..., Any]:

@@ -9,6 +9,8 @@ folder, or no lock can be had there, each process compiles for itself.
 import fcntl
 import os
 import select
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from hashlib import sha256
@@ -37,10 +39,11 @@ def progress() -> tuple[int, int]:
 
 
 @contextmanager
-def compiling_alone() -> Iterator[None]:
+def compiling_alone(*, helper: str) -> Iterator[None]:
     """Compile inside the block, or find in the cache what another process has compiled.
 
-    An error inside of it leaves the next process to compile.
+    An error inside of it leaves the next process to compile. Where there is a second core, another
+    process runs the program `helper` meanwhile, and what that compiles is found in the cache, too.
     """
     folder = cache_folder()
     done = None if folder is None else Path(folder, f"gradwire-compiled-{_stamp()}")
@@ -50,9 +53,26 @@ def compiling_alone() -> Iterator[None]:
     with ExitStack() as stack:
         with suppress(OSError):  # a folder that is read-only, or a file system without locks
             stack.enter_context(_locked(done.with_name(LOCK_NAME)))
+            if not done.exists():  # else another process has compiled while this one waited
+                stack.enter_context(_helped(helper))
         yield
     with suppress(OSError):
         done.touch()
+
+
+@contextmanager
+def _helped(program: str) -> Iterator[None]:
+    """Run a program beside the block, if there is a core for it and a Python to run it."""
+    if (os.cpu_count() or 1) < 2 or "python" not in Path(sys.executable or "").name:
+        yield
+        return
+    command = [sys.executable, "-P", "-c", program]
+    nowhere = subprocess.DEVNULL
+    with subprocess.Popen(command, stdin=nowhere, stdout=nowhere, stderr=nowhere) as process:
+        try:
+            yield
+        finally:
+            process.kill()
 
 
 @contextmanager

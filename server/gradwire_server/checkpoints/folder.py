@@ -79,6 +79,8 @@ class CheckpointFolder:
         try:
             path.mkdir(FOLDER_MODE, parents=True, exist_ok=True)
             self._descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        except (FileExistsError, NotADirectoryError):
+            raise UsageError(f"--checkpoint {path}: a file is there; name a folder") from None
         except OSError as error:
             raise UsageError(f"--checkpoint {path}: {error.strerror}") from None
         try:

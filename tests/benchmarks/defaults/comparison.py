@@ -112,7 +112,8 @@ def run(plan: Plan) -> list[Figure]:
         with Progress() as shown:
             bar = shown.add_task(f"{workers} workers{where}", total=len(plan.tasks))
             for task in plan.tasks:
-                done.append(replace(compared(task), where=where))
+                done.append(replace(tried(compared, task, workers), where=where))
+                shown.console.print(f"{task.name}: {done[-1].ratios}")
                 shown.advance(bar)
         show(done)
         figures.extend(figures_of(done, plan))
@@ -176,6 +177,16 @@ def compare(
     by_rate = {rate: trained(DDP, rate) for rate in task.rates[: plan.rates]}
     best = min(by_rate, key=lambda rate: mean_loss(by_rate[rate]))
     return Comparison(task, workers, best, by_rate[best], trained(GRADWIRE, best))
+
+
+def tried(compared: Callable[[Task], Comparison], task: Task, workers: int) -> Comparison:
+    """Return the comparison, without a loss if it has ended with an error: others go on."""
+    try:
+        return compared(task)
+    except RuntimeError as error:
+        print(f"{task.name}: {error}", file=sys.stderr)
+        nothing = {"loss": nan, "megabytes": nan, "seconds": nan}
+        return Comparison(task, workers, nan, [{**nothing, "loss": 1.0}], [nothing])
 
 
 def mean_loss(outcomes: Sequence[dict[str, Any]]) -> float:

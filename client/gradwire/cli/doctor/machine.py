@@ -68,17 +68,18 @@ def judge_processor(flags: Collection[str], cores: int, suite: Suite) -> Check:
 
 
 def judge_cache(folder: str | None, files: int) -> Check:
-    """Say whether the compiled kernels are in the cache."""
+    """Say whether the compiled kernels are in a folder, that of this user or that of all."""
     figures = {"folder": folder, "files": files}
     check = Check("kernels", State.OK, f"{files} compiled in {folder}", figures=figures)
     if folder is None:
         return check.slow(
-            "set NUMBA_CACHE_DIR to a writable folder",
+            "set NUMBA_CACHE_DIR to a writable folder, or run `gradwire warm-up --system` as the "
+            "owner of this Python",
             text="no folder for machine code is writable: every process compiles for itself",
         )
     if not files:
         return check.slow(
-            "start a training once on this machine, as with `gradwire demo`; later ones find them",
+            "gradwire warm-up",
             text=f"none are compiled yet in {folder}: the first join takes some 20 s longer",
         )
     return check
@@ -114,13 +115,15 @@ def judge_buffers(receive: int, send: int) -> Check:
 
 
 def _cache() -> Check:
-    from gradwire_codecs.kernels.compiled import (
-        cache_folder,  # importing it takes as long as all other checks
-    )
+    # Importing it takes as long as all other checks.
+    from gradwire_codecs.kernels.compiled import cache_folder, prepared_folder
 
-    folder = cache_folder()
-    files = 0 if folder is None else sum(1 for _ in Path(folder).glob(MACHINE_CODE))
-    return judge_cache(folder, files)
+    own = cache_folder()
+    for folder in (own, prepared_folder()):
+        files = 0 if folder is None else sum(1 for _ in Path(folder).glob(MACHINE_CODE))
+        if files:
+            return judge_cache(folder, files)
+    return judge_cache(own, 0)
 
 
 def _processor_flags(text: str) -> frozenset[str]:

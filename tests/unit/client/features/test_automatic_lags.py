@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from gradwire.features.automatic_lags import (
     LATE_STEPS,
+    LEAD_STEPS,
     PATIENCE_SECONDS_MIN,
     PATIENCE_STEPS,
     PATIENCE_STEPS_MIN,
@@ -47,11 +48,12 @@ class Rig:
 
 @given(
     behind=st.lists(st.tuples(st.integers(0, 500), st.integers(0, 500)), min_size=1),
-    late=st.none() | st.floats(0.0, LATE_STEPS),
+    late=st.floats(0.0, LATE_STEPS),
 )
 def test_where_nothing_is_late_nobody_is_waited_for(
-    behind: list[tuple[int, int]], late: float | None
+    behind: list[tuple[int, int]], late: float
 ) -> None:
+    """However far another one is behind: it may have stood still."""
     rig = Rig()
     rig.late = late
 
@@ -60,6 +62,43 @@ def test_where_nothing_is_late_nobody_is_waited_for(
 
     assert not rig.lags.is_in_force
     assert rig.lags.deadline is None
+
+
+@pytest.mark.parametrize(("behind", "begins"), [(LEAD_STEPS - 1, False), (LEAD_STEPS, True)])
+def test_who_is_ahead_of_half_of_the_others_waits_before_lateness_is_known(
+    behind: int, begins: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The first updates may be so late that there are too few to be measured."""
+    caplog.set_level("INFO", "gradwire.session")
+    rig = Rig()
+    rig.late = None
+
+    held = rig.step({1: 0, 2: behind})
+
+    assert rig.lags.is_in_force is begins
+    assert held == ({2: behind} if begins else {})
+    assert [f"{behind} steps ahead of half" in line for line in caplog.messages] == [True] * begins
+
+
+def test_who_has_not_been_heard_at_all_counts_from_the_first_step_on() -> None:
+    rig = Rig()
+    rig.late = None
+    for _ in range(LEAD_STEPS):
+        assert not rig.step({})
+        assert not rig.lags.is_in_force
+
+    rig.step({})
+
+    assert rig.lags.is_in_force
+
+
+def test_a_lead_over_a_slower_worker_is_none() -> None:
+    rig = Rig()
+    rig.late = None
+
+    rig.step({1: 0, 2: 400}, paces=EVEN | {2: int(SLOWER * 1_000) + 1})
+
+    assert not rig.lags.is_in_force
 
 
 def test_once_updates_are_late_workers_go_in_lockstep(caplog: pytest.LogCaptureFixture) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from gradwire_codecs.kernels.compiled import PORTABLE, portable_name, portable_processors
 from support.processes import Running
 
 SESSION = """
@@ -84,6 +85,9 @@ import kernel
 assert (kernel.doubled(21), kernel.doubled(0.25)) == (42, 0.5)
 print(sum(kernel.doubled.stats.cache_hits.values()))
 """
+
+
+PORTABLE_HERE = portable_name()
 
 
 def command(code: str) -> list[str]:
@@ -203,3 +207,42 @@ def test_processors_of_several_kinds_share_a_folder(folder: Path) -> None:
     ]
 
     assert seen == [0, 0, 2, 2]
+
+
+def prepare(folder: Path, processor: str) -> str:
+    """Compile for a kind of processor, for all users; return the program of one of these."""
+    hits(folder, processor=processor, NUMBA_CACHE_DIR=folder / "made")
+    prepared = folder / "python" / "share" / "gradwire" / "kernels"
+    prepared.mkdir(parents=True, exist_ok=True)
+    for path in (folder / "made").rglob("*.nb[ci]"):
+        path.rename(prepared / path.name)
+    return f"import sys; sys.prefix = {str(folder / 'python')!r}\n{PROGRAM}"
+
+
+@pytest.mark.parametrize("kind", PORTABLE)
+def test_what_is_prepared_for_everyone_is_found_where_nothing_can_be_written(
+    folder: Path, kind: str
+) -> None:
+    """As in an image with a read-only root, on another processor than that which compiled."""
+    if kind not in portable_processors():
+        pytest.skip(f"this processor is no {kind}")
+    code = prepare(folder, kind)
+
+    assert hits(folder, code=code) == 2
+    assert hits(folder, code=code, NUMBA_CACHE_DIR=folder / "cache") == 2
+    assert not list((folder / "cache").rglob("*.nbc")), "it is not kept twice"
+
+
+def test_what_this_processor_cannot_run_is_not_loaded(folder: Path) -> None:
+    code = prepare(folder, PORTABLE_HERE)
+    older = "from gradwire_codecs.kernels import compiled; compiled.portable_processors = list\n"
+
+    assert hits(folder, code=f"{older}{code}") == 0
+
+
+def test_what_was_prepared_and_is_damaged_is_compiled(folder: Path) -> None:
+    code = prepare(folder, PORTABLE_HERE)
+    for path in (folder / "python").rglob("*.nbc"):
+        path.write_bytes(path.read_bytes()[:100])
+
+    assert hits(folder, code=code) == 0

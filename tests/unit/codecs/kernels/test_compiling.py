@@ -2,15 +2,22 @@
 
 import fcntl
 import os
+import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from time import monotonic
 
 import pytest
 
-from gradwire_codecs import warm_up
+from gradwire_codecs import decode, warm_up
+from gradwire_codecs.format.update import pack_update
 from gradwire_codecs.kernels import compiling
 from gradwire_codecs.kernels.compiling import LOCK_NAME, compiling_alone, progress
+from gradwire_codecs.warm_up import EXAMPLES, examples_of, written_examples
+from support.waiting import wait_until
+
+NOTHING = "pass"
 
 
 @pytest.fixture
@@ -43,12 +50,16 @@ def test_who_has_compiled_says_so_and_is_waited_for_until_then(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     looks = looks_for_the_lock(monkeypatch, most=3)
-    with compiling_alone():
+    with compiling_alone(helper=NOTHING):
         with another_process_waits(folder):
             pass
         assert len(looks) == 3
 
-    with compiling_alone(), another_process_compiles(folder), compiling_alone():
+    with (
+        compiling_alone(helper=NOTHING),
+        another_process_compiles(folder),
+        compiling_alone(helper=NOTHING),
+    ):
         pass  # nobody asks for the lock any more
     assert len(looks) == 3
 
@@ -56,7 +67,7 @@ def test_who_has_compiled_says_so_and_is_waited_for_until_then(
 @contextmanager
 def another_process_waits(folder: Path) -> Iterator[None]:
     """Come later: the lock is taken, and nothing says yet that all is compiled."""
-    with compiling_alone():
+    with compiling_alone(helper=NOTHING):
         yield
 
 
@@ -66,7 +77,7 @@ def test_nobody_waits_for_ever_for_a_process_that_stands_still(
     looks = looks_for_the_lock(monkeypatch)
     entered = []
 
-    with another_process_compiles(folder), compiling_alone():
+    with another_process_compiles(folder), compiling_alone(helper=NOTHING):
         entered.append(True)
 
     assert entered == [True]
@@ -80,7 +91,7 @@ def test_a_lock_that_its_process_has_left_is_taken(
     with another_process_compiles(folder):
         pass
 
-    with compiling_alone():
+    with compiling_alone(helper=NOTHING):
         pass
 
     assert looks == []
@@ -90,7 +101,7 @@ def test_what_was_compiled_in_part_is_left_to_the_next(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     looks_for_the_lock(monkeypatch)
-    with pytest.raises(KeyboardInterrupt), compiling_alone():
+    with pytest.raises(KeyboardInterrupt), compiling_alone(helper=NOTHING):
         raise KeyboardInterrupt
 
     assert [path.name for path in folder.iterdir()] == [LOCK_NAME]
@@ -103,7 +114,7 @@ def test_without_a_folder_to_write_to_nobody_waits(
     monkeypatch.setattr(compiling, "cache_folder", lambda: where)
     looks = looks_for_the_lock(monkeypatch)
 
-    with compiling_alone():
+    with compiling_alone(helper=NOTHING):
         pass
 
     assert looks == []
@@ -115,3 +126,52 @@ def test_progress_is_a_part_of_the_kernels() -> None:
     ready, kernels = progress()
 
     assert 0 < ready <= kernels  # what only other kernels call is loaded with them
+
+
+def test_where_there_is_a_second_core_another_process_helps(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "cpu_count", lambda: 2)
+    sign = folder / "sign"
+
+    with compiling_alone(helper=f"open({str(sign)!r}, 'x')"):
+        wait_until(sign.exists, "the helper to run")
+    sign.unlink()
+    with compiling_alone(helper=f"open({str(sign)!r}, 'x')"):
+        pass  # there is nothing left to compile
+
+    assert not sign.exists()
+
+
+@pytest.mark.parametrize("cores", [1, None])
+def test_without_a_second_core_nobody_helps(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, cores: int | None
+) -> None:
+    monkeypatch.setattr(os, "cpu_count", lambda: cores)
+    monkeypatch.setattr(subprocess, "Popen", None)
+
+    with compiling_alone(helper="raise SystemExit"):
+        pass
+
+
+def test_a_helper_that_takes_longer_is_not_waited_for(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "cpu_count", lambda: 2)
+    began = monotonic()
+
+    with compiling_alone(helper="import time; time.sleep(600)"):
+        pass
+
+    assert monotonic() - began < 60
+
+
+def test_the_examples_that_a_helper_reads_are_updates_as_they_are_written_today() -> None:
+    """Else it would compile what nobody needs, and the other process all of it."""
+    examples = list(examples_of(EXAMPLES))
+
+    assert examples[-2:] == written_examples()
+    assert [decode(body, 4000).stop for body in examples] == [5, 1000, 4000, 4000]
+    for body in examples:
+        update = decode(body, 4000)
+        assert bytes(pack_update(update)) == body

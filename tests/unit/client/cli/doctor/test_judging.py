@@ -43,7 +43,7 @@ def spread(*seconds: float) -> Check:
         (machine.judge_processor({"sse2"}, 4, Suite.AES), SLOW, ("AVX2",)),
         (machine.judge_processor({"avx2"}, 1, Suite.AES), SLOW, ("1", "core")),
         (machine.judge_cache("/cache", 12), OK, ("12", "/cache")),
-        (machine.judge_cache("/cache", 0), SLOW, ("/cache", "gradwire demo")),
+        (machine.judge_cache("/cache", 0), SLOW, ("/cache", "gradwire warm-up")),
         (machine.judge_cache(None, 0), SLOW, ("NUMBA_CACHE_DIR",)),
         (machine.judge_kernel(Features(), "linux"), OK, ("GSO", "GRO")),
         (machine.judge_kernel(Features(gso=False), "linux"), SLOW, ("GSO", "Linux 5.0")),
