@@ -190,8 +190,8 @@ class _Victim:
         url = f"http://{self.master.http_address}/metrics"
         with urllib.request.urlopen(url, timeout=30) as response:  # our own
             for line in response.read().decode().splitlines():
-                if line.startswith("gradwire_updates_accepted_total "):
-                    return float(line.split()[1])
+                if line.startswith("gradwire_updates_accepted_total{"):
+                    return float(line.split()[-1])
         raise RuntimeError("no such metric")
 
     def watch(self, seconds: float, handshakes: int) -> tuple[list[float], float]:

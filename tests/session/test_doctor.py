@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-import gradwire
 from gradwire.cli.app import EXIT_USAGE, main
 from gradwire_protocol import Keyring, Role, RunKey
 from gradwire_protocol.crypto.keys import SECRET_BYTES
@@ -93,23 +92,10 @@ def test_a_worker_that_trains_with_the_key_is_not_disturbed(
 
     _, checks = doctor("--master", keyed_master.address, "--key-file", worker_key)
 
-    assert states(checks, "port", "loss", "path") == ["ok", "ok", "unmeasured"]
+    assert states(checks, "port", "loss", "path") == ["ok", "ok", "ok"]
     assert checks["key"]["text"] == naming("worker gpu7", RUN_KEY.fingerprint.hex())
-    assert checks["path"]["text"] == naming("--replace")
     worker.step()
     worker.finish()
-
-
-def test_told_to_replace_such_a_worker_it_measures_the_path_and_does(
-    doctor: Doctor, keyed_master: LocalMaster, worker_key: Path
-) -> None:
-    worker = join(keyed_master, key=RUN_KEY.worker_key("gpu7"))
-
-    _, checks = doctor("--master", keyed_master.address, "--key-file", worker_key, "--replace")
-
-    assert states(checks, "port", "path") == ["ok", "ok"]
-    with pytest.raises(gradwire.ConnectionLostError, match=naming("same key", "gpu7")):
-        worker.finish()
 
 
 def test_where_only_tcp_leads_to_the_master_that_is_slow(doctor: Doctor, key_file: Path) -> None:

@@ -356,7 +356,6 @@ def test_a_founder_whose_parameters_are_not_taken_is_told_so() -> None:
     ("values", "options", "code", "named"),
     [
         ((1.0, 2.0), {}, "other_layout", ("'array'", "(2,)", "(6,)")),
-        ((1.0,) * 6, {"run": "beta"}, "other_run", ("default", "beta")),
     ],
 )
 def test_a_worker_that_does_not_fit_is_told_why_keeps_its_parameters_and_leaves_nothing_behind(

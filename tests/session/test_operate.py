@@ -55,7 +55,7 @@ def test_the_status_goes_to_stdout_as_json(operate: Operate, master: LocalMaster
     status, shown, _ = operate("status", "--master", master.address)
 
     assert status == 0
-    assert [worker["rank"] for worker in json.loads(shown)["workers"]] == [0]
+    assert [worker["rank"] for worker in json.loads(shown)["runs"][0]["workers"]] == [0]
 
 
 def test_an_order_about_a_worker_is_carried_out(operate: Operate, master: LocalMaster) -> None:
@@ -83,7 +83,7 @@ def test_what_is_refused_has_status_4(operate: Operate, master: LocalMaster) -> 
     status, shown, said = operate("checkpoint", "--master", master.address)
 
     assert (status, shown) == (4, "")
-    assert said == naming("gradwire:", master.address, "refused", "--checkpoint DIR")
+    assert said == naming("gradwire:", master.address, "refused", "checkpoint is for a run")
 
 
 def test_where_nobody_answers_it_has_status_5(operate: Operate) -> None:

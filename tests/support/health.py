@@ -43,4 +43,4 @@ def metrics(http: str) -> dict[str, float]:
 
 
 def _without_run(name: str) -> str:
-    return re.sub(r'run="[^"]*",?', "", name).replace("{}", "")
+    return re.sub(r'run="[^"]*",|,?run="[^"]*"', "", name).replace("{}", "")

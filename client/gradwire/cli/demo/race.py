@@ -21,6 +21,9 @@ from gradwire.cli.launch.signals import run_until_signal
 from gradwire.errors import GradwireError
 
 SCRAPE_SECONDS: Final = 0.5
+
+OF_RUN: Final = '{run="default"}'
+"""Label of the metrics of the only run."""
 """How often the master's metrics are read."""
 
 DATAGRAM_BYTES: Final = 8_900
@@ -200,7 +203,7 @@ async def _scrape(race: Race, url: str) -> None:
     for line in text.splitlines():
         if line.startswith("gradwire_"):
             name, _, value = line.rpartition(" ")
-            race.metrics[name] = float(value)
+            race.metrics[name.removesuffix(OF_RUN)] = float(value)
     step = sum(worker.step for worker in race.workers) / len(race.workers)
     race.bytes_by_step.append((step, race.bytes_sent))
 

@@ -10,7 +10,7 @@ import typer
 
 from gradwire.cli.doctor.checks import EXIT_STATUS, Check, State, as_json, show, worst
 from gradwire.cli.doctor.machine import machine_checks
-from gradwire.cli.doctor.measuring import measure, unmeasured_at_a_master
+from gradwire.cli.doctor.measuring import measure
 from gradwire.cli.doctor.reach import (
     Destination,
     best_of,
@@ -50,14 +50,6 @@ def doctor(
             help="A worker's key, or a run key. --serve takes a run key.",
         ),
     ] = None,
-    replace: Annotated[
-        bool,
-        typer.Option(
-            "--replace",
-            help="Open a connection with a worker's key: a worker that trains with this key loses "
-            "its connection.",
-        ),
-    ] = False,
     serve: Annotated[
         bool,
         typer.Option("--serve", help="Be the other end until Ctrl-C, where there is no master."),
@@ -84,7 +76,7 @@ def doctor(
     if master is None:
         checks.append(Check("network", State.UNMEASURED, "say --master HOST:PORT"))
     else:
-        checks += _network_checks(master, key_file, replace=replace)
+        checks += _network_checks(master, key_file)
     if json:
         typer.echo(json_text.dumps(as_json(checks), indent=2))
     else:
@@ -92,7 +84,7 @@ def doctor(
     raise typer.Exit(EXIT_STATUS[worst(checks)])
 
 
-def _network_checks(master: str, key_file: Path | None, *, replace: bool) -> list[Check]:
+def _network_checks(master: str, key_file: Path | None) -> list[Check]:
     """Check the key, and the path to a master."""
     path = key_file or credential(os.environ, WORKER_CREDENTIAL)
     try:
@@ -108,12 +100,11 @@ def _network_checks(master: str, key_file: Path | None, *, replace: bool) -> lis
         return [*checks, Check("name", State.BROKEN, str(error), remedy)]
     checks.append(judge_names(master, destinations))
     credentials = credentials_of(key, "", "auto", role=Role.WORKER)
-    opens = replace or disturbs_nobody(key)
-    return [*checks, *asyncio.run(_path_checks(destinations, credentials, opens=opens))]
+    return [*checks, *asyncio.run(_path_checks(destinations, credentials))]
 
 
 async def _path_checks(
-    destinations: list[Destination], credentials: Credentials | None, *, opens: bool
+    destinations: list[Destination], credentials: Credentials | None
 ) -> list[Check]:
     """Check the path to a master."""
     # One by one: a master tells the attempts with one key apart by their times.
@@ -125,12 +116,6 @@ async def _path_checks(
     if best.transport == "udp":
         answers = await repeat_handshake(best.destination, credentials)
         checks += [judge_round_trip(answers), judge_loss(answers)]
-    if not opens:
-        text = (
-            "a connection would end that of a worker that trains with this key: use a run key, or "
-            "say --replace where no worker trains with it"
-        )
-        return [*checks, Check("path", State.UNMEASURED, text), *unmeasured_at_a_master()]
     try:
         return [*checks, *await measure(best.destination, best.transport, credentials)]
     except ConnectionLostError as error:
@@ -149,15 +134,6 @@ def judge_key(key: WorkerKey | RunKey | None) -> Check:
     run, role = key.key_id[1 : 1 + FINGERPRINT_BYTES].hex(), key.role.name.lower()
     figures = {"run": run, "role": role, "name": key.name}
     return Check("key", State.OK, f"of {role} {key.name}, run {run}", figures=figures)
-
-
-def disturbs_nobody(key: WorkerKey | RunKey | None) -> bool:
-    """Return whether a connection with this key cannot replace that of a worker.
-
-    From a run key this process derives a key of its own, and an operator connects for a moment
-    only.
-    """
-    return not isinstance(key, WorkerKey) or key.role is Role.OPERATOR
 
 
 def _first(keys: list[RunKey] | WorkerKey) -> RunKey | WorkerKey:

@@ -239,7 +239,7 @@ def test_what_is_no_folder_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "file"
     file.touch()
 
-    with pytest.raises(UsageError, match=naming("--checkpoint", file, "File exists")):
+    with pytest.raises(UsageError, match=naming("--checkpoint", file, "name a folder")):
         CheckpointFolder(file, 3)
 
 

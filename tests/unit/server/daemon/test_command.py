@@ -80,7 +80,7 @@ def test_every_option_has_a_help_text_and_an_environment_variable() -> None:
         ("--update-rate-max -1", ("update_rate_max", -1.0, 0)),
         ("--checkpoint-seconds 0", ("checkpoint_seconds", 0.0)),
         ("--checkpoint-keep 0", ("checkpoint_keep", 0, 1, 100000)),
-        ("--checkpoint /dev/null", ("--checkpoint", "/dev/null", "File exists")),
+        ("--checkpoint /dev/null", ("--checkpoint", "/dev/null", "name a folder")),
         ("--resume auto", ("--resume", "auto", "--checkpoint")),
         ("--resume /dev", ("--resume", "/dev", "no checkpoint")),
         ("--standby-of a:1 --resume /dev", ("--resume", "--standby-of")),

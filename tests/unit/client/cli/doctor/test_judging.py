@@ -8,7 +8,7 @@ import pytest
 
 from gradwire.cli.doctor import machine, measuring, reach
 from gradwire.cli.doctor.checks import EXIT_STATUS, Check, State, as_json, show, worst
-from gradwire.cli.doctor.command import disturbs_nobody, judge_key
+from gradwire.cli.doctor.command import judge_key
 from gradwire.cli.doctor.reach import Answer, Reached, best_of, judge_reached
 from gradwire_protocol import CloseCode, Role, RunKey, Suite
 from gradwire_protocol.crypto.keys import SECRET_BYTES
@@ -111,22 +111,6 @@ def test_of_several_addresses_the_one_that_answers_counts_and_the_others_are_nam
     assert best_of([dead, alive]) is alive
     assert check.state is OK
     assert check.text == naming("10.0.2.4:40123", "nothing at [fd00::4]:40123")
-
-
-@pytest.mark.parametrize(
-    ("key", "expected"),
-    [
-        (None, True),
-        (RUN_KEY, True),
-        (RUN_KEY.worker_key("alice", Role.OPERATOR), True),
-        (RUN_KEY.worker_key("gpu7"), False),
-        (RUN_KEY.worker_key("eve", Role.OBSERVER), False),
-    ],
-)
-def test_a_key_that_somebody_may_be_there_with_opens_no_connection(
-    key: RunKey | None, expected: bool
-) -> None:
-    assert disturbs_nobody(key) is expected
 
 
 @pytest.mark.parametrize(
