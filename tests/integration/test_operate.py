@@ -128,7 +128,8 @@ def test_a_checkpoint_is_written_by_order_and_the_status_says_when(tmp_path: Pat
         ordered = site.operate("checkpoint")
         wait_until(lambda: (folder / "default-000001.safetensors").exists(), "a checkpoint")
         wait_until(
-            lambda: not json.loads(site.operate("status")[1])["checkpoint"]["writing"], "its end"
+            lambda: not json.loads(site.operate("status")[1])["runs"][0]["checkpoint"]["writing"],
+            "its end",
         )
         again = site.operate("checkpoint")
         loaded = gradwire.load_checkpoint(folder, np.zeros(5, np.float32))

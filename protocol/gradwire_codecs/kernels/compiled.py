@@ -114,7 +114,9 @@ class _Cache(FunctionCache):
             return None
 
     def save_overload(self, sig: Any, data: Any) -> None:
-        """Save machine code, if it can be saved."""
+        """Save machine code, if it can be saved; `gradwire warm-up` alone prepares any."""
+        if self._cache_path == prepared_folder():
+            return
         key = self._index_key(sig, data.codegen)  # type: ignore[no-untyped-call]
         self._cache_file = self._file_for(key, self._cache_path)
         with suppress(OSError):
