@@ -243,3 +243,27 @@ def test_a_master_that_was_stopped_goes_on_with_the_same_workers_as_new_ones(
     assert end["updates_sent"] > 0
     loaded = gradwire.load_checkpoint(tmp_path, np.zeros(ELEMENTS, np.float32))
     assert (loaded.finished, loaded.digest) == (True, end["digest"])
+
+
+@pytest.mark.deep("more ways for masters and workers to end")
+def test_a_master_that_is_restarted_while_the_old_one_drains_waits_for_that(
+    tmp_path: Path,
+) -> None:
+    """At the same port, with the same folder, as a service manager starts it."""
+    with ExitStack() as stack:
+        options = ("--checkpoint", str(tmp_path), "--resume", "auto")
+        old = stack.enter_context(MasterProcess(*options, "--drain-seconds", "2"))
+        still, other = start(stack, old.address, 2)
+        wait_until(partial(has_live, old, 2), "the master to have heard that both are live")
+        still.process.send_signal(signal.SIGSTOP)
+        old.signal(signal.SIGTERM)
+        wait_until(lambda: "message" in other.ask("step", times=1) or is_draining(other), "a word")
+
+        new = stack.enter_context(MasterProcess(*options, listen=old.address))
+        status, _, _ = old.wait()
+        new_status, _, err = new.stop(signal.SIGTERM)
+
+    assert new.address == old.address
+    assert (status, new_status) == (0, 0)
+    assert "waiting for the master to end that drains and writes to" in err
+    assert "goes on from" in err
