@@ -252,7 +252,7 @@ def test_a_master_that_is_restarted_while_the_old_one_drains_waits_for_that(
     """At the same port, with the same folder, as a service manager starts it."""
     with ExitStack() as stack:
         options = ("--checkpoint", str(tmp_path), "--resume", "auto")
-        old = stack.enter_context(MasterProcess(*options, "--drain-seconds", "2"))
+        old = stack.enter_context(MasterProcess(*options, "--drain-seconds", "8"))
         still, other = start(stack, old.address, 2)
         wait_until(partial(has_live, old, 2), "the master to have heard that both are live")
         still.process.send_signal(signal.SIGSTOP)
