@@ -12,7 +12,7 @@ INSTALL := $(BIN)/pip install --quiet --no-compile -c constraints.txt
 
 PYTEST := $(BIN)/python -m pytest --numprocesses auto --dist loadscope --no-loadscope-reorder
 
-.PHONY: demo test test-deep check bench fuzz soak soak-processes audit pins venv frameworks format docs docs-serve tables
+.PHONY: demo test test-deep check bench fuzz soak soak-processes audit pins venv frameworks format docs docs-serve tables transcripts
 
 demo: venv
 	$(BIN)/gradwire demo
@@ -46,6 +46,10 @@ docs: venv
 tables: venv
 	PYTHONPATH=tests $(BIN)/python -P tests/unit/test_documentation.py
 	PYTHONPATH=tests $(BIN)/python -P tests/session/test_mistakes.py
+
+# Plays what docs/transcripts.md shows.
+transcripts: venv
+	PYTHONPATH=tests $(BIN)/python -P tests/integration/test_transcripts.py
 
 docs-serve: venv
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs serve
