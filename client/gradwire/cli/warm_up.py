@@ -78,7 +78,7 @@ def _compile(environ: Mapping[str, str]) -> None:
     """Compile in a process of its own: numba reads these variables when it is imported."""
     command = [sys.executable, "-m", "gradwire.cli.warm_up_process"]
     with (
-        subprocess.Popen(
+        subprocess.Popen(  # nosec B603
             command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
             env={**os.environ, **environ},
         ) as process,

@@ -68,7 +68,9 @@ def _helped(program: str) -> Iterator[None]:
         return
     command = [sys.executable, "-P", "-c", program]
     nowhere = subprocess.DEVNULL
-    with subprocess.Popen(command, stdin=nowhere, stdout=nowhere, stderr=nowhere) as process:
+    with subprocess.Popen(  # nosec B603
+        command, stdin=nowhere, stdout=nowhere, stderr=nowhere
+    ) as process:
         try:
             yield
         finally:
