@@ -1,4 +1,4 @@
-"""``gradwire warm-up``: what is compiled beforehand, and that whoever needs it finds it."""
+"""``gradwire warm-up``: what is compiled beforehand is found by every process of this Python."""
 
 import os
 import subprocess

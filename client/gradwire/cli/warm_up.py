@@ -6,7 +6,7 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from tempfile import TemporaryDirectory, TemporaryFile
 from time import monotonic
 from typing import Annotated, Final
 
@@ -78,22 +78,22 @@ def _compile(environ: Mapping[str, str]) -> None:
     """Compile in a process of its own: numba reads these variables when it is imported."""
     command = [sys.executable, "-m", "gradwire.cli.warm_up_process"]
     with (
+        TemporaryFile("w+") as errors,  # a pipe that nobody reads meanwhile would fill up
         subprocess.Popen(  # nosec B603
-            command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+            command, stdout=subprocess.PIPE, stderr=errors, text=True,
             env={**os.environ, **environ},
         ) as process,
         Progress(console=Console(stderr=True), transient=True) as shown,
     ):  # fmt: skip
         bar = shown.add_task("compiling", total=None)
         assert process.stdout is not None
-        assert process.stderr is not None
         for line in process.stdout:
             ready, all_ = map(int, line.split())
             shown.update(bar, completed=ready, total=all_)
-        error = process.stderr.read()
-    if process.returncode:
-        last = error.strip().splitlines()[-1:] or ["it said nothing"]
-        raise UsageError(f"compiling failed: {last[0]}")
+        if process.wait():
+            errors.seek(0)
+            last = errors.read().strip().splitlines()[-1:] or ["it said nothing"]
+            raise UsageError(f"compiling failed: {last[0]}")
 
 
 def _install(made: Path, folder: Path) -> None:

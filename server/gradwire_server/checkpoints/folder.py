@@ -87,7 +87,6 @@ class CheckpointFolder:
         self.path = path
         self._keep = keep
         self._numbering = Lock()
-        self._locked = False
         try:
             path.mkdir(FOLDER_MODE, parents=True, exist_ok=True)
             self._descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -114,8 +113,6 @@ class CheckpointFolder:
 
     def close(self) -> None:
         """Release the lock."""
-        if self._locked:
-            _remove(self.path / DRAINING_NAME)
         os.close(self._descriptor)
 
     def write(
@@ -150,12 +147,12 @@ class CheckpointFolder:
     def _lock(self) -> None:
         until = None
         while not self._try_lock():
+            if not (self.path / DRAINING_NAME).exists():
+                raise UsageError(
+                    f"--checkpoint {self.path}: another master writes there; give each a folder of "
+                    "its own"
+                )
             if until is None:
-                if not (self.path / DRAINING_NAME).exists():
-                    raise UsageError(
-                        f"--checkpoint {self.path}: another master writes there; give each a "
-                        "folder of its own"
-                    )
                 until = monotonic() + LOCK_SECONDS_MAX
                 logger.info("waiting for the master to end that drains and writes to %s", self.path)
             elif monotonic() >= until:
@@ -164,8 +161,7 @@ class CheckpointFolder:
                     f"ended within {LOCK_SECONDS_MAX:g} s: end it"
                 )
             sleep(LOCK_LOOK_SECONDS)
-        self._locked = True
-        _remove(self.path / DRAINING_NAME)  # a master that was killed while it drained has left it
+        _remove(self.path / DRAINING_NAME)  # of the master before this one
 
     def _try_lock(self) -> bool:
         """Take the lock; return whether nobody else has it."""

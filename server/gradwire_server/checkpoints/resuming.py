@@ -108,6 +108,8 @@ def _newest_of_each(folder: Path, names: list[str], config: MasterConfig) -> lis
             logger.warning("run %s is not resumed: %d runs are the limit", written, most)
         else:
             run = _newest(folder, written, config)
+            if run is None:
+                continue
             if run.layout.elements > elements_left:
                 logger.warning(
                     "run %s is not resumed: all runs together may have %d parameters; start the "
@@ -121,7 +123,8 @@ def _newest_of_each(folder: Path, names: list[str], config: MasterConfig) -> lis
     return runs
 
 
-def _newest(folder: Path, written: str, config: MasterConfig) -> Run:
+def _newest(folder: Path, written: str, config: MasterConfig) -> Run | None:
+    """Return the run of the newest checkpoint that can be used; None if that run is over."""
     try:
         found = newest(folder, _verify, of=written, elements_max=config.parameters_max)
     except CheckpointError as error:
@@ -129,6 +132,8 @@ def _newest(folder: Path, written: str, config: MasterConfig) -> Run:
     for reason in found.passed_over:
         logger.error("a checkpoint cannot be used: %s; taking an older one", reason)
     path, checkpoint = found.file.path, found.file.checkpoint
+    if checkpoint.finished or is_of_run_that_is_over(path.name):
+        return None  # what came after it is damaged
     run = Run.resume(checkpoint, found.file.values, config.relay)
     run.last_checkpoint = LastCheckpoint(path.name, checkpoint.versions, is_over=False)
     logger.info(

@@ -226,7 +226,7 @@ class Master:
         """Close the connection of a member, which may join again."""
         self._state.now = now
         member = self.roster.at(rank)
-        assert member is not None, "whoever is expelled is a member"
+        assert member is not None, "only members are expelled"
         self._departures.expel_by_order(member, reason)
         self._conclude()
 

@@ -8,7 +8,7 @@ import logging
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Final
+from typing import Final, TypeVar
 
 from gradwire_protocol import GradwireError
 from gradwire_protocol.messages.admission import RefusalCode, Refuse
@@ -23,6 +23,8 @@ from gradwire_server.state.run import Run
 from gradwire_server.state.totals import Totals
 
 logger = logging.getLogger("gradwire.master")
+
+T = TypeVar("T")
 
 INTERNAL_ERROR: Final = "an internal error of the master, whose log has it; its other runs go on"
 
@@ -124,13 +126,14 @@ class Masters:
         self._replace(over[0], name)
         return over[0]
 
-    def guard(self, served: Served, act: Callable[..., object], *arguments: object) -> None:
+    def guard(self, served: Served, act: Callable[..., T], *arguments: object) -> T | None:
         """Call a method of a master; what it raises ends the service of its run alone.
 
-        A `GradwireError` says what is wrong with a request, and is raised.
+        Returns what the method does, or None after an error. A `GradwireError` says what is wrong
+        with a request, and is raised.
         """
         try:
-            act(*arguments)
+            return act(*arguments)
         except GradwireError:
             raise
         except Exception as error:
@@ -138,6 +141,7 @@ class Masters:
                 raise
             self._fail(served)
             self._on_failed(served.name or RUN_DEFAULT, error)
+            return None
 
     def conclude(self) -> None:
         """Name the first one as its run, if the worker that began it named none."""

@@ -131,7 +131,8 @@ class Runs:
 
     def next_timer(self) -> float | None:
         """Return when `handle_timer` has to be called at the latest."""
-        deadlines = [served.master.next_timer() for served in self._masters]
+        masters = self._masters
+        deadlines = [masters.guard(served, served.master.next_timer) for served in masters]
         deadlines.append(self._newcomers.lobby.next_timer())
         return min((each for each in deadlines if each is not None), default=None)
 

@@ -21,10 +21,10 @@ from gradwire.cli.launch.signals import run_until_signal
 from gradwire.errors import GradwireError
 
 SCRAPE_SECONDS: Final = 0.5
+"""How often the master's metrics are read."""
 
 OF_RUN: Final = '{run="default"}'
 """Label of the metrics of the only run."""
-"""How often the master's metrics are read."""
 
 DATAGRAM_BYTES: Final = 8_900
 """All packets stay on the loopback interface, which carries up to 65,536 bytes in one."""

@@ -1,6 +1,7 @@
 """Resuming: which checkpoint a master begins with, or why with none."""
 
 import logging
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -123,3 +124,31 @@ def test_a_checkpoint_of_another_run_or_a_larger_model_is_refused(tmp_path: Path
     )
     assert refusal(str(tmp_path), None, MasterConfig(parameters_max=6)) == naming(path, 7, 6)
     assert len(resumed_runs(str(tmp_path), None, MasterConfig(run="alpha"))) == 1
+
+
+def test_where_the_newest_is_damaged_a_run_that_was_over_before_does_not_go_on(
+    tmp_path: Path,
+) -> None:
+    over = tmp_path / name_of("alpha", 1, is_over=True)
+    over.write_bytes(bytes_of())  # ended by order, so it has not finished
+    written_to(tmp_path, 2, b"damaged")
+
+    assert resumed_runs("auto", tmp_path, MasterConfig()) == []
+
+
+def test_each_run_of_a_folder_goes_on_from_its_own_newest(tmp_path: Path) -> None:
+    for number, run in enumerate(("alpha", "beta", "alpha"), 1):
+        path = tmp_path / name_of(run, number, is_over=False)
+        path.write_bytes(bytes_of(replace(checkpoint_of(), run=run)))
+
+    runs = resumed_runs("auto", tmp_path, MasterConfig())
+    only = resumed_runs("auto", tmp_path, MasterConfig(run="beta"))
+    first = resumed_runs("auto", tmp_path, MasterConfig(runs_max=1))
+
+    assert [run.name for run in runs] == ["alpha", "beta"]
+    assert [run.last_checkpoint and run.last_checkpoint.name for run in runs] == [
+        "alpha-000003.safetensors",
+        "beta-000002.safetensors",
+    ]
+    assert [run.name for run in only] == ["beta"]
+    assert [run.name for run in first] == ["alpha"]
