@@ -87,6 +87,7 @@ class CheckpointFolder:
         self.path = path
         self._keep = keep
         self._numbering = Lock()
+        self._drains = False
         try:
             path.mkdir(FOLDER_MODE, parents=True, exist_ok=True)
             self._descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -108,12 +109,15 @@ class CheckpointFolder:
 
     def note_draining(self) -> None:
         """Note that this master is about to end: another one may wait for the lock."""
+        self._drains = True
         with suppress(OSError):  # then another one does not wait
             (self.path / DRAINING_NAME).touch()
 
     def close(self) -> None:
         """Release the lock."""
         os.close(self._descriptor)
+        if self._drains:  # after that: who waits for the lock looks for this file
+            _remove(self.path / DRAINING_NAME)
 
     def write(
         self, pieces: Iterable[bytes | memoryview], run: str, *, is_over: bool
