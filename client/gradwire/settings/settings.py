@@ -1,8 +1,8 @@
 """Settings of a session: from keywords, the environment, or a TOML file, in that order.
 
 Every field is a keyword of `gradwire.join`, a variable ``GRADWIRE_<NAME>`` and a key of the table
-``[session]`` of the file that ``config=`` or ``GRADWIRE_CONFIG`` names. torchrun's
-``MASTER_ADDR``, ``RANK`` and ``WORLD_SIZE`` come last.
+``[session]`` of the file that ``config=`` or ``GRADWIRE_CONFIG`` names. What a launcher says, as
+torchrun in ``MASTER_ADDR``, ``RANK`` and ``WORLD_SIZE``, comes last.
 """
 
 import warnings
@@ -40,6 +40,14 @@ CODEC_THREADS_MAX: Final = 64
 
 TORCHRUN: Final = {"master": "MASTER_ADDR", "rank": "RANK", "workers": "WORLD_SIZE"}
 """Variables of torchrun, by our setting. Its MASTER_PORT belongs to another service."""
+
+SRUN: Final = {"rank": "SLURM_PROCID", "workers": "SLURM_STEP_NUM_TASKS"}
+"""Variables of Slurm's srun, by our setting. SLURM_NTASKS is that of the whole job: a script that
+starts a single process has it as well."""
+
+STARTED_HERE: Final = "LOCAL_WORLD_SIZE"
+"""What torchrun and ``gradwire run`` tell their processes. Where srun has started one of these, its
+variables are about launchers, and not about workers."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -253,7 +261,7 @@ def resolve_settings(
         About variables ``GRADWIRE_...`` and tables that nothing reads: most are misspelt.
     """
     known = declared_settings(Settings)
-    values = _parse_variables(TORCHRUN, environ)
+    values = _parse_variables(launcher_variables(environ), environ)
     path = config if config is not None else environ.get("GRADWIRE_CONFIG")
     warning = unknown_variables(environ)
     if warning is not None:
@@ -282,6 +290,14 @@ def resolve_settings(
     if isinstance(path, PathLike):
         values["key_file"] = fspath(path)
     return Settings(**values)
+
+
+def launcher_variables(environ: Mapping[str, str]) -> dict[str, str]:
+    """Return, by setting, the variables in which a launcher says it; the nearest one's first."""
+    further = {} if environ.get(STARTED_HERE) else SRUN
+    return further | {
+        name: variable for name, variable in TORCHRUN.items() if environ.get(variable)
+    }
 
 
 def _parse_variables(variables: Mapping[str, str], environ: Mapping[str, str]) -> dict[str, Any]:

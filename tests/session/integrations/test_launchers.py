@@ -28,6 +28,28 @@ def test_what_a_launcher_says_about_the_run_stays_and_the_rest_goes() -> None:
     assert stand_alone(environ) == 0
 
 
+def test_slurm_is_out_of_sight_as_well() -> None:
+    environ = {
+        "SLURM_PROCID": "3",
+        "SLURM_STEP_NUM_TASKS": "4",
+        "SLURM_NTASKS": "4",
+        "SLURM_LOCALID": "1",
+        "SLURM_JOB_ID": "17",
+        "GRADWIRE_MASTER": "10.0.2.4",
+    }
+    before = resolve_settings({}, environ)
+
+    assert stand_alone(environ) == 1
+
+    assert environ.keys() == {
+        "SLURM_JOB_ID",
+        "GRADWIRE_MASTER",
+        "GRADWIRE_RANK",
+        "GRADWIRE_WORKERS",
+    }
+    assert resolve_settings({}, environ) == before
+
+
 def test_what_was_said_to_gradwire_itself_comes_first() -> None:
     environ = {"MASTER_ADDR": "10.0.2.4", "GRADWIRE_MASTER": "10.0.2.5:40123"}
 

@@ -174,6 +174,16 @@ def test_torchrun_is_honoured_where_nothing_else_is_said(config: Path) -> None:
     assert resolve_settings({}, torchrun, written(config, {"rank": 1})).rank == 1
 
 
+def test_srun_is_honoured_where_no_nearer_launcher_has_started_this_process() -> None:
+    srun = MASTER | {"SLURM_PROCID": "3", "SLURM_STEP_NUM_TASKS": "4", "SLURM_NTASKS": "8"}
+    torchrun = {"RANK": "5", "WORLD_SIZE": "16"}
+
+    assert resolve_settings({}, srun) == Settings(master="somewhere", rank=3, workers=4)
+    assert resolve_settings({}, srun | torchrun) == resolve_settings({}, MASTER | torchrun)
+    assert resolve_settings({}, srun | {"LOCAL_WORLD_SIZE": "2"}) == resolve_settings({}, MASTER)
+    assert resolve_settings({}, MASTER | {"SLURM_NTASKS": "8"}).workers is None
+
+
 def test_a_file_without_the_table_says_nothing(config: Path) -> None:
     config.write_text("[master]\nlisten = '0.0.0.0'\n")
 
