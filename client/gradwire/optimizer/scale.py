@@ -6,7 +6,9 @@
   of all workers.
 - "sqrt": between the two. Sums of independent noise grow by √W, and optimizers that make all steps
   of one size, as Adam does, need this.
-- "auto": "mean" or "sqrt", by the kind of the optimizer; see `torch_scale`.
+- "agreement": between "sqrt" and "mean", by how far the steps of the workers agree: `agreement` has
+  the rule.
+- "auto": "mean" or "agreement", by the kind of the optimizer; see `torch_scale`.
 - "staleness": divides by the staleness of the worker's own updates, in updates of others (W. Zhang,
   S. Gupta, X. Lian and J. Liu, "Staleness-aware Async-SGD for Distributed Deep Learning", IJCAI
   2016).
@@ -18,7 +20,9 @@ from gradwire.errors import UsageError
 from gradwire.settings.training import SCALE_MAX, Scale
 
 
-def scale_factor(scale: Scale, world_size: float, staleness: float) -> float:
+def scale_factor(
+    scale: Scale, world_size: float, staleness: float, agreement: float = 0.0
+) -> float:
     """Return the factor of this worker's next change.
 
     Parameters
@@ -29,6 +33,8 @@ def scale_factor(scale: Scale, world_size: float, staleness: float) -> float:
         Number of workers; a whole number where `scale` is a function.
     staleness : float
         Mean staleness of this worker's updates, in updates of others.
+    agreement : float
+        How far the workers' steps agree, 0 to 1.
 
     Raises
     ------
@@ -42,6 +48,9 @@ def scale_factor(scale: Scale, world_size: float, staleness: float) -> float:
             return 1.0 / max(world_size, 1)
         case "sqrt":
             return 1.0 / math.sqrt(max(world_size, 1))
+        case "agreement":
+            workers = max(world_size, 1)
+            return 1.0 / math.sqrt(workers * (1.0 + (workers - 1.0) * agreement))
         case "staleness":
             return 1.0 / max(staleness, 1.0)
     if not callable(scale):

@@ -8,7 +8,7 @@ steps add up.
 - *Steps that do not*, as those of Adam, RMSprop, Adagrad or Lion, which divide by the size of their
   gradients. Where most of a worker's gradient is noise, the mean of W gradients is smaller by √W
   than one of them, so what DDP divides by is smaller by √W, and the sum of W steps is √W times
-  DDP's. So each counts 1/√W.
+  DDP's. So each counts 1/√W. Where workers agree, each counts less, down to 1/W; see `agreement`.
 
 A trial tells which kind an optimizer is: one copy of it steps along a gradient, another copy along
 twice that gradient. So the rule also holds for optimizers that are not torch's.
@@ -36,7 +36,7 @@ PROPORTIONAL_FROM: Final = 2**0.5
 half way between 1 and 2."""
 
 
-def optimizer_scale(optimizer: torch.optim.Optimizer) -> Literal["mean", "sqrt"]:
+def optimizer_scale(optimizer: torch.optim.Optimizer) -> Literal["mean", "agreement"]:
     """Return the rule with which workers together make the steps that DDP makes.
 
     Parameters
@@ -53,7 +53,7 @@ def optimizer_scale(optimizer: torch.optim.Optimizer) -> Literal["mean", "sqrt"]
         # it makes the shorter step.
         grows = "betas" not in optimizer.defaults
         logger.debug("the trial of %s failed: %s", type(optimizer).__name__, error)
-    return "mean" if grows else "sqrt"
+    return "mean" if grows else "agreement"
 
 
 def _step_length(optimizer: torch.optim.Optimizer, gradient: float) -> float:

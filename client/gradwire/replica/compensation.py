@@ -4,8 +4,12 @@ After each step it notes how late changes are. From that follow how much to lowe
 momentum (`momentum`), and what to multiply its learning rate and the changes by (`scale`).
 """
 
+import logging
+from typing import Final
+
 import numpy as np
 
+from gradwire.optimizer.agreement import Agreement
 from gradwire.optimizer.delays import Delays
 from gradwire.optimizer.momentum import APPROACH_STEPS, Lag, added_lag, network_factor
 from gradwire.optimizer.scale import scale_factor, varies
@@ -13,6 +17,11 @@ from gradwire.replica.shared_parameters import SharedParameters
 from gradwire.replica.stats import Tally
 from gradwire.settings.training import Scale
 from gradwire.worker.membership import Membership
+
+logger = logging.getLogger("gradwire.session")
+
+TOLD_TIMES: Final = 2.0
+"""What steps count is logged again once it has changed so many times."""
 
 
 class Compensation:
@@ -33,8 +42,23 @@ class Compensation:
         self._membership = membership
         self._delays = delays
         self._tally = tally
+        self._agreement = Agreement(shared.feedback)
+        self._told = 0.0
+        """The agreement that was logged."""
         self._workers = 0.0
         """How many workers take part, smoothed over `APPROACH_STEPS`; 0 before the first step."""
+
+    def note_change(self) -> None:
+        """Note that training has changed the parameters, and nothing of it is sent yet."""
+        if self.scale == "agreement":
+            self._agreement.note_change(self._updates_of_others, self._world_size - 1)
+            self._tally.agreement = self._agreement.value
+            self._tell()
+
+    def note_rest(self) -> None:
+        """Note that what is due is sent; the rest stays in the residual."""
+        if self.scale == "agreement":
+            self._agreement.note_rest(self._updates_of_others)
 
     def note_step(self, quanta_sent: int) -> None:
         """Note what a step has sent, and how stale earlier own updates turned out to be."""
@@ -60,7 +84,7 @@ class Compensation:
         workers = self._world_size if callable(self.scale) else self._smooth_workers()
         # Before the first is known, assume lockstep: half of the others come first.
         stale = delays.own_staleness if delays.own_updates else (workers - 1) / 2
-        self._tally.scale = scale_factor(self.scale, workers, stale)
+        self._tally.scale = scale_factor(self.scale, workers, stale, self._agreement.value)
         return self._tally.scale
 
     @property
@@ -86,9 +110,27 @@ class Compensation:
         delay = self._delays.network_delay_steps(self._world_size)
         return network_factor(delay, self._world_size)
 
+    def _tell(self) -> None:
+        """Log the agreement once it has changed by much."""
+        now, workers = self._agreement.value, self._world_size
+        divisor, told = (1.0 + (workers - 1.0) * a for a in (now, self._told))
+        if max(divisor, told) > TOLD_TIMES**2 * min(divisor, told):
+            self._told = now
+            logger.info(
+                "scale='agreement': the steps of the workers agree by %.2f, so that each counts "
+                "%.2g times",
+                now,
+                scale_factor(self.scale, workers, 0.0, now),
+            )
+
     @property
     def _world_size(self) -> int:
         return len(self._membership.peers)
+
+    @property
+    def _updates_of_others(self) -> int:
+        versions = self._shared.versions
+        return sum(versions.values()) - versions[self._shared.rank]
 
     def _smooth_workers(self) -> float:
         """Return the smoothed number of workers for the next change."""

@@ -209,6 +209,12 @@ class Push:
 
     def _send(self) -> int:
         """Send what is due, unless the network is behind; return how many elements that changes."""
+        self._compensation.note_change()
+        elements = self._send_due()
+        self._compensation.note_rest()
+        return elements
+
+    def _send_due(self) -> int:
         self._tally.steps += 1
         if self._outbox.clock:
             self._outbox.clock += 1

@@ -128,6 +128,12 @@ class Tally:
     scale: float = statistic(
         "What this worker's last change was multiplied by.", "gauge", default=1.0
     )
+    agreement: float | None = statistic(
+        "How far the steps of the workers agree, from 0, where they are noise, to 1; none where "
+        "the setting `scale` has no use for it.",
+        "gauge",
+        default=None,
+    )
     final_residual_portion: float | None = statistic(
         "Portion of its residual that this worker sends at the end, by the setting "
         "`finish_residual`; none before `finish`.",

@@ -19,7 +19,7 @@ StalenessBound: TypeAlias = StalenessBoundName | int
 """How many steps a worker may be ahead of the slowest one: a number, ``"off"`` for any number, or
 ``"auto"`` for a number that follows from measured delays."""
 
-ScaleName = Literal["auto", "sum", "mean", "sqrt", "staleness"]
+ScaleName = Literal["auto", "sum", "mean", "sqrt", "agreement", "staleness"]
 Scale: TypeAlias = ScaleName | float | Callable[[int, float], float]
 """What a worker's changes are multiplied by: a rule, a number, or a function of the number of
 workers and the mean staleness."""
@@ -56,10 +56,11 @@ class TrainingSettings(ThresholdSettings):
     scale: Scale = setting(
         "auto",
         "What this worker's changes are multiplied by: 'sum' counts them in full, 'mean' "
-        "divides by the number of workers, 'sqrt' by its square root, 'staleness' by how stale "
+        "divides by the number of workers, 'sqrt' by its square root, 'agreement' by something "
+        "between the two, by how far the steps of the workers agree, 'staleness' by how stale "
         "updates are. With 'auto' all workers together make the step that DDP makes at the same "
         "learning rate: 'mean' where the optimizer's steps grow with the gradient, as SGD's do, "
-        "'sqrt' where they do not, as Adam's, and 'sum' where `join` is given no optimizer. A "
+        "'agreement' where they do not, as Adam's, and 'sum' where `join` is given no optimizer. A "
         "number is used as it is; a function gets the number of workers and the mean staleness.",
         above=0,
         most=SCALE_MAX,

@@ -160,15 +160,18 @@ class Feedback(ABC):
             raise NonFiniteError(first, float(sample[first // stride]))
         return max(float(np.quantile(sample, 1 - density)), float(self.replica.quantum))
 
-    def residual_sample(self) -> Float32Array:
-        """Return up to `SAMPLE` elements of the residual, always the same ones."""
-        return self.residual(self._every_kth(SAMPLE))
+    def residual_sample(self, elements: int = SAMPLE) -> Float32Array:
+        """Return up to `elements` elements of the residual, always the same ones."""
+        return self.residual(self._every_kth(elements))
+
+    def replica_sample(self, elements: int) -> Int32Array:
+        """Return a copy of as many elements of the replica, the same ones, in quanta."""
+        return self.replica.values_at(self._every_kth(elements)).copy()
 
     def trained_sample(self, elements: int) -> Float32Array:
         """Return up to `elements` of what was trained, replica plus residual, float32."""
-        where = self._every_kth(elements)
-        trained: Float32Array = self.replica.values_at(where) * self.replica.quantum
-        trained += self.residual(where)
+        trained: Float32Array = self.replica_sample(elements) * self.replica.quantum
+        trained += self.residual_sample(elements)
         return trained
 
     @abstractmethod

@@ -20,6 +20,7 @@ from benchmarks.convergence.outcome import Outcome, evaluated_after
 from benchmarks.convergence.tasks import Task, samples_of
 from benchmarks.unconnected import UnconnectedSharing
 from gradwire.features.optimizer_control import OptimizerControl
+from gradwire.optimizer.agreement import Agreement
 from gradwire.optimizer.delays import Delays
 from gradwire.optimizer.momentum import Lag, added_lag, network_factor
 from gradwire.optimizer.scale import scale_factor
@@ -90,6 +91,7 @@ class Member:
         self._scale = settings.scale
         if self._scale == "auto":
             self._scale = optimizer_scale(self._optimizer)
+        self._agreement = Agreement(self._sharing.feedback)
         self._delays = Delays()
         self.applied = dict.fromkeys(range(workers), 0)
         """Updates of each worker, its own included."""
@@ -110,7 +112,9 @@ class Member:
         loss.backward()  # type: ignore[no-untyped-call]
         self._optimizer.step()
         self._schedule.step()
+        self._agreement.note_change(based_on, self._workers - 1)
         bodies = self._sharing.encode()
+        self._agreement.note_rest(based_on)
         residual = self._residual_size() if self._delays.wants_residual else None
         feedback = self._sharing.feedback
         sent = feedback.quanta_sent * float(feedback.replica.quantum)
@@ -159,7 +163,9 @@ class Member:
         )
 
     def _factor(self) -> float:
-        factor = scale_factor(self._scale, self._workers, self._delays.staleness)
+        factor = scale_factor(
+            self._scale, self._workers, self._delays.staleness, self._agreement.value
+        )
         factor *= self._sharing.feedback.portion or 1.0
         if self._settings.momentum == "auto":
             delay = self._delays.network_delay_steps(self._workers)

@@ -269,7 +269,7 @@ REFUSED: list[tuple[str, Any, tuple[object, ...]]] = [
     ("feedback", True, ("number",)),
     ("finish_residual", "keep", ("send", "drop")),
     ("momentum", "lower", ("auto", "keep")),
-    ("scale", "half", ("sum", "mean", "sqrt", "staleness", "number", "function")),
+    ("scale", "half", ("sum", "mean", "sqrt", "agreement", "staleness", "number", "function")),
     *(("scale", value, (0, f"{SCALE_MAX:g}")) for value in (0.0, SCALE_MAX * 2, math.nan)),
     ("transport", "sctp", ("auto", "udp", "tcp")),
     ("congestion", "reno", ("bbr", "cubic", "static")),
