@@ -9,6 +9,7 @@ from random import Random
 
 import pytest
 
+from gradwire.features.automatic_lags import FIRST_STEPS
 from gradwire.features.clock_lags import ClockLags
 from gradwire.settings.training import StalenessBound as Bound
 from gradwire_server.config import MasterConfig
@@ -230,15 +231,17 @@ def test_whoever_leaves_or_finishes_is_not_waited_for() -> None:
 # A bound that nobody asked for.
 
 
-def test_where_nothing_is_late_nobody_waits() -> None:
+def test_where_nothing_is_late_nobody_waits_but_in_the_first_steps() -> None:
     run = BoundedRun(3, "auto", Link(delay=0.001))
     workers = run.train_with(4, lambda: 0.05)
+    run.network.run(lambda: all(worker.steps > FIRST_STEPS for worker in workers), seconds=60)
+    waited = [worker.participant.tally.steps_waited for worker in workers]
 
     run.network.run_for(20.0)
 
-    for worker in workers:
+    for worker, before in zip(workers, waited, strict=True):
         assert worker.steps > 300
-        assert worker.participant.tally.steps_waited == 0
+        assert worker.participant.tally.steps_waited == before <= FIRST_STEPS
         assert worker.participant.tally.staleness_bound is None
     run.finish()
 
@@ -254,7 +257,7 @@ def test_on_a_slow_network_workers_go_in_lockstep() -> None:
         found = worker.participant.lateness({w.rank for w in workers if w is not worker})
         assert found is not None
         assert found < 0.5
-        assert worker.longest_wait < 1.0
+        assert worker.longest_wait < 1.5  # the others may still be joining
         assert max(other.clock - worker.clock for other in workers) <= 1
     run.finish()
 

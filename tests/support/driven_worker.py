@@ -146,7 +146,9 @@ def main() -> None:
         try:
             match command["do"]:
                 case "join":
-                    settings = {"finish_residual": "send", **options["settings"]}
+                    # Without a clock, which is told by updates of its own.
+                    usual = {"finish_residual": "send", "staleness_bound": "off"}
+                    settings = {**usual, **options["settings"]}
                     session = gradwire.join(parameters, master=options["master"], **settings)
                     answer: dict[str, Any] = {"rank": session.rank}
                 case _ if session is not None:

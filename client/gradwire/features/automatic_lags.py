@@ -4,9 +4,12 @@ Most workers wait for no other, and nothing comes late. But if steps are short, 
 cores or the network is slow, updates queue up and come dozens of steps late: more than a lower
 momentum makes up for (docs/decisions/staleness-bound.md says what that costs). So lateness is
 measured. Once it is too much, workers go in lockstep, by the rule of `ClockLags` with a bound of 0:
-no step begins before all others have made the last one. Nothing is late then. The first updates may
-themselves be too late to be measured: so before that, a lead of some steps over half of the others
-is enough.
+no step begins before all others have made the last one. Nothing is late then.
+
+The first steps are made in lockstep as well. Steps are largest then and agree most, so what comes
+late costs most; and too few updates have come to measure how late they are. After that each may go
+ahead, and either updates are late, or, if too few come to tell, a lead of a few steps over half of
+the others is enough.
 
 Two kinds of workers are not waited for. A worker that makes no step for `PATIENCE_STEPS` is set
 aside until it makes one. A worker that is *much slower* than the rest is left out until it is not:
@@ -33,10 +36,13 @@ LATE_STEPS: Final = 0.75
 begin their steps at any time, and whose updates take no time, measure a quarter to a half of a
 step."""
 
-LEAD_STEPS: Final = 8
-"""Before lateness is known, a worker that is so many steps ahead of half of the others waits. Where
-all begin together, nobody begins so much later. With 8 workers on two cores, the first ones were 44
-to 322 steps ahead before enough updates had come to measure how late they were."""
+FIRST_STEPS: Final = 32
+"""So many steps a worker makes in lockstep first."""
+
+LEAD_STEPS: Final = 4
+"""After them and before lateness is known, a worker that is so many steps ahead of half of the
+others waits. With 8 workers on two cores, the first ones were 44 to 322 steps ahead before enough
+updates had come to measure how late they were."""
 
 WINDOW_STEPS: Final = 64
 """Another worker may be behind for another reason, because it stood still or is a little slower.
@@ -65,6 +71,8 @@ class AutomaticLags(ClockLags):
     lateness : callable
         Takes ranks; returns how many steps later than in lockstep their last updates came, or None
         while too few have come.
+    forget_lateness : callable
+        Makes only later updates count for that.
     timeout_seconds : float
         Longest time to wait for a worker that makes no step, unless steps take so long themselves.
     """
@@ -72,20 +80,22 @@ class AutomaticLags(ClockLags):
     def __init__(
         self,
         lateness: Callable[[Collection[int]], float | None],
+        forget_lateness: Callable[[], None],
         timeout_seconds: float,
     ) -> None:
         super().__init__(BOUND, timeout_seconds)
         self._lateness = lateness
+        self._forget_lateness = forget_lateness
         self._timeout_max = timeout_seconds
-        self._began_at: int | None = None
-        """Our clock at the first look."""
+        self._first_steps = FIRST_STEPS
+        """How many of them are left."""
         self._recent: dict[int, deque[int]] = {}
         """By rank: the lags of the last steps; used until the bound is in force."""
         self._slower: frozenset[int] = frozenset()
         self._said: set[tuple[int, bool]] = set()
         """By rank and whether it is left out: what was said once. Where steps take milliseconds,
         workers are slower and quicker in turn."""
-        self.is_in_force = False
+        self.is_in_force = True
 
     def note_step(
         self,
@@ -96,6 +106,12 @@ class AutomaticLags(ClockLags):
     ) -> None:
         """Decide whether the next steps are bounded, and which workers are left out."""
         self._leave_out_slower(ranks, paces)
+        if self._first_steps:
+            self._first_steps -= 1
+            if not self._first_steps:
+                self.is_in_force = False
+                self._forget_lateness()
+            return
         if self.is_in_force:
             return
         self._recent = {
@@ -108,7 +124,7 @@ class AutomaticLags(ClockLags):
         equals = [rank for rank in ranks if rank not in self._slower]
         late = self._lateness(equals)
         if late is None:
-            lead = self._lead(clock, clocks, equals)
+            lead = _lead(clock, clocks, equals)
             if lead >= LEAD_STEPS:
                 self._begin(lead, clocks, f"it is {lead} steps ahead of half of the other workers")
         elif late > LATE_STEPS:
@@ -117,19 +133,12 @@ class AutomaticLags(ClockLags):
     def look(
         self, clock: int, clocks: Mapping[int, int], ranks: Collection[int], now: float
     ) -> dict[int, int]:
-        """Return which workers are too far behind: none before the bound is in force."""
+        """Return which workers are too far behind: none while the bound is not in force."""
         if not self.is_in_force:
             return {}
         return super().look(clock, clocks, set(ranks) - self._slower, now)
 
     # Private.
-
-    def _lead(self, clock: int, clocks: Mapping[int, int], ranks: Collection[int]) -> int:
-        """Return how many steps this worker is ahead of half of the others."""
-        if self._began_at is None:
-            self._began_at = clock
-        leads = sorted(clock - clocks.get(rank, self._began_at) for rank in ranks)
-        return leads[len(leads) // 2] if leads else 0
 
     def _begin(self, late: int, clocks: Mapping[int, int], why: str) -> None:
         """Put the bound in force: from here on, updates on their way are waited for."""
@@ -156,7 +165,7 @@ class AutomaticLags(ClockLags):
             if paces.get(rank, 0) > (SLOWER_STILL if rank in self._slower else SLOWER) * middle
         )
         seconds = middle / 1e6
-        if self.is_in_force:
+        if self.is_in_force and not self._first_steps:
             for rank in sorted(slower ^ self._slower):
                 change = rank, rank in slower
                 logger.log(
@@ -171,3 +180,9 @@ class AutomaticLags(ClockLags):
         self._slower = slower
         patience = min(PATIENCE_STEPS * seconds, self._timeout_max)
         self.timeout_seconds = max(patience, PATIENCE_STEPS_MIN * seconds, PATIENCE_SECONDS_MIN)
+
+
+def _lead(clock: int, clocks: Mapping[int, int], ranks: Collection[int]) -> int:
+    """Return how many steps a worker is ahead of half of the others that have been heard."""
+    leads = sorted(clock - clocks[rank] for rank in ranks if rank in clocks)
+    return leads[len(leads) // 2] if leads else 0

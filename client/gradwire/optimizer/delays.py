@@ -270,6 +270,10 @@ class Delays:
         means = [(sum(last) - max(last)) / (len(last) - 1) for last in found]
         return sum(excess_steps(mean, world_size) for mean in means) / len(means)
 
+    def forget_lateness(self) -> None:
+        """Judge lateness by the updates that come from now on."""
+        self._last_of_rank.clear()
+
     def staleness_distribution(self) -> Distribution:
         """Return the distribution of the staleness of peers' updates."""
         return self._staleness_counts.distribution()

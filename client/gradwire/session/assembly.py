@@ -77,7 +77,7 @@ def _lags(participant: Participant) -> ClockLags:
     timeout = participant.settings.staleness_timeout_seconds
     if isinstance(bound, int):
         return ClockLags(bound, timeout)
-    return AutomaticLags(participant.lateness, timeout)
+    return AutomaticLags(participant.lateness, participant.delays.forget_lateness, timeout)
 
 
 def _momentum_and_scale(

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gradwire.features.automatic_lags import (
+    FIRST_STEPS,
     LATE_STEPS,
     LEAD_STEPS,
     PATIENCE_SECONDS_MIN,
@@ -24,13 +25,19 @@ TIMEOUT = 10.0
 
 
 class Rig:
-    """A worker of rank 0 whose updates of others come as late as is said."""
+    """A worker of rank 0 whose updates of others come as late as is said.
 
-    def __init__(self) -> None:
+    It has made its first steps, unless told otherwise.
+    """
+
+    def __init__(self, first_steps: int = FIRST_STEPS) -> None:
         self.late: float | None = 0.0
         self.asked: list[Collection[int]] = []
-        self.lags = AutomaticLags(self._lateness, TIMEOUT)
+        self.forgotten = 0
+        self.lags = AutomaticLags(self._lateness, self._forget, TIMEOUT)
         self.clock = 100
+        for _ in range(first_steps):
+            self.step({})
 
     def step(
         self, behind: dict[int, int], paces: dict[int, int] | None = None, now: float = 0.0
@@ -44,6 +51,23 @@ class Rig:
     def _lateness(self, ranks: Collection[int]) -> float | None:
         self.asked.append(ranks)
         return self.late
+
+    def _forget(self) -> None:
+        self.forgotten += 1
+
+
+def test_the_first_steps_are_made_in_lockstep_and_say_nothing_about_later_ones() -> None:
+    rig = Rig(first_steps=0)
+    for _ in range(FIRST_STEPS - 1):
+        rig.step({1: 0, 2: 0})
+        assert rig.lags.is_in_force
+        assert rig.lags.look(rig.clock + 1, {1: rig.clock, 2: rig.clock + 1}, OTHERS, 0.0) == {1: 1}
+    assert (rig.asked, rig.forgotten) == ([], 0)
+
+    assert rig.step({1: 1, 2: 0}) == {}
+
+    assert not rig.lags.is_in_force
+    assert rig.forgotten == 1
 
 
 @given(
@@ -80,16 +104,14 @@ def test_who_is_ahead_of_half_of_the_others_waits_before_lateness_is_known(
     assert [f"{behind} steps ahead of half" in line for line in caplog.messages] == [True] * begins
 
 
-def test_who_has_not_been_heard_at_all_counts_from_the_first_step_on() -> None:
+def test_who_has_not_been_heard_yet_is_not_behind() -> None:
+    """It joins: our clock may have gone on for thousands of steps without it."""
     rig = Rig()
     rig.late = None
-    for _ in range(LEAD_STEPS):
+    for _ in range(2 * LEAD_STEPS):
         assert not rig.step({})
-        assert not rig.lags.is_in_force
 
-    rig.step({})
-
-    assert rig.lags.is_in_force
+    assert not rig.lags.is_in_force
 
 
 def test_a_lead_over_a_slower_worker_is_none() -> None:
@@ -190,9 +212,10 @@ def test_lateness_is_not_judged_by_who_is_much_slower() -> None:
 
 
 def test_one_slow_worker_alone_does_not_bring_the_bound_into_force() -> None:
-    lags = AutomaticLags(lambda ranks: 2.0 if ranks else None, TIMEOUT)
+    lags = AutomaticLags(lambda ranks: 2.0 if ranks else None, lambda: None, TIMEOUT)
 
-    lags.note_step(10, {1: 2}, {1}, {0: 1_000, 1: 5_000})
+    for clock in range(FIRST_STEPS + 10):
+        lags.note_step(clock, {1: 2}, {1}, {0: 1_000, 1: 5_000})
 
     assert not lags.is_in_force
 

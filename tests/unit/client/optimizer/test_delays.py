@@ -243,6 +243,20 @@ def test_one_update_that_is_very_late_makes_no_lateness() -> None:
     assert delays.lateness({1, 2}, 2) == 0.0
 
 
+def test_lateness_can_be_judged_by_later_updates_alone() -> None:
+    delays = Delays()
+    for _ in range(100):
+        delays.note_update(1, 50)
+    assert delays.lateness({1}, 2) == pytest.approx(24.5)
+
+    delays.forget_lateness()
+
+    assert delays.lateness({1}, 2) is None
+    for _ in range(100):
+        delays.note_update(1, 1)
+    assert delays.lateness({1}, 2) == 0.0
+
+
 def test_lateness_is_of_the_last_updates_of_those_that_are_asked_for() -> None:
     delays = Delays()
     for staleness in [100] * 50 + [2] * LATENESS_UPDATES:
