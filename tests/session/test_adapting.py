@@ -141,6 +141,48 @@ def test_without_an_optimizer_the_change_itself_is_multiplied(
     assert session.stats.scale == 0.5
 
 
+@pytest.mark.parametrize("feedback", ["local", 0.25])
+def test_workers_whose_steps_agree_count_less_than_by_the_root(
+    master: LocalMaster, feedback: str | float, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "gradwire.session")
+    models = [linear(), linear()]
+    optimizers = [torch.optim.Adam(model.parameters(), lr=HALF) for model in models]
+    sessions = [
+        join(master, model, optimizer=optimizer, feedback=feedback, momentum="keep")
+        for model, optimizer in zip(models, optimizers, strict=True)
+    ]
+    sessions[0].wait(2)
+    assert sessions[0].stats.agreement is None
+
+    def agree() -> bool:
+        for model, optimizer, session in zip(models, optimizers, sessions, strict=True):
+            step(model, optimizer, 1.0, 1.0, -1.0, 1.0)
+            session.step()
+        return all((session.stats.agreement or 0.0) > 0.7 for session in sessions)
+
+    wait_until(agree, "both to know that they agree")
+    agree()
+
+    for session in sessions:
+        assert 0.5 <= session.stats.scale < (2 * 1.6) ** -0.5
+    assert [line for line in caplog.messages if "scale='agreement': with it, all workers" in line]
+    finish(*sessions)
+
+
+def test_where_steps_grow_with_the_gradient_nobody_asks_how_far_they_agree(
+    master: LocalMaster,
+) -> None:
+    model = linear()
+    optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
+    session = join(master, model, optimizer=optimizer)
+    for _ in range(3):
+        step(model, optimizer, 1.0, 0.0, 0.0, 0.0)
+        session.step()
+
+    assert session.stats.agreement is None
+
+
 @FEEDBACKS
 def test_what_peers_send_is_not_multiplied(master: LocalMaster, feedback: str | float) -> None:
     target, theirs = zeros(), zeros()
