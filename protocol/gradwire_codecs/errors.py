@@ -24,6 +24,9 @@ class NonFiniteError(CodecError):
         self.index = index
         self.value = value
 
+    def __reduce__(self) -> tuple[type["NonFiniteError"], tuple[int, float]]:
+        return type(self), (self.index, self.value)
+
 
 class OutOfRangeError(CodecError):
     """An element has left the range that the quantum of the run can express.
@@ -44,6 +47,9 @@ class OutOfRangeError(CodecError):
         self.index = index
         self.value = value
         self.limit = limit
+
+    def __reduce__(self) -> tuple[type["OutOfRangeError"], tuple[int, float, float]]:
+        return type(self), (self.index, self.value, self.limit)
 
 
 class MalformedUpdateError(CodecError):

@@ -55,6 +55,9 @@ class ViolationError(ProtocolError):
         super().__init__(message)
         self.code = code
 
+    def __reduce__(self) -> tuple[type["ViolationError"], tuple[str, int]]:
+        return type(self), (str(self), self.code)
+
 
 class RefusedError(GradwireError):
     """The other side refused; the message says why and what to do.
@@ -68,6 +71,9 @@ class RefusedError(GradwireError):
     def __init__(self, code: str, message: str) -> None:
         super().__init__(message)
         self.code = code
+
+    def __reduce__(self) -> tuple[type["RefusedError"], tuple[str, str]]:
+        return type(self), (self.code, str(self))
 
 
 class UsageError(GradwireError, ValueError):

@@ -101,8 +101,12 @@ class MasterConfig:
         least=1,
         most=ELEMENTS_MAX,
     )
-    reassembly_bytes_max: int = setting(
-        REASSEMBLY_BYTES_MAX, "MiB of memory for messages on their way in.", above=0, unit=MIB
+    reassembly_bytes_max: int | None = setting(
+        None,
+        "MiB of memory for messages on their way in; None for 1024, or more where that many "
+        "workers need it.",
+        above=0,
+        unit=MIB,
     )
     # Messages other than updates cannot be added up: a worker for which as many bytes of these wait
     # is dropped as too slow.
@@ -250,9 +254,16 @@ class MasterConfig:
         return self.workers_max + CONNECTIONS_SPARE
 
     @property
+    def reassembly_bytes(self) -> int:
+        """Most memory for messages on their way in, of all workers together."""
+        if self.reassembly_bytes_max is not None:
+            return self.reassembly_bytes_max
+        return max(REASSEMBLY_BYTES_MAX, self.connections_max * WINDOW_BYTES_MIN)
+
+    @property
     def window_bytes(self) -> int:
-        """Credit of one worker, so that all workers together stay below `reassembly_bytes_max`."""
-        return min(self.reassembly_bytes_max // self.connections_max, WINDOW_BYTES)
+        """Credit of one worker, so that all workers together stay below `reassembly_bytes`."""
+        return min(self.reassembly_bytes // self.connections_max, WINDOW_BYTES)
 
     @property
     def connection(self) -> ConnectionConfig:

@@ -1,4 +1,4 @@
-"""The end of a process: what is done about SIGTERM, where nobody else does anything about it."""
+"""The end of a process: what is done about SIGTERM and SIGHUP, where nobody else does anything."""
 
 import signal
 import sys
@@ -10,7 +10,7 @@ import pytest
 import gradwire
 from gradwire import Session
 from gradwire.replica.waits import Wait
-from gradwire.threads.signals import uninterrupted
+from gradwire.threads.signals import SIGNALS, uninterrupted
 from gradwire.threads.waits import Waits
 from gradwire.worker.inbox import Arrivals
 from support.local_master import LocalMaster
@@ -19,22 +19,26 @@ from support.wording import naming
 
 
 @pytest.fixture(autouse=True)
-def nothing_done_about_sigterm() -> Iterator[None]:
-    before = signal.signal(signal.SIGTERM, signal.SIG_DFL)
+def nothing_done_about_them() -> Iterator[None]:
+    before = {number: signal.signal(number, signal.SIG_DFL) for number in SIGNALS}
     yield
-    signal.signal(signal.SIGTERM, before)
+    for number, handler in before.items():
+        signal.signal(number, handler)
 
 
-def test_sigterm_is_caught_while_a_session_is_open(master: LocalMaster) -> None:
+@pytest.mark.parametrize("number", SIGNALS)
+def test_a_signal_is_caught_while_a_session_is_open(
+    master: LocalMaster, number: signal.Signals
+) -> None:
     one, other = join(master), join(master)
-    caught = signal.getsignal(signal.SIGTERM)
+    caught = signal.getsignal(number)
     one.close()
-    caught_still = signal.getsignal(signal.SIGTERM)
+    caught_still = signal.getsignal(number)
     other.close()
 
     assert callable(caught)
     assert caught_still is caught
-    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+    assert signal.getsignal(number) is signal.SIG_DFL
 
 
 def test_it_is_caught_no_more_when_the_master_has_ended_the_session() -> None:

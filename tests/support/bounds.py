@@ -62,7 +62,7 @@ class Bounds:
             _check_connection(connection)
         if len(connections) <= AT_ONCE:
             held = sum(connection.bytes_held for connection in connections)
-            _check("bytes held of all workers", held, config.reassembly_bytes_max)
+            _check("bytes held of all workers", held, config.reassembly_bytes)
         run = state.run
         if run is not None:
             _check("bytes logged", run.relay.log.nbytes, config.update_log_bytes_max)

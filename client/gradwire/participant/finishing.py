@@ -35,9 +35,9 @@ class Finishing:
         self._is_announced = False
         """Whether the master was told that no more updates come."""
 
-    def begin(self) -> None:
-        """Begin to send the residual."""
-        self._sending.flush()
+    def begin(self, portion: float | None = None) -> None:
+        """Begin to send the residual: a portion of it, or as much as the settings say."""
+        self._sending.flush(portion)
         self.has_begun = True
 
     def advance(self) -> None:
@@ -46,6 +46,11 @@ class Finishing:
         if self.has_begun and not self._is_announced and self._sending.flush_on():
             self._membership.post(self._worker.finish)
             self._is_announced = True
+
+    def send_rest(self) -> bool:
+        """Apply what has come, and send of the residual what is possible; return if all is sent."""
+        self._applying.pull()
+        return self._sending.flush_on()
 
     def is_complete(self) -> bool:
         """Return whether all workers have finished, and all their updates are applied."""
@@ -78,16 +83,20 @@ class Finishing:
             return "other workers to finish: " + ", ".join(map(self._progress, self._others()))
         return f"{self._missing()} updates of other workers to arrive"
 
+    def unsent_message(self, method: str) -> str:
+        """Return the error message of a method that could not send the residual in time."""
+        return (
+            f"{method}() waited in vain for the slowest worker to take what is left: "
+            f"{self._sending.unflushed} of our elements are not sent yet. Call it again to "
+            "wait on, or close() to leave without sending them"
+        )
+
     def timeout_message(self) -> str:
         """Return the error message for a wait that took too long."""
         membership = self._membership
         finished = membership.finished
         if self.has_begun and not self._is_announced:
-            return (
-                "finish() waited in vain for the slowest worker to take what is left: "
-                f"{self._sending.unflushed} of our elements are not sent yet. Call it again to "
-                "wait on, or close() to leave without sending them"
-            )
+            return self.unsent_message("finish")
         if finished is None:
             others = ", ".join(f"{peer.rank} ({peer.name})" for peer in self._others())
             return (

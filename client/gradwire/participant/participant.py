@@ -252,6 +252,28 @@ class Participant:
         for feature in self.features:
             feature.after_finish()
 
+    def send_rest(self, timeout_seconds: float) -> Procedure[None]:
+        """Send all that is left, residual and buffers, and end with the shared parameters.
+
+        They are those that this worker knows of. Raises `DeadlineError` if the slowest worker has
+        not taken it in time; it can be called again.
+        """
+        membership, finishing = self.membership, self._finishing
+        deadline = self.clock() + timeout_seconds
+        if not finishing.has_begun and not self.observes:
+            for feature in self.features:
+                feature.before_finish()
+            finishing.begin(portion=1.0)
+        while True:
+            known = membership.updates_received
+            self.check_connected()
+            if finishing.send_rest():
+                break
+            if self.clock() >= deadline:
+                raise DeadlineError(finishing.unsent_message("leave"))
+            yield Wait(partial(finishing.has_news, known), deadline, finishing.purpose)
+        self.shared.settle()
+
     def leave(self, reason: str) -> None:
         """Leave the run; what was pushed arrives."""
         self.membership.post(self.worker.leave, reason)

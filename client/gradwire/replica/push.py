@@ -107,12 +107,17 @@ class Push:
 
     # The end.
 
-    def flush(self) -> None:
-        """Begin to send the residual, or a portion of it; `flush_on` sends it range by range."""
+    def flush(self, portion: float | None = None) -> None:
+        """Begin to send a portion of the residual; `flush_on` sends it range by range.
+
+        Without `portion` it is as much as the setting `finish_residual` says.
+        """
         self._parameters.gather()
         with self._divergence.named_errors():
             self._feedback.check()
-        portion = self._tally.final_residual_portion = self._final_portion()
+        if portion is None:
+            portion = self._final_portion()
+        self._tally.final_residual_portion = portion
         if not portion:
             return
         if self._shared.scaled_change is not None:

@@ -8,7 +8,7 @@ waited for.
 
 import logging
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from time import monotonic
@@ -264,13 +264,32 @@ class Session:
         UsageError
             Inside of `paused`.
         """
-        participant = self._participant
-        self._check_open()
-        if participant.is_paused:
-            raise UsageError("finish() inside of paused(): leave that block first")
-        seconds = participant.settings.finish_timeout_seconds if timeout is None else timeout
-        self._run(participant.finish(seconds))
+        self._send_rest("finish", self._participant.finish, timeout)
         self._leave("finished")
+
+    def leave(self, *, timeout: float | None = None) -> None:
+        """Send all that is left, and leave; the others train on.
+
+        Unlike `finish`, it waits for no other worker, and the run does not end when all have left
+        so. Unlike `close`, nothing that was trained is lost: the whole residual goes to the others,
+        and so do the buffers, which count until the run is finished or the rank is given to another
+        worker. The parameters end as the shared ones, as far as this worker knows them.
+
+        Parameters
+        ----------
+        timeout : float, optional
+            Seconds until the slowest worker has taken what is left; by default the setting
+            `finish_timeout_seconds`.
+
+        Raises
+        ------
+        DeadlineError
+            If it has not taken it in time. It can be called again.
+        UsageError
+            Inside of `paused`.
+        """
+        self._send_rest("leave", self._participant.send_rest, timeout)
+        self._leave("left")
 
     def close(self, reason: str = "closed") -> None:
         """Leave the run. What was pushed arrives; the rest stays unsent. Can be repeated.
@@ -378,6 +397,17 @@ class Session:
             raise UsageError("this session belongs to the process that joined, not to its fork")
         if self._over is not None:
             raise UsageError(f"this session is over ({self._over}); join again")
+
+    def _send_rest(
+        self, method: str, end: Callable[[float], Procedure[None]], timeout: float | None
+    ) -> None:
+        """Run an end of the participant's training half, in so many seconds."""
+        participant = self._participant
+        self._check_open()
+        if participant.is_paused:
+            raise UsageError(f"{method}() inside of paused(): leave that block first")
+        seconds = participant.settings.finish_timeout_seconds if timeout is None else timeout
+        self._run(end(seconds))
 
     def _leave(self, reason: str) -> None:
         self._participant.leave(printable(reason))

@@ -2,9 +2,10 @@
 
 A session that the script has not closed leaves as Python ends. SIGTERM, as containers, schedulers
 and ``gradwire run`` send it, would end the process at once, and lose what the script has pushed and
-the network has not sent. So if nothing else handles SIGTERM, the sessions leave, which takes
-`leave_timeout_seconds` at most, and then the process dies of the signal all the same. A second
-SIGTERM ends it at once.
+the network has not sent. So would SIGHUP, as a closed terminal and the daemon of pyspark send it. So
+if nothing else handles the signal, the sessions leave, which takes `leave_timeout_seconds` at most,
+and then the process dies of the signal all the same. A second SIGTERM ends it at once. A second
+SIGHUP does not: it is sent to the process and to its group, or by the terminal and by the shell.
 
 A handler of the script's own is left alone, whether it was there before the session or comes later.
 It may call `Session.close`, or raise `SystemExit`. Python runs handlers on the main thread between
@@ -25,6 +26,10 @@ from types import FrameType
 from typing import Final, Protocol
 
 from gradwire.errors import GradwireWarning
+
+
+SIGNALS: Final = (signal.SIGTERM, *((signal.SIGHUP,) if hasattr(signal, "SIGHUP") else ()))
+"""What ends a process unless it is handled. Windows has no SIGHUP."""
 
 
 class Closable(Protocol):
@@ -51,17 +56,19 @@ def close_at_exit(session: Closable, loss_warning: Callable[[], str | None]) -> 
     `loss_warning` returns what to warn of if the script ends then; None if nothing is lost.
     """
     _open[session] = loss_warning
-    if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
-        with suppress(ValueError):  # not the main thread
-            signal.signal(signal.SIGTERM, _end)
+    for number in SIGNALS:
+        if signal.getsignal(number) is signal.SIG_DFL:
+            with suppress(ValueError):  # not the main thread
+                signal.signal(number, _end)
 
 
 def forget(session: Closable) -> None:
     """Note that a session is over."""
     _open.pop(session, None)
-    if not _open and signal.getsignal(signal.SIGTERM) is _end:
-        with suppress(ValueError):
-            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    for number in SIGNALS:
+        if not _open and signal.getsignal(number) is _end:
+            with suppress(ValueError):
+                signal.signal(number, signal.SIG_DFL)
 
 
 @contextmanager
@@ -103,7 +110,9 @@ def _close_all() -> None:
 
 def _end(number: int, frame: FrameType | None) -> None:
     """Leave and die of the signal: now, or as soon as the session can be interrupted."""
-    signal.signal(number, signal.SIG_DFL)  # a second signal ends the process
+    for each in SIGNALS:  # a SIGTERM that follows ends the process
+        if signal.getsignal(each) is _end:
+            signal.signal(each, signal.SIG_DFL if each == signal.SIGTERM else signal.SIG_IGN)
     if not postpone(partial(_die, number)):
         _die(number)
 
@@ -113,5 +122,6 @@ def _die(number: int) -> None:
         for session in list(_open):
             session.close(f"ended by {signal.Signals(number).name}")
     finally:
+        signal.signal(number, signal.SIG_DFL)
         os.kill(os.getpid(), number)
         os._exit(128 + number)  # process 1 of a container survives the signal

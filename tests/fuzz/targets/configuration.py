@@ -64,7 +64,7 @@ def check_master() -> None:
         connection = config.connection
     except (UsageError, TyperException):
         return
-    assert connection.window_bytes * config.workers_max <= config.reassembly_bytes_max
+    assert connection.window_bytes * config.workers_max <= config.reassembly_bytes
 
 
 def _settings_of(options: Mapping[str, Any]) -> dict[str, Any]:

@@ -21,11 +21,12 @@ def test_the_defaults_work_and_give_every_worker_a_whole_window() -> None:
     assert config.connections_max == config.workers_max + CONNECTIONS_SPARE
 
 
-@pytest.mark.parametrize("workers_max", [1, 56, 57, 200])
+@pytest.mark.parametrize("workers_max", [1, 56, 57, 200, 1_000, RANKS_MAX])
 def test_all_windows_together_stay_within_the_memory_for_messages(workers_max: int) -> None:
     config = MasterConfig(workers_max=workers_max)
 
-    assert config.window_bytes * config.connections_max <= REASSEMBLY_BYTES_MAX
+    assert config.window_bytes * config.connections_max <= config.reassembly_bytes
+    assert config.reassembly_bytes == REASSEMBLY_BYTES_MAX or workers_max > 56
     assert WINDOW_BYTES_MIN <= config.window_bytes <= WINDOW_BYTES
 
 

@@ -1,0 +1,132 @@
+"""`Session.leave`: all that was trained reaches the others, who train on."""
+
+import numpy as np
+import pytest
+
+import gradwire
+from gradwire_protocol import Role
+from support.local_master import LocalMaster
+from support.sessions import (
+    RUN_KEY,
+    change,
+    finish,
+    join,
+    norm_of,
+    pull,
+    replica_of,
+    variance_of,
+    zeros,
+)
+from support.waiting import wait_until
+from support.wording import naming
+
+
+@pytest.mark.parametrize("feedback", ["local", "shared", 0.25])
+def test_what_waited_in_the_residual_is_with_the_others(
+    master: LocalMaster, feedback: str | float
+) -> None:
+    mine, theirs = zeros(), zeros()
+    one, other = join(master, mine, feedback=feedback), join(master, theirs)
+    one.push(change(0.125, 0.25, -0.375, 0))
+    assert not replica_of(one).any()
+
+    one.leave()
+    pull(other, 1)
+
+    assert theirs.tolist() == mine.tolist() == [0.125, 0.25, -0.375, 0]
+
+
+def test_the_setting_for_the_end_of_a_run_is_not_for_who_leaves(master: LocalMaster) -> None:
+    theirs = zeros()
+    one, other = join(master, finish_residual="drop"), join(master, theirs)
+    one.push(change(0.25, 0, 0, 0))
+
+    one.leave()
+    pull(other, 1)
+
+    assert theirs.tolist() == [0.25, 0, 0, 0]
+
+
+def test_the_others_train_on_and_finish_without_it(master: LocalMaster) -> None:
+    first, second, third = zeros(), zeros(), zeros()
+    one, other, another = (join(master, target) for target in (first, second, third))
+    one.push(change(0.25, 0, 0, 0))
+
+    one.leave()
+    other.push(change(0, 1, 0, 0))
+    finish(other, another)
+
+    assert second.tolist() == third.tolist() == [0.25, 1, 0, 0]
+    assert other.digest() == another.digest()
+
+
+def test_workers_that_come_one_after_the_other_train_one_run(master: LocalMaster) -> None:
+    """As tasks do of which there are more than places: each begins with what was before it."""
+    keeper = join(master)
+    for i in range(3):
+        target = zeros()
+        with join(master, target) as session:
+            session.push(change(0.125, 0, 0, 0))
+            session.leave()
+        assert target.tolist() == [0.125 * (i + 1), 0, 0, 0]
+
+    wait_until(lambda: bool(keeper.pull()) or replica_of(keeper)[0] > 0, "the updates")
+    keeper.finish()
+    assert [worker.rank for worker in keeper.workers] == [0]
+
+
+def test_its_buffers_count_at_the_end(master: LocalMaster) -> None:
+    norms = [norm_of(1.0), norm_of(3.0)]
+    one, other = (join(master, norm) for norm in norms)
+
+    one.leave()
+    wait_until(lambda: master.sample("gradwire_buffers_relayed_total") == 1, "its buffers")
+    other.finish()
+
+    assert variance_of(norms[0]) == [1.0, 1.0]
+    assert variance_of(norms[1]) == [2.0, 2.0]
+
+
+def test_it_ends_with_the_shared_parameters(master: LocalMaster) -> None:
+    mine = zeros()
+    one, other = join(master, mine), join(master)
+    other.push(change(0, 0, 1, 0))
+    pull(one, 1)
+    one.push(change(0.25, 0, 0, 0))
+
+    one.leave()
+
+    assert mine.tolist() == [0.25, 0, 1, 0]
+    with pytest.raises(gradwire.UsageError, match=naming("over", "left", "join again")):
+        one.step()
+
+
+def test_nobody_is_waited_for_but_the_slowest_to_take_it(master: LocalMaster) -> None:
+    """A worker that never steps holds nobody up: its updates wait at the master and with it."""
+    one = join(master, np.zeros(200_000, np.float32))
+    join(master, np.zeros(200_000, np.float32))
+    one.push(np.full(200_000, 0.25, np.float32))
+
+    one.leave(timeout=10.0)
+
+    master.wait_for_workers(1)
+
+
+def test_an_observer_leaves_as_well(keyed_master: LocalMaster) -> None:
+    worker = join(keyed_master, key=RUN_KEY.worker_key("one"))
+    observer = join(keyed_master, key=RUN_KEY.worker_key("eyes", Role.OBSERVER))
+
+    observer.leave()
+
+    assert worker.is_open
+
+
+def test_it_is_no_way_out_of_a_pause(master: LocalMaster) -> None:
+    session = join(master)
+
+    with session.paused(), pytest.raises(gradwire.UsageError, match=naming("leave()", "paused()")):
+        session.leave()
+
+    session.leave()
+    with pytest.raises(gradwire.UsageError, match=naming("over", "left")):
+        session.leave()
