@@ -59,12 +59,15 @@ PATIENCE_SECONDS_MIN: Final = 0.25
 """A step is waited for this many times as long as the middle worker takes for one, and at least
 this many seconds."""
 
+FIRST_PATIENCE_SECONDS: Final = 1.0
+"""How long a step is waited for before it is known how long steps take."""
+
 PATIENCE_STEPS_MIN: Final = 3.0
 """However long steps are, a step is waited for this many times as long."""
 
 
 class AutomaticLags(ClockLags):
-    """A worker's lead over each of the others, which counts once their updates come late.
+    """A worker's lead over each of the others, which counts at first and where updates come late.
 
     Parameters
     ----------
@@ -77,13 +80,16 @@ class AutomaticLags(ClockLags):
         Longest time to wait for a worker that makes no step, unless steps take so long themselves.
     """
 
+    is_announced = False
+    """An update before the first step would say that the run has begun."""
+
     def __init__(
         self,
         lateness: Callable[[Collection[int]], float | None],
         forget_lateness: Callable[[], None],
         timeout_seconds: float,
     ) -> None:
-        super().__init__(BOUND, timeout_seconds)
+        super().__init__(BOUND, min(timeout_seconds, FIRST_PATIENCE_SECONDS))
         self._lateness = lateness
         self._forget_lateness = forget_lateness
         self._timeout_max = timeout_seconds
@@ -136,9 +142,16 @@ class AutomaticLags(ClockLags):
         """Return which workers are too far behind: none while the bound is not in force."""
         if not self.is_in_force:
             return {}
+        if self._first_steps:
+            self._expect(set(ranks) - clocks.keys(), clock)
         return super().look(clock, clocks, set(ranks) - self._slower, now)
 
     # Private.
+
+    def _expect(self, unheard: set[int], clock: int) -> None:
+        """Wait for the first step of workers that were there before ours."""
+        for rank in unheard - self._others.keys():
+            self.count_from(rank, clock - 1, 0)
 
     def _begin(self, late: int, clocks: Mapping[int, int], why: str) -> None:
         """Put the bound in force: from here on, updates on their way are waited for."""

@@ -55,6 +55,9 @@ class ClockLags:
     is_in_force = True
     """Whether this worker waits for others."""
 
+    is_announced = True
+    """Whether this worker tells its clock before its first step, so that others wait for it."""
+
     def __init__(self, bound: int, timeout_seconds: float) -> None:
         self.bound = bound
         self.timeout_seconds = timeout_seconds

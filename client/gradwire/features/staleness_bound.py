@@ -50,7 +50,7 @@ class StalenessBound(Feature):
         """How long the last steps took, without waits."""
         self._warned_of: set[int] = set()
         self._outbox.begin_clock(max(membership.clocks.latest.values(), default=1))
-        if lags.is_in_force:
+        if lags.is_announced:
             self._outbox.announce_clock()  # others wait for us from now on
 
     def after_step(self) -> None:

@@ -71,8 +71,8 @@ class TrainingSettings(ThresholdSettings):
     staleness_bound: StalenessBound = setting(
         "auto",
         "How many steps this worker may be ahead of the slowest one before it waits. With 0, "
-        "workers train in lockstep. With 'auto', no worker waits until updates come late; then "
-        "they train in lockstep, but do not wait for a worker that is much slower than the rest. "
+        "workers train in lockstep. With 'auto' they do so in their first 32 steps, and later "
+        "where updates come late, but do not wait for a worker that is much slower than the rest. "
         "With 'off', no worker ever waits.",
         least=0,
     )

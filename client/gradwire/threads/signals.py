@@ -2,10 +2,11 @@
 
 A session that the script has not closed leaves as Python ends. SIGTERM, as containers, schedulers
 and ``gradwire run`` send it, would end the process at once, and lose what the script has pushed and
-the network has not sent. So would SIGHUP, as a closed terminal and the daemon of pyspark send it. So
-if nothing else handles the signal, the sessions leave, which takes `leave_timeout_seconds` at most,
-and then the process dies of the signal all the same. A second SIGTERM ends it at once. A second
-SIGHUP does not: it is sent to the process and to its group, or by the terminal and by the shell.
+the network has not sent. So would SIGHUP, as a closed terminal and the daemon of pyspark send it.
+So if nothing else handles the signal, the sessions leave, which takes `leave_timeout_seconds` at
+most, and then the process dies of the signal all the same. A second SIGTERM ends it at once. A
+second SIGHUP does not: it is sent to the process and to its group, or by the terminal and by the
+shell.
 
 A handler of the script's own is left alone, whether it was there before the session or comes later.
 It may call `Session.close`, or raise `SystemExit`. Python runs handlers on the main thread between
@@ -26,7 +27,6 @@ from types import FrameType
 from typing import Final, Protocol
 
 from gradwire.errors import GradwireWarning
-
 
 SIGNALS: Final = (signal.SIGTERM, *((signal.SIGHUP,) if hasattr(signal, "SIGHUP") else ()))
 """What ends a process unless it is handled. Windows has no SIGHUP."""

@@ -157,8 +157,8 @@ def master(**given: Any) -> None:
     unknown = unknown_variables(os.environ)
     if unknown is not None:
         logger.warning("%s", unknown)
-    values = {each.name: given[name] * each.about.unit if each.about.unit > 1 else given[name]
-              for name, each in OPTIONS.items()}  # fmt: skip
+    values = {each.name: given[name] * each.about.unit if each.about.unit > 1 and given[name]
+              else given[name] for name, each in OPTIONS.items()}  # fmt: skip
     options = DaemonOptions(**_of(DaemonOptions, values))
     try:
         settings = MasterConfig(**_of(MasterConfig, values))
@@ -214,7 +214,9 @@ def _parameter(name: str, each: DeclaredSetting) -> Parameter:
         metavar=each.about.metavar,
         help=each.about.text,
     )
-    default = each.default // each.about.unit if each.about.unit > 1 else each.default
+    default = each.default
+    if each.about.unit > 1 and default is not None:
+        default //= each.about.unit
     return Parameter(
         name,
         Parameter.KEYWORD_ONLY,

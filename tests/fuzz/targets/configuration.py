@@ -72,7 +72,7 @@ def _settings_of(options: Mapping[str, Any]) -> dict[str, Any]:
     names = {field.name for field in fields(MasterConfig)}
     settings = {name: value for name, value in options.items() if name in names}
     for name, value in options.items():
-        if name.endswith("_mib_max"):
+        if name.endswith("_mib_max") and value is not None:
             settings[name.replace("_mib_", "_bytes_")] = value * MIB
     return settings
 

@@ -34,7 +34,7 @@ def test_every_error_is_at_hand_where_join_is() -> None:
         codecs.NonFiniteError(3, float("inf")),
         codecs.OutOfRangeError(3, 1e9, 128.0),
     ],
-    ids=lambda error: type(error).__name__,
+    ids=lambda error: f"{type(error).__module__}.{type(error).__name__}",
 )
 def test_an_error_of_another_process_is_the_same_here(error: Exception) -> None:
     """Frameworks that start processes send errors home: Spark, Ray, a pool."""

@@ -26,7 +26,7 @@ from gradwire.cli.launch.processes import LocalMaster, MasterEndedError, local_m
 from gradwire.errors import DeadlineError, GradwireError
 from gradwire.session.join import join
 from gradwire.session.session import Session
-from gradwire.settings.settings import TORCHRUN
+from gradwire.settings.settings import SRUN, TORCHRUN
 from gradwire_codecs.arrays import Float32Array
 from gradwire_protocol.limits import DATAGRAM_BYTES
 
@@ -104,7 +104,8 @@ def without_settings() -> Iterator[None]:
 
     They are for the user's training, not for this measurement.
     """
-    ours = (*TORCHRUN.values(), *(name for name in os.environ if name.startswith("GRADWIRE_")))
+    launchers = (*TORCHRUN.values(), *SRUN.values())
+    ours = (*launchers, *(name for name in os.environ if name.startswith("GRADWIRE_")))
     before = {name: os.environ.pop(name) for name in ours if name in os.environ}
     try:
         yield
@@ -180,6 +181,7 @@ class _Worker:
             master=master,
             key_file=key_file,
             threshold=THRESHOLD,
+            staleness_bound="off",  # one thread steps for all of them
             datagram_bytes_max=DATAGRAM_BYTES,
         )
 

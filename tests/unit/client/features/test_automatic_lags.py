@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gradwire.features.automatic_lags import (
+    FIRST_PATIENCE_SECONDS,
     FIRST_STEPS,
     LATE_STEPS,
     LEAD_STEPS,
@@ -37,7 +38,7 @@ class Rig:
         self.lags = AutomaticLags(self._lateness, self._forget, TIMEOUT)
         self.clock = 100
         for _ in range(first_steps):
-            self.step({})
+            self.step({1: 0, 2: 0})
 
     def step(
         self, behind: dict[int, int], paces: dict[int, int] | None = None, now: float = 0.0
@@ -102,6 +103,18 @@ def test_who_is_ahead_of_half_of_the_others_waits_before_lateness_is_known(
     assert rig.lags.is_in_force is begins
     assert held == ({2: behind} if begins else {})
     assert [f"{behind} steps ahead of half" in line for line in caplog.messages] == [True] * begins
+
+
+def test_who_was_there_before_the_first_step_is_waited_for_with_little_patience() -> None:
+    rig = Rig(first_steps=0)
+    rig.clock += 1
+    rig.lags.note_step(rig.clock, {}, OTHERS, {})
+
+    assert rig.lags.look(rig.clock, {}, OTHERS, 5.0) == {1: 1, 2: 1}
+    assert rig.lags.deadline == 5.0 + FIRST_PATIENCE_SECONDS
+    assert rig.lags.look(rig.clock, {1: rig.clock, 2: rig.clock - 1}, OTHERS, 5.5) == {2: 1}
+    assert rig.lags.set_late_aside(5.0 + FIRST_PATIENCE_SECONDS) == [2]
+    assert rig.lags.look(rig.clock + 1, {1: rig.clock + 1}, OTHERS, 7.0) == {}
 
 
 def test_who_has_not_been_heard_yet_is_not_behind() -> None:
