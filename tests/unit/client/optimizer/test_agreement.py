@@ -74,7 +74,8 @@ def agreeing(agreement: float) -> Steps:
     def step(random: np.random.Generator) -> Float32Array:
         noise = random.standard_normal(SIZE)
         whole = agreement**0.5 * signal + (1 - agreement) ** 0.5 * noise
-        return (STEP * whole).astype(np.float32)
+        change: Float32Array = (STEP * whole).astype(np.float32)
+        return change
 
     return step
 

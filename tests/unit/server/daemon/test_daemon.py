@@ -154,8 +154,7 @@ def test_status_tells_of_the_run_and_workers_hear_why_it_ends(running: Running, 
     async def look(announcement: Announcement) -> None:
         seen.append(await get_json(announcement, "/status"))
         target = np.zeros((3, 4), np.float32)
-        options = {"threshold": 0.5, "staleness_bound": "off"}  # without a clock to tell
-        join = partial(gradwire.join, target, master=announcement["master"], **options)
+        join = partial(gradwire.join, target, master=announcement["master"], threshold=0.5)
         session = await asyncio.to_thread(join)
         sessions.append(session)
         session.push(np.ones((3, 4), np.float32))
