@@ -146,9 +146,7 @@ def main() -> None:
         try:
             match command["do"]:
                 case "join":
-                    # Without a clock, which is told by updates of its own.
-                    usual = {"finish_residual": "send", "staleness_bound": "off"}
-                    settings = {**usual, **options["settings"]}
+                    settings = {"finish_residual": "send", **options["settings"]}
                     session = gradwire.join(parameters, master=options["master"], **settings)
                     answer: dict[str, Any] = {"rank": session.rank}
                 case _ if session is not None:

@@ -101,7 +101,6 @@ class AutomaticLags(ClockLags):
         self._said: set[tuple[int, bool]] = set()
         """By rank and whether it is left out: what was said once. Where steps take milliseconds,
         workers are slower and quicker in turn."""
-        self.is_in_force = True
 
     def note_step(
         self,

@@ -1,9 +1,9 @@
 """`Session`: a worker's membership of a run, the object that a training loop holds.
 
 It belongs to the training thread, and so do the parameters: they change in `step`, `push`, `pull`,
-`finish` and `load_state_dict`, and at no other time. The network has a thread of its own. Only
-`wait`, `finish` and `close` wait for it; these waits have deadlines, and say on expiry what they
-waited for.
+`finish`, `leave` and `load_state_dict`, and at no other time. The network has a thread of its own.
+Only `wait`, `finish`, `leave` and `close` wait for it; these waits have deadlines, and say on
+expiry what they waited for.
 """
 
 import logging
@@ -264,7 +264,7 @@ class Session:
         UsageError
             Inside of `paused`.
         """
-        self._send_rest("finish", self._participant.finish, timeout)
+        self._run_end("finish", self._participant.finish, timeout)
         self._leave("finished")
 
     def leave(self, *, timeout: float | None = None) -> None:
@@ -288,7 +288,7 @@ class Session:
         UsageError
             Inside of `paused`.
         """
-        self._send_rest("leave", self._participant.send_rest, timeout)
+        self._run_end("leave", self._participant.send_rest, timeout)
         self._leave("left")
 
     def close(self, reason: str = "closed") -> None:
@@ -398,7 +398,7 @@ class Session:
         if self._over is not None:
             raise UsageError(f"this session is over ({self._over}); join again")
 
-    def _send_rest(
+    def _run_end(
         self, method: str, end: Callable[[float], Procedure[None]], timeout: float | None
     ) -> None:
         """Run an end of the participant's training half, in so many seconds."""
