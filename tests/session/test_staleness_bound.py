@@ -14,7 +14,7 @@ from gradwire import Session
 from gradwire.metrics import SessionCollector
 from gradwire_codecs.arrays import Float32Array
 from support.local_master import LocalMaster
-from support.sessions import finish, join, membership_of, participant_of, zeros
+from support.sessions import change, finish, join, membership_of, participant_of, zeros
 from support.waiting import wait_until
 from support.wording import naming
 
@@ -216,6 +216,26 @@ def test_who_waits_has_told_its_steps_before(
     assert not waiting.done()
     other.step()
     waiting.result(30)
+
+
+def test_what_is_sent_in_a_wait_is_not_taken_for_training(
+    master: LocalMaster, pool: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else the next step would multiply it, where no learning rate does."""
+    one, other = two(master, scale=0.5)
+    monkeypatch.setattr(gradwire.replica.outbox, "OUTBOX_UPDATES_MAX", -1)
+    one.push(change(1.0, 0, 0, 0))  # it stays in the residual, half of it
+    waiting = until_it_waits(pool, one)
+    monkeypatch.undo()
+    membership_of(one).notify()
+    wait_until(lambda: heard(other)[one.rank] == clock(one), "it to tell its steps")
+    other.step()
+    waiting.result(30)
+
+    one.push()
+
+    assert one.stats.elements_sent == 1
+    assert one.state_dict()["residual"].tolist() == [0, 0, 0, 0]
 
 
 def test_without_a_connection_nobody_waits(master: LocalMaster, pool: ThreadPoolExecutor) -> None:

@@ -102,7 +102,8 @@ class Push:
         self._parameters.gather()
         with self._membership.sending() as may_send:
             if may_send and self._outbox.may_tell_clock:
-                self._encode()
+                with self._shared.undisturbed():  # no step multiplies what is sent here
+                    self._encode()
         self._scatter_sent()
 
     # The end.
