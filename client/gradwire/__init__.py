@@ -40,6 +40,7 @@ if TYPE_CHECKING:
         UsageError,
         VersionMismatchError,
     )
+    from gradwire.participant.items import Item
     from gradwire.replica.pull import PeerUpdate
     from gradwire.replica.stats import SessionStats
     from gradwire.session.join import join
@@ -52,6 +53,7 @@ __all__ = [
     "DivergedError",
     "GradwireError",
     "GradwireWarning",
+    "Item",
     "LoadedCheckpoint",
     "NonFiniteError",
     "OutOfRangeError",
@@ -71,6 +73,7 @@ __all__ = [
 
 MODULES: Final = {
     "LoadedCheckpoint": "checkpoints",
+    "Item": "participant.items",
     "PeerUpdate": "replica.pull",
     "Session": "session.session",
     "SessionStats": "replica.stats",

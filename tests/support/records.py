@@ -18,10 +18,13 @@ from gradwire_protocol.messages.updates import (
     Stable,
     Stopping,
 )
+from gradwire_protocol.messages.work import Grant, Ledger, Plan, StopTraining, Work, WorkState
 
 LAYOUT = Layout((Tensor("weight", (3, 4)), Tensor("scale", ()), Tensor("bias", (4,))))
 PEER = Peer(1, "host:123", finished=False)
 RESUME = Resume(1, 7, {0: 5}, 3)
+PLAN = Plan("train", 100, 3, 7, 3_600)
+LEDGER = Ledger(12, (3, 10, 11))
 SPAN = Span({1: 5}, {1: 7}, 2, 1)
 EXAMPLES: tuple[Record, ...] = (
     Tensor("weight", (3, 4)),
@@ -54,4 +57,10 @@ EXAMPLES: tuple[Record, ...] = (
     Voters(1, 1, (bytes(WORKER_ID_BYTES),)),
     Order("deny", "gpu3"),
     OrderDone("gpu3 is denied"),
+    PLAN,
+    LEDGER,
+    Work(PLAN, LEDGER, 10, {3: 71}),
+    Grant("train", LEDGER, 11),
+    StopTraining("the loss is nan"),
+    WorkState(PLAN, LEDGER),
 )

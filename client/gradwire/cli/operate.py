@@ -7,11 +7,11 @@ from typing import Annotated, Final
 
 import typer
 
+from gradwire.cli.operator import Operator
 from gradwire.errors import UnreachableError, UsageError
 from gradwire.settings.credentials import credentials_of
 from gradwire.settings.settings import Settings, resolve_settings
 from gradwire.threads.network import NetworkThread
-from gradwire.worker.operator import Operator
 from gradwire_protocol.crypto.keys import Role
 from gradwire_protocol.messages.fields import WORKER_NAME_CHARACTERS_MAX
 from gradwire_protocol.messages.layout import NAME_CHARACTERS_MAX
@@ -29,8 +29,10 @@ def operate(
             help="What to do. status: show the workers. drain: let no more workers in, and stop "
             "when the last one has left. resume: let workers in again. deny NAME: accept no key of "
             "this name. admit NAME: accept such keys again. release NAME: end a quarantine. expel "
-            "NAME: close a connection. checkpoint: write one. end-run: send the workers away; the "
-            "next one to join begins another run.",
+            "NAME: close a connection. checkpoint: write one. stop-training: have all workers end "
+            "their loops and finish. pause-items, resume-items: grant no items of session.items(), "
+            "grant them again. end-run: send the workers away; the next one to join begins another "
+            "run.",
         ),
     ],
     name: Annotated[
@@ -47,7 +49,7 @@ def operate(
         typer.Option(
             envvar="GRADWIRE_RUN",
             metavar="NAME",
-            help="Which run, for release, expel, checkpoint and end-run, where the master serves "
+            help="Which run, for orders about a run or its workers, where the master serves "
             "several.",
             show_default=False,
         ),

@@ -53,6 +53,11 @@ class HostedSession:
         """Whether the session of a training is open."""
         return self._open is not None
 
+    @property
+    def is_to_end(self) -> bool:
+        """Whether training is to end, by the word of another worker or an operator."""
+        return self._open is not None and self._open.stopping is not None
+
     def begin(self, model: torch.nn.Module, optimizer: object) -> Session:
         """Join, which waits for the other workers, and restore the state that was loaded.
 

@@ -31,6 +31,7 @@ class GradwireCallback(TrainerCallback):
     - It joins when training begins.
     - It steps after every step of the optimizer, so not where gradients accumulate.
     - It applies no updates during an evaluation.
+    - It ends the training where `Session.stopping` says so.
     - It finishes with the last step, before the last evaluation and checkpoint. The model then has
       the same bits at all workers.
     - Checkpoints get a file with the session's state.
@@ -135,6 +136,7 @@ class GradwireCallback(TrainerCallback):
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **more: object
     ) -> None:
         """Finish after the last step, so that the shared model is evaluated and saved."""
+        control.should_training_stop |= self._hosted.is_to_end
         if control.should_training_stop:
             self._hosted.finish()
 

@@ -96,6 +96,8 @@ class GradwireCallback(Callback):
         self._has_stepped = False
         self._hosted.step()
         self._steps += 1
+        if self._hosted.is_to_end:
+            trainer.should_stop = True
         every = trainer.log_every_n_steps
         if self._log_stats and every and self._steps % every == 0:
             pl_module.log_dict(self._hosted.figures(), on_step=True, on_epoch=False, batch_size=1)

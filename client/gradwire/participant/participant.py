@@ -22,6 +22,7 @@ from gradwire.errors import ConnectionLostError, DeadlineError, DivergedError, U
 from gradwire.optimizer.delays import Delays
 from gradwire.participant.feature import Feature
 from gradwire.participant.finishing import Finishing
+from gradwire.participant.items import Items
 from gradwire.participant.offline_limit import OfflineLimit
 from gradwire.replica.checkpoint_state import CheckpointState
 from gradwire.replica.compensation import Compensation
@@ -41,6 +42,7 @@ from gradwire.worker.membership import Membership
 from gradwire.worker.worker import Worker
 from gradwire_codecs import Feedback
 from gradwire_protocol.messages.admission import Welcome
+from gradwire_protocol.messages.work import Plan
 
 
 class Participant:
@@ -126,6 +128,8 @@ class Participant:
         self._world_size = settings.workers or 1
         self._finishing = Finishing(self.shared, self.sending, self.applying, membership, worker)
         self._offline = OfflineLimit(settings, membership, clock)
+        self._loops: set[str] = set()
+        """Works whose items a loop runs over."""
         self._has_pushed = False
         """Whether the step of a push was not ended by a pull yet."""
 
@@ -222,6 +226,21 @@ class Participant:
         None while too few have come.
         """
         return self.delays.lateness(ranks, len(self.membership.peers))
+
+    def items(self, plan: Plan) -> Items:
+        """Return the items of a work, which the master grants one by one."""
+        self.check_connected()
+        if self.observes:
+            raise UsageError("an observer trains on nothing: it gets no items")
+        return Items(
+            plan,
+            running=self._loops,
+            shared=self.shared,
+            pull=lambda: None if self.is_paused else self.applying.pull(),
+            membership=self.membership,
+            worker=self.worker,
+            clock=self.clock,
+        )
 
     # The end.
 

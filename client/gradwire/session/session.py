@@ -16,6 +16,7 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from gradwire.errors import GradwireError, UsageError
+from gradwire.participant.items import Item, Items, plan_of
 from gradwire.participant.participant import Participant
 from gradwire.replica.pull import PeerUpdate
 from gradwire.replica.stats import SessionStats
@@ -188,6 +189,94 @@ class Session:
         workers, are applied, too, but not returned.
         """
         return self._run(self._participant.pull())
+
+    def items(
+        self,
+        name: str,
+        count: int,
+        *,
+        epochs: int = 1,
+        shuffle_seed: int | None = None,
+        lease_seconds: float = 3600.0,
+    ) -> Iterator[Item]:
+        """Divide items, such as the shards of a data set, among the workers, while they train.
+
+        Yields the next item that no other worker has; train on it, with a `step` for each batch.
+        The next turn of the loop says that it is finished. It counts as done when all workers have
+        the updates that came of it. What a worker has not finished that breaks off, or is lost,
+        goes to another one. So each item is trained on at least once, and twice only where a worker
+        was lost in the middle; a master that is killed and started again goes on where it was. Fast
+        workers get more items than slow ones, and workers that join in the middle get their share.
+
+        All workers have to say the same. The loop ends when all items of all epochs are done, so it
+        may wait for what others hold, or when training is to end (`stopping`).
+
+        Parameters
+        ----------
+        name : str
+            Of the work; a run may have several.
+        count : int
+            Items of an epoch. Some minutes of work or less each, as what is lost with a worker is
+            trained on again.
+        epochs : int
+            How often each item comes.
+        shuffle_seed : int, optional
+            Shuffles the items, in each epoch anew, the same way at all workers.
+        lease_seconds : float
+            An item that a worker has held for so long is given to another one as well.
+
+        Raises
+        ------
+        UsageError
+            If other workers said something else about this work, or this is an observer.
+        ConnectionLostError
+            As `step`.
+        DeadlineError
+            If other workers do not finish the last items within two leases.
+
+        Examples
+        --------
+        ::
+
+            for item in session.items("train", len(shards), epochs=3, shuffle_seed=0):
+                for batch in load(shards[item]):
+                    ...
+                    session.step()
+        """
+        plan = plan_of(
+            name, count, epochs=epochs, shuffle_seed=shuffle_seed, lease_seconds=lease_seconds
+        )
+        with self._open():
+            items = self._participant.items(plan)
+        return self._loop_over(items)
+
+    def _loop_over(self, items: Items) -> Iterator[Item]:
+        try:
+            while (item := self._run(items.next())) is not None:
+                yield item
+        finally:
+            items.end()
+
+    @property
+    def stopping(self) -> str | None:
+        """Why training is to end, by the word of a worker or an operator; None while it is not.
+
+        A loop that sees it ends, and finishes. `items` ends by itself.
+        """
+        return self._membership.stop_reason
+
+    def stop_training(self, reason: str) -> None:
+        """Have all workers end their training, this one included: each sees `stopping`.
+
+        Parameters
+        ----------
+        reason : str
+            For the logs of all workers, such as "no improvement in 5 epochs".
+        """
+        self._check_open()
+        if self._participant.observes:
+            raise UsageError("an observer has no say in a run: it cannot end the training")
+        self._membership.post(self._participant.worker.stop_training, printable(reason))
 
     @contextmanager
     def paused(self, *, shared: bool = False) -> Iterator[None]:

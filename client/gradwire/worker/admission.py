@@ -18,6 +18,7 @@ from gradwire.errors import RefusedError
 from gradwire.worker.inbox import Rebase
 from gradwire.worker.snapshot import IncomingReplica, Resync
 from gradwire.worker.state import Stage, WorkerState
+from gradwire.worker.work import WorkExchange
 from gradwire_codecs import pack_block, unpack_block
 from gradwire_protocol import InvalidMessageError
 from gradwire_protocol.delivery.shaped_message import Payload
@@ -26,13 +27,15 @@ from gradwire_protocol.messages.fields import count_updates
 from gradwire_protocol.messages.replicas import Blocks, Contents, Recall, Snapshot, Want
 from gradwire_protocol.messages.snapshots import SnapshotFeed, expand_block
 from gradwire_protocol.messages.updates import Finish, Leave
+from gradwire_protocol.messages.work import StopTraining
 
 
 class Admission:
     """Takes a worker from its request to training."""
 
-    def __init__(self, worker: WorkerState) -> None:
+    def __init__(self, worker: WorkerState, work: WorkExchange) -> None:
         self._worker = worker
+        self._work = work
         self._membership = worker.membership
         self._own = worker.own
         self._origins = worker.peers.origins
@@ -281,6 +284,10 @@ class Admission:
         assert worker.link is not None
         for buffers in worker.buffers.to_resend():
             worker.link.send(buffers)
+        for work in self._work.to_resend():
+            worker.link.send(work)
+        if self._membership.stop_reason is not None:
+            worker.link.send(StopTraining(self._membership.stop_reason))
         if worker.has_finished:
             worker.link.send(Finish(self._own.sequence))
         if worker.leave_reason is not None:

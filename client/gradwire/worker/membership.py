@@ -54,6 +54,17 @@ class Comparison:
     """Whether our replica lacks updates; otherwise it is damaged."""
 
 
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What the master has said to a request for an item of a work."""
+
+    request: int
+    """Number of the request."""
+    number: int | None
+    """Number of the item that was granted; None if all are done, or if the work is refused."""
+    refused: str
+
+
 class Membership:
     """The state of one worker's membership of a run.
 
@@ -79,6 +90,8 @@ class Membership:
     """Gives the replica to such a master while the training thread may not step for long."""
     stopping: str | None = None
     """Why the master is about to end, so that it wants no more updates; None if it is not."""
+    stop_reason: str | None = None
+    """Why all workers are to end their training; None while they are not."""
 
     def __init__(self, elements: int, inbox_bytes_max: int = INBOX_BYTES_MAX) -> None:
         self.notify: Callable[[], None] = _nothing
@@ -102,6 +115,8 @@ class Membership:
         self.finished: Mapping[int, int] | None = None
         self.closed = False
         self.error: GradwireError | None = None
+        self.answers: Mapping[str, Answer] = {}
+        """By work: the answer to the last request for an item."""
         self.clocks = Clocks()
         self.updates_received = 0
         self.updates_clipped = 0
@@ -276,6 +291,18 @@ class Membership:
         self.stopping = reason
         if not self._sending:
             self.post(self.comply, reason)
+        self.notify()
+
+    def on_stop_training(self, reason: str) -> None:
+        """Note that all workers are to end their training. The first reason counts."""
+        if self.stop_reason is None:
+            logger.info("all workers are to end their training: %s", reason)
+            self.stop_reason = reason
+            self.notify()
+
+    def on_answer(self, work: str, answer: Answer) -> None:
+        """Note the answer to a request for an item."""
+        self.answers = {**self.answers, work: answer}
         self.notify()
 
     def on_closed(self, error: GradwireError | None) -> None:

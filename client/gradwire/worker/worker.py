@@ -6,7 +6,7 @@ Its `Stage` says how far it has got. Its parts handle the events::
     events ──▶ Worker ─▶ admission ──▶ snapshot
                   ├─▶ own_updates ──▶ update_log
                   ├─▶ buffers
-                  ├─▶ optimizer_state
+                  ├─▶ optimizer_state, work
                   └─▶ peer_updates ──▶ peer_sequences
 
 They share `state`.
@@ -31,6 +31,7 @@ from gradwire.worker.peer_updates import PeerUpdates
 from gradwire.worker.reconnection import Reconnection
 from gradwire.worker.state import Stage, WorkerState
 from gradwire.worker.update_log import OwnUpdate, OwnUpdateLog
+from gradwire.worker.work import WorkExchange
 from gradwire_protocol import (
     CloseCode,
     Connected,
@@ -50,6 +51,7 @@ from gradwire_protocol.messages.replicas import Blocks, Digest, Recall, Snapshot
 from gradwire_protocol.messages.standby import Promise
 from gradwire_protocol.messages.states import Buffers, StatePart, WantState
 from gradwire_protocol.messages.updates import Conflated, Finish, Finished, Leave, Stable, Stopping
+from gradwire_protocol.messages.work import Grant, StopTraining
 
 
 class Worker:
@@ -94,7 +96,8 @@ class Worker:
             buffers=SharedBuffers(buffers, membership),
         )
         """Shared with its parts."""
-        self._admission = Admission(self.state)
+        self.work = WorkExchange(self.state)
+        self._admission = Admission(self.state, self.work)
         self.optimizer_states = OptimizerStateExchange(self.state)
 
     @property
@@ -185,6 +188,11 @@ class Worker:
         """Tell all workers what our buffers hold."""
         self.state.buffers.set_own(buffers)
         self.state.tell(buffers)
+
+    def stop_training(self, reason: str, now: float) -> None:
+        """Have all workers end their training."""
+        self._membership.on_stop_training(reason)
+        self.state.tell(StopTraining(reason))
 
     def finish(self, now: float) -> None:
         """Say that no more updates come; `Membership.finished` says when none comes at all."""
@@ -347,6 +355,10 @@ class Worker:
                 self._membership.on_finished(message.versions)
             case Stopping():
                 self._membership.on_stopping(message.reason)
+            case Grant():
+                self.work.receive(message)
+            case StopTraining():
+                self._membership.on_stop_training(message.reason)
             case _:
                 raise InvalidMessageError(f"{type(message).__name__} from a master")
 

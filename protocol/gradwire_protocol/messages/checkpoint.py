@@ -10,13 +10,14 @@ A checkpoint is a safetensors file, so other programs can read it, too::
 The header, which has no line breaks::
 
     {"__metadata__":{"gradwire_checkpoint":"1","sha256":"<64 hexadecimal digits>","run":"mnist",
-    "quantum_exponent":"-24","versions":"[[0,5],[2,7]]","finished":"false",
+    "quantum_exponent":"-24","versions":"[[0,5],[2,7]]","works":"[]","finished":"false",
     "digest":"<16 hexadecimal digits>"},
     "weights":{"dtype":"I32","shape":[2,3],"data_offsets":[0,24]},
     "bias":{"dtype":"I32","shape":[1],"data_offsets":[24,28]}}
 
 The tensors are those of the layout, in its order and without gaps. A parameter is its integer times
 two to the power of `quantum_exponent`. `versions` are pairs of a rank and its last sequence.
+`works` has a record (`work.WorkState`) for each work whose items are granted: which are done.
 
 The reader packs the contents of the header again and refuses a header with other bytes. So the
 header has no duplicate names, gaps, overlaps or other types, and no other form of JSON.
@@ -50,8 +51,21 @@ from gradwire_protocol.messages.layout import (
     TENSORS_MAX,
     Layout,
 )
-from gradwire_protocol.messages.schema import SHOWN_MAX, SMALL_BYTES_MAX, Record, integer
+from gradwire_protocol.messages.schema import (
+    SHOWN_MAX,
+    SMALL_BYTES_MAX,
+    Record,
+    integer,
+    listing,
+    record,
+)
 from gradwire_protocol.messages.snapshots import ELEMENT_BYTES
+from gradwire_protocol.messages.work import (
+    OPEN_MAX,
+    WORK_NAME_CHARACTERS_MAX,
+    WORKS_MAX,
+    WorkState,
+)
 
 LENGTH: Final = struct.Struct("<Q")
 
@@ -66,9 +80,14 @@ CHECKED_AT: Final = CHECKSUM_AT + CHECKSUM_DIGITS
 ALIGNMENT: Final = 64
 """Alignment of the replica in the file: a cache line, and more than any array requires."""
 
-METADATA_CHARACTERS_MAX: Final = SMALL_BYTES_MAX + 20 * RANKS_MAX
-"""Longest metadata: 88 KiB; a rank and its sequence are at most 18 characters. Unpacked JSON can
-take 25 times its length in memory, so no longer text is unpacked at once."""
+METADATA_CHARACTERS_MAX: Final = (
+    SMALL_BYTES_MAX
+    + 20 * RANKS_MAX
+    + WORKS_MAX * (2 * WORK_NAME_CHARACTERS_MAX + 200 + 13 * OPEN_MAX)
+)
+"""Longest metadata: 0.9 MiB; a rank and its sequence are at most 18 characters, the number of an
+item and a comma 13. Unpacked JSON can take 25 times its length in memory, so no longer text is
+unpacked at once."""
 
 HEADER_BYTES_MAX: Final = 3 * LAYOUT_BYTES_MAX + METADATA_CHARACTERS_MAX
 """Holds the largest layout and the longest version vector: 6.1 MiB. A name with a backslash before
@@ -104,6 +123,8 @@ class Checkpoint(Record):
     """Whether the run was finished: no update will follow."""
     digest: Annotated[int, integer(0, 2**64 - 1)]
     """Digest of the replica, as the codec computes it."""
+    works: Annotated[tuple[WorkState, ...], listing(record(WorkState), WORKS_MAX)] = ()
+    """Which items were trained on, with updates that are all in the replica."""
 
     @property
     def updates(self) -> int:
@@ -141,6 +162,7 @@ def _header_of(checkpoint: Checkpoint, checksum: str = "0" * CHECKSUM_DIGITS) ->
             "run": checkpoint.run,
             "quantum_exponent": _json(checkpoint.quantum_exponent),
             "versions": _json(list(checkpoint.versions.items())),
+            "works": _json([each.to_plain() for each in checkpoint.works]),
             "finished": _json(checkpoint.finished),
             "digest": f"{checkpoint.digest:016x}",
         }

@@ -29,6 +29,9 @@
     23    BUFFERS    both    the values of a worker's buffers; the master relays them
     24    WANT_STATE both    a request for a part of an optimizer's state, or its cancellation
     25    STATE      both    such a part, relayed by the master, or the answer that there is none
+    26    WORK       worker  which items it trains on, has finished, and that it wants another one
+    27    GRANT      master  an item to train on, or that all are done
+    28    STOP       both    all are to end their training; the master passes on what one has said
 
 An observer sends JOIN, DIGEST, WANT and LEAVE, and receives what workers receive. An operator sends
 ORDER and receives DONE or REFUSE, one for each order, in order. A standby sends FOLLOW and receives
@@ -87,6 +90,9 @@ class Kind(IntEnum):
     BUFFERS = 23
     WANT_STATE = 24
     STATE = 25
+    WORK = 26
+    GRANT = 27
+    STOP = 28
 
 
 class EndCode(IntEnum):

@@ -36,6 +36,7 @@ from gradwire_protocol.messages.updates import (
     Stable,
     Stopping,
 )
+from gradwire_protocol.messages.work import Grant, StopTraining, Work
 
 Control: TypeAlias = (
     Join
@@ -59,6 +60,9 @@ Control: TypeAlias = (
     | Want
     | Buffers
     | WantState
+    | Work
+    | Grant
+    | StopTraining
 )
 
 CONTROL_RECORDS: Final[dict[Kind, type[Control]]] = {

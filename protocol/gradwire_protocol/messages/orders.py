@@ -5,13 +5,24 @@ from enum import StrEnum
 from typing import Annotated, ClassVar, Final
 
 from gradwire_protocol.limits import MESSAGE_BYTES_MAX
-from gradwire_protocol.messages.fields import WORKER_NAME_CHARACTERS_MAX, RunName, WorkerName
+from gradwire_protocol.messages.fields import (
+    REASON_CHARACTERS_MAX,
+    WORKER_NAME_CHARACTERS_MAX,
+    RunName,
+    WorkerName,
+)
 from gradwire_protocol.messages.kinds import RANKS_MAX, Kind
 from gradwire_protocol.messages.layout import NAME_CHARACTERS_MAX
 from gradwire_protocol.messages.schema import SMALL_BYTES_MAX, Record, text
+from gradwire_protocol.messages.work import WORK_NAME_CHARACTERS_MAX, WORKS_MAX
 
-RUN_BYTES_MAX: Final = 4 * NAME_CHARACTERS_MAX + 1_024
-"""Longest part of a status that is about one run, without its workers."""
+RUN_BYTES_MAX: Final = (
+    4 * (NAME_CHARACTERS_MAX + REASON_CHARACTERS_MAX)
+    + 1_024
+    + WORKS_MAX * (4 * WORK_NAME_CHARACTERS_MAX + 1_536)
+)
+"""Longest part of a status that is about one run, without its workers. A work names the 16 items
+that are held for longest, with at most 64 bytes each."""
 
 RUNS_MAX: Final = 64
 """Most runs of a daemon: every event is offered to their masters until one takes it."""
@@ -45,6 +56,12 @@ class Action(StrEnum):
     EXPEL = "expel"
     """Close the connection of a worker or an observer; it may join again."""
     CHECKPOINT = "checkpoint"
+    STOP_TRAINING = "stop-training"
+    """Have all workers end their training: their loops see it, finish, and the run is finished."""
+    PAUSE_ITEMS = "pause-items"
+    """Grant no item any more; workers end those that they hold, and wait."""
+    RESUME_ITEMS = "resume-items"
+    """Grant items again."""
     END_RUN = "end-run"
     """End the run in progress: its workers are sent away, and the next one to join begins another
     run."""

@@ -13,6 +13,7 @@ from typing import Protocol, TypeAlias
 
 from gradwire_codecs import Replica
 from gradwire_protocol.messages.checkpoint import Checkpoint, pieces_of
+from gradwire_protocol.messages.work import WorkState
 from gradwire_server.checkpoints.folder import CheckpointFolder
 from gradwire_server.state.run import Run
 
@@ -25,6 +26,7 @@ class Copy:
     """The run itself. Another thread may read only what never changes of it."""
     replica: Replica
     versions: dict[int, int]
+    works: tuple[WorkState, ...]
     finished: bool
     is_over: bool
 
@@ -32,7 +34,9 @@ class Copy:
     def make(cls, run: Run) -> "Copy":
         """Copy a run: 4 bytes for each parameter, and some for each rank."""
         replica = Replica(run.replica.values.copy(), run.replica.quantum_exponent)
-        return cls(run, replica, dict(run.relay.versions), run.finished, run.is_over)
+        versions = dict(run.relay.versions)
+        works = tuple(WorkState(each.plan, each.ledger(versions)) for each in run.works.values())
+        return cls(run, replica, versions, works, run.finished, run.is_over)
 
     def pieces(self) -> Iterator[bytes | memoryview]:
         """Return the content of the file."""
@@ -41,6 +45,7 @@ class Copy:
             layout=self.of.layout,
             quantum_exponent=self.replica.quantum_exponent,
             versions=self.versions,
+            works=self.works,
             finished=self.finished,
             digest=self.replica.digest(),
         )

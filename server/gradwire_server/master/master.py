@@ -14,7 +14,7 @@ run, and the other one is a `standby`; see `terms`.
     events ──▶ Master ─▶ intake ──▶ decoding, vetting, relay
                   ├─▶ deliveries, stability, buffer_relay
                   ├─▶ departures, draining, terms
-                  ├─▶ repairs, self_check, optimizer_states
+                  ├─▶ repairs, self_check, optimizer_states, items
                   └─▶ checkpoints
 
 `state` has the state that they share.
@@ -41,6 +41,7 @@ from gradwire_protocol.messages.replicas import Contents, Digest, Snapshot, Want
 from gradwire_protocol.messages.standby import Follow, Promise
 from gradwire_protocol.messages.states import Buffers, StatePart, WantState
 from gradwire_protocol.messages.updates import Finish, Leave
+from gradwire_protocol.messages.work import StopTraining, Work
 from gradwire_server.checkpoints.schedule import CheckpointSchedule
 from gradwire_server.checkpoints.writer import CheckpointWriter
 from gradwire_server.config import MasterConfig
@@ -49,6 +50,7 @@ from gradwire_server.master.deliveries import Deliveries
 from gradwire_server.master.departures import Departures
 from gradwire_server.master.draining import Draining
 from gradwire_server.master.intake import Intake
+from gradwire_server.master.items import Items
 from gradwire_server.master.optimizer_states import OptimizerStates
 from gradwire_server.master.reception import Reception, name_of
 from gradwire_server.master.stability import Stability
@@ -118,6 +120,7 @@ class Master:
             self._state.serve(run)
         self.checkpoints = CheckpointSchedule(self._state, writer)
         self._buffers = BufferRelay(self._state)
+        self.items = Items(self._state)
         self._departures = Departures(
             self._state,
             on_left=lambda member: self.terms.note_left(member),
@@ -133,14 +136,16 @@ class Master:
             self._departures,
             self._accepted,
         )
-        self.reception = Reception(self._state, self._departures, self.terms, self._buffers)
+        self.reception = Reception(
+            self._state, self._departures, self.terms, self._buffers, self.items
+        )
         self._draining = Draining(self._state, on_drained)
         self._repairs = Repairs(self._state)
         self._states = OptimizerStates(self._state)
         self._deliveries = Deliveries(
             self._state, self._repairs, self._departures, self._buffers, self._states
         )
-        self._stability = Stability(self._state, self.terms)
+        self._stability = Stability(self._state, self.terms, self.items)
         self._self_check = SelfCheck(self._state)
         self._on_drained = on_drained
 
@@ -193,6 +198,7 @@ class Master:
         if self._self_check.handle_timer():
             self._repairs.expire_offers()
         self._states.handle_timer()
+        self.items.handle_timer()
         self._departures.handle_timer()
         self._conclude()
 
@@ -247,6 +253,22 @@ class Master:
         self._conclude()
         return ended
 
+    def stop_training(self, reason: str, now: float) -> None:
+        """Have all workers end their training. Raises `UsageError` if there is no run."""
+        self._state.now = now
+        if self.run is None:
+            raise UsageError("there is no run whose training could end")
+        self.items.stop_training(reason)
+        self._conclude()
+
+    def pause_items(self, now: float, *, paused: bool) -> None:
+        """Grant no items any more, or grant them again. Raises `UsageError` if there is no run."""
+        self._state.now = now
+        if self.run is None:
+            raise UsageError("there is no run with items")
+        self.items.pause(paused=paused)
+        self._conclude()
+
     def drain(self, reason: str, now: float) -> None:
         """Admit no worker any more, and deliver all messages under way.
 
@@ -285,6 +307,7 @@ class Master:
             self.reception.next_timer(),
             self._self_check.next_timer(),
             self._states.next_timer(),
+            self.items.next_timer(),
             self.checkpoints.next_timer(),
             self._draining.next_timer(),
         )
@@ -293,7 +316,8 @@ class Master:
     def status(self) -> dict[str, Any]:
         """Return the status of the run in progress, as values that JSON has."""
         assert self.run is not None
-        return status_of(self.run, self.roster, self.checkpoints.status())
+        state = self._state
+        return status_of(self.run, self.roster, self.checkpoints.status(), now=state.now)
 
     @property
     def is_over(self) -> bool:
@@ -397,6 +421,10 @@ class Master:
                 self._states.receive_want(member, message)
             case StatePart():
                 self._states.receive_part(member, message)
+            case Work():
+                self.items.receive(member, message)
+            case StopTraining():
+                self.items.receive_stop(member, message)
             case Finish():
                 self._receive_finish(member, message)
             case _:
@@ -436,6 +464,7 @@ class Master:
         """Forget the updates and buffers of a member that was removed."""
         self._intake.forget(member)
         self._buffers.forget(member)
+        self.items.forget(member)
 
     def _accepted(self, member: Member) -> None:
         """Act on an update that is in the replica and queued for the others."""
@@ -450,6 +479,7 @@ class Master:
         self._states.conclude()
         self.reception.answer_deferred()
         self._stability.conclude()
+        self.items.conclude()
         self._self_check.conclude()
         self.checkpoints.conclude()
         self._departures.drop_all_too_slow()

@@ -26,6 +26,7 @@ from gradwire_server.master.admission import (
 )
 from gradwire_server.master.buffer_relay import BufferRelay
 from gradwire_server.master.departures import Departures
+from gradwire_server.master.items import Items
 from gradwire_server.master.terms import Terms
 from gradwire_server.metrics import Departure
 from gradwire_server.replica.founding import add_returned, welcome, welcome_back
@@ -54,9 +55,11 @@ class Reception:
         departures: Departures,
         terms: Terms,
         buffers: BufferRelay,
+        items: Items,
     ) -> None:
         self._state = state
         self._buffers = buffers
+        self._items = items
         self._terms = terms
         self.on_early_join: Callable[[Link, Join], None] = self._refuse_not_in_charge
         """Called with a request to join while this master is not in charge."""
@@ -355,6 +358,7 @@ class Reception:
         member = Member(rank, join, link, InOrder(first), pace=pace)
         state.roster.add_member(member)
         state.count_members()
+        self._items.enter(member)
         return member
 
 

@@ -5,6 +5,7 @@ while fewer than half of the voters follow this master; see `terms`.
 """
 
 from gradwire_protocol.messages.updates import Stable
+from gradwire_server.master.items import Items
 from gradwire_server.master.terms import Terms
 from gradwire_server.state.state import State
 
@@ -12,9 +13,10 @@ from gradwire_server.state.state import State
 class Stability:
     """Sends STABLE when it is due and has changed."""
 
-    def __init__(self, state: State, terms: Terms) -> None:
+    def __init__(self, state: State, terms: Terms, items: Items) -> None:
         self._state = state
         self._terms = terms
+        self._items = items
         self._due: float | None = None
 
     def expect(self) -> None:
@@ -45,6 +47,7 @@ class Stability:
         if stable != run.stable_sent:
             run.stable_sent = stable
             self._state.tell_all(Stable(stable))
+            self._items.note_stable()
         if run.relay.unstable:
             self._put_off()
 

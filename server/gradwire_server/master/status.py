@@ -6,7 +6,9 @@ from gradwire_server.state.roster import Member, Roster
 from gradwire_server.state.run import Run
 
 
-def status_of(run: Run, roster: Roster, checkpoint: dict[str, Any] | None = None) -> dict[str, Any]:
+def status_of(
+    run: Run, roster: Roster, checkpoint: dict[str, Any] | None = None, *, now: float
+) -> dict[str, Any]:
     """Return the status as values that JSON has."""
     return {
         "name": run.name,
@@ -18,6 +20,9 @@ def status_of(run: Run, roster: Roster, checkpoint: dict[str, Any] | None = None
             _described(member) for member in roster if member.observes and not member.stands_by
         ],
         "versions": {str(r): s for r, s in sorted(run.relay.versions.items())},
+        "stopping": run.stop_reason,
+        "items_paused": run.items_paused,
+        "works": [ledger.status(now) for ledger in run.works.values()],
         "checkpoint": checkpoint,
     }
 

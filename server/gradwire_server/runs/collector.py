@@ -70,6 +70,16 @@ def _read(master: Master) -> Iterator[Metric]:
         "Message bytes that connections hold while they come in.",
         value=sum(m.link.connection.bytes_held for m in master.roster),
     )
+    items = GaugeMetricFamily(
+        "gradwire_items",
+        "Items of a work (`session.items`): done, finished with updates on their way, held by "
+        "workers, left.",
+        labels=["work", "state"],
+    )
+    for ledger in () if run is None else run.works.values():
+        for state, count in ledger.counts().items():
+            items.add_metric([ledger.plan.name, state], count)
+    yield items
     queued = GaugeMetricFamily(
         "gradwire_relay_queue_bytes",
         "Message bytes that a worker has not acknowledged yet.",

@@ -44,6 +44,12 @@ class Ordered(Protocol):
     def end_run(self, reason: str, now: float) -> str:
         """End the run; return an answer."""
 
+    def stop_training(self, reason: str, now: float) -> None:
+        """Have all workers end their training."""
+
+    def pause_items(self, now: float, *, paused: bool) -> None:
+        """Grant no items any more, or grant them again."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Powers:
@@ -81,6 +87,9 @@ class Orders:
         self._of_run: Final[dict[str, Callable[[str, Ordered], str]]] = {
             Action.CHECKPOINT: self._checkpoint,
             Action.END_RUN: self._end_run,
+            Action.STOP_TRAINING: self._stop_training,
+            Action.PAUSE_ITEMS: self._pause_items,
+            Action.RESUME_ITEMS: self._resume_items,
         }
         self._of_members: Final[dict[str, Callable[[str, Ordered, str], str]]] = {
             Action.RELEASE: self._release,
@@ -180,6 +189,18 @@ class Orders:
 
     def _end_run(self, operator: str, run: Ordered) -> str:
         return run.end_run(f"operator {operator} has ended the run", self._now)
+
+    def _stop_training(self, operator: str, run: Ordered) -> str:
+        run.stop_training(f"operator {operator} has ordered it", self._now)
+        return f"told to end their training; workers: {len(run.roster.workers)}"
+
+    def _pause_items(self, operator: str, run: Ordered) -> str:
+        run.pause_items(self._now, paused=True)
+        return "no items are granted any more; workers end those that they hold, and wait"
+
+    def _resume_items(self, operator: str, run: Ordered) -> str:
+        run.pause_items(self._now, paused=False)
+        return "items are granted again"
 
     def _release(self, operator: str, run: Ordered, name: str) -> str:
         members = [each for each in _members(run, name) if each.quarantine is not None]

@@ -21,6 +21,7 @@ from gradwire_server.state.digests import Digests
 from gradwire_server.state.relay import Relay
 from gradwire_server.state.replica_copy import ReplicaCopy
 from gradwire_server.state.restart import RunRecovery
+from gradwire_server.state.work import WorkLedger
 
 
 class DivergedUpdateError(MalformedUpdateError):
@@ -90,6 +91,12 @@ class Run:
     """Blocks of the replica that are damaged beyond repair."""
     buffers: dict[int, RankBuffers] = field(default_factory=dict)
     """By rank: the module buffers of workers; see `buffer_relay`."""
+    works: dict[str, WorkLedger] = field(default_factory=dict)
+    """By name: the items that its workers divide among themselves."""
+    items_paused: bool = False
+    """Whether no item is granted, by order of an operator."""
+    stop_reason: str | None = None
+    """Why all workers are to end their training; None while they are not."""
     awaits_workers: bool = False
     """Whether the run is from a checkpoint and no worker has joined it yet: no other run may
     replace it."""
@@ -118,6 +125,7 @@ class Run:
             None,
             relay,
             digests=digests,
+            works={each.plan.name: WorkLedger(each.plan, each.ledger) for each in checkpoint.works},
             awaits_workers=True,
         )
 
@@ -160,6 +168,7 @@ class Run:
         self.replica, self.assembly = other.replica, None
         self.last_checkpoint = other.last_checkpoint
         self.relay, self.digests, self.damaged = other.relay, other.digests, other.damaged
+        self.works = other.works
 
     def skip_to(self, rank: int, sequence: int) -> None:
         """Skip lost updates of a rank, up to this one."""

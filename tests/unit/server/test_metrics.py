@@ -38,6 +38,7 @@ THINGS = (
     "_unstable",
     "_connections",
     "_runs",
+    "_items",
 )
 
 

@@ -1,6 +1,7 @@
 """Checkpoints: what is written is read, here and by safetensors, and nothing else is."""
 
 import hashlib
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -31,6 +32,18 @@ from gradwire_protocol.messages.checkpoint import (
 from gradwire_protocol.messages.fields import SEQUENCE_MAX
 from gradwire_protocol.messages.kinds import RANKS_MAX
 from gradwire_protocol.messages.layout import ELEMENTS_MAX, METADATA, TENSORS_MAX, Layout, Tensor
+from gradwire_protocol.messages.work import (
+    EPOCHS_MAX,
+    ITEMS_MAX,
+    LEASE_SECONDS_MAX,
+    NUMBER_MAX,
+    OPEN_MAX,
+    WORK_NAME_CHARACTERS_MAX,
+    WORKS_MAX,
+    Ledger,
+    Plan,
+    WorkState,
+)
 from support.checkpointing import VALUES, bytes_of, checkpoint_of
 from support.memory import peak_of
 from support.wording import naming
@@ -48,6 +61,15 @@ def layouts(draw: st.DrawFn) -> Layout:
 
 
 @st.composite
+def works(draw: st.DrawFn) -> WorkState:
+    open_items = sorted(draw(st.sets(st.integers(0, NUMBER_MAX - 1), max_size=5)))
+    name = draw(st.text(min_size=1, max_size=WORK_NAME_CHARACTERS_MAX).filter(str.isprintable))
+    seed = draw(st.none() | st.integers(0, 2**32 - 1))
+    plan = Plan(name, ITEMS_MAX, EPOCHS_MAX, seed, draw(st.integers(1, LEASE_SECONDS_MAX)))
+    return WorkState(plan, Ledger(NUMBER_MAX, tuple(open_items)))
+
+
+@st.composite
 def checkpoints(draw: st.DrawFn) -> Checkpoint:
     return Checkpoint(
         run=draw(st.text(min_size=1, max_size=40).filter(str.isprintable)),
@@ -58,6 +80,7 @@ def checkpoints(draw: st.DrawFn) -> Checkpoint:
         ),
         finished=draw(st.booleans()),
         digest=draw(st.integers(0, 2**64 - 1)),
+        works=tuple(draw(st.lists(works(), max_size=3))),
     )
 
 
@@ -256,7 +279,12 @@ def test_the_largest_header_there_may_be_is_written_and_read() -> None:
     tensors = [Tensor(f"{i:05d}" + '"' * 60, shape) for i in range(TENSORS_MAX - 1)]
     layout = Layout((*tensors, Tensor("weights", (7,))))
     versions = dict.fromkeys(range(RANKS_MAX), SEQUENCE_MAX)
-    checkpoint = checkpoint_of(run='"' * 256, layout=layout, versions=versions)
+    plan = Plan('"' * WORK_NAME_CHARACTERS_MAX, ITEMS_MAX, EPOCHS_MAX, 2**32 - 1, LEASE_SECONDS_MAX)
+    ledger = Ledger(NUMBER_MAX, tuple(range(NUMBER_MAX - OPEN_MAX, NUMBER_MAX)))
+    checkpoint = replace(
+        checkpoint_of(run='"' * 256, layout=layout, versions=versions),
+        works=(WorkState(plan, ledger),) * WORKS_MAX,
+    )
 
     data = bytes_of(checkpoint)
 

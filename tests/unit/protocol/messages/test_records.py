@@ -71,7 +71,21 @@ from gradwire_protocol.messages.updates import (
     Stable,
     Stopping,
 )
-from support.records import EXAMPLES, LAYOUT, PEER, RESUME, SPAN
+from gradwire_protocol.messages.work import (
+    EPOCHS_MAX,
+    ITEMS_MAX,
+    LEASE_SECONDS_MAX,
+    NUMBER_MAX,
+    OPEN_MAX,
+    WORK_NAME_CHARACTERS_MAX,
+    Grant,
+    Ledger,
+    Plan,
+    StopTraining,
+    Work,
+    WorkState,
+)
+from support.records import EXAMPLES, LAYOUT, PEER, PLAN, RESUME, SPAN
 from support.wording import naming
 
 NAMES = st.text(max_size=20).filter(str.isprintable)
@@ -100,6 +114,16 @@ TERMS = st.integers(0, TERM_MAX)
 STATE_PARTS = st.integers(0, STATE_PARTS_MAX - 1)
 WORKER_IDS = st.binary(min_size=WORKER_ID_BYTES, max_size=WORKER_ID_BYTES)
 RESUMES = st.builds(Resume, RANKS, SEQUENCES, VERSIONS, st.integers(0, RANKS_MAX), VERSIONS, TERMS)
+NUMBERS = st.integers(0, NUMBER_MAX)
+PLANS = st.builds(
+    Plan,
+    NAMES,
+    st.integers(1, ITEMS_MAX),
+    st.integers(1, EPOCHS_MAX),
+    st.none() | st.integers(0, 2**32 - 1),
+    st.integers(1, LEASE_SECONDS_MAX),
+)
+LEDGERS = st.builds(Ledger, NUMBERS, st.lists(NUMBERS, max_size=5).map(tuple))
 FIELDS: tuple[tuple[Any, ...], ...] = (
     (
         Join,
@@ -145,6 +169,16 @@ FIELDS: tuple[tuple[Any, ...], ...] = (
     (Want, st.lists(st.integers(0, BLOCKS_MAX - 1), max_size=5).map(tuple)),
     (WantState, SEQUENCES, st.none() | STATE_PARTS),
     (StatePart, SEQUENCES, STATE_PARTS, STATE_PARTS, st.binary(max_size=50), NAMES),
+    (
+        Work,
+        PLANS,
+        LEDGERS,
+        st.none() | NUMBERS,
+        st.dictionaries(NUMBERS, SEQUENCES, max_size=5),
+        st.booleans(),
+    ),
+    (Grant, NAMES, LEDGERS, st.none() | NUMBERS, NAMES),
+    (StopTraining, NAMES),
     (Refuse, NAMES, NAMES, st.none() | NAMES),
     (Follow, TERMS, st.none() | SEQUENCES),
     (Promise, TERMS),
@@ -287,7 +321,54 @@ REFUSED: tuple[tuple[type[Record], str, object], ...] = (
     (Leave, "sequence", -1),
     (Leave, "reason", LONG_REASON),
     (Stopping, "reason", LONG_REASON),
+    (Plan, "name", "x" * (WORK_NAME_CHARACTERS_MAX + 1)),
+    (Plan, "items", 0),
+    (Plan, "items", ITEMS_MAX + 1),
+    (Plan, "epochs", EPOCHS_MAX + 1),
+    (Plan, "seed", -1),
+    (Plan, "lease_seconds", 0),
+    (Plan, "lease_seconds", LEASE_SECONDS_MAX + 1),
+    (Ledger, "next", NUMBER_MAX + 2),
+    (Ledger, "open", (NUMBER_MAX + 1,)),
+    (Ledger, "open", (0,) * (OPEN_MAX + 1)),
+    (Work, "plan", None),
+    (Work, "ledger", None),
+    (Grant, "ledger", None),
+    (WorkState, "plan", None),
+    (WorkState, "ledger", None),
+    (Work, "held", NUMBER_MAX + 1),
+    (Work, "finished", {-1: 1}),
+    (Work, "wants", 1),
+    (Grant, "name", "x" * (WORK_NAME_CHARACTERS_MAX + 1)),
+    (Grant, "number", -1),
+    (Grant, "refused", LONG_REASON),
+    (StopTraining, "reason", LONG_REASON),
 )
+
+
+@pytest.mark.parametrize(
+    "work",
+    [
+        Work(PLAN, Ledger(301), None),
+        Work(PLAN, Ledger(5, (5,)), None),
+        Work(PLAN, Ledger(5, (3, 1)), None),
+        Work(PLAN, Ledger(5, (1, 1)), None),
+        Work(PLAN, Ledger(5, (1,)), 2),
+        Work(PLAN, Ledger(5, (1,)), None, {2: 1}),
+        Work(PLAN, Ledger(5, (1,)), 1, {1: 1}),
+        Work(PLAN, Ledger(5, (1,)), 1, wants=True),
+    ],
+)
+def test_a_worker_that_contradicts_itself_about_its_items_is_refused(work: Work) -> None:
+    with pytest.raises(InvalidMessageError):
+        work.check()
+
+
+def test_the_longest_ledger_fits_a_message() -> None:
+    longest = Ledger(NUMBER_MAX, tuple(range(NUMBER_MAX - OPEN_MAX, NUMBER_MAX)))
+    grant = Grant("x" * WORK_NAME_CHARACTERS_MAX, longest, NUMBER_MAX, "x" * 1_000)
+
+    assert Grant.parse(grant.pack()) == grant
 
 
 def test_every_message_is_tested_here() -> None:

@@ -53,6 +53,12 @@ class OrderedRun:
         self.done.append(("end-run",))
         return f"over: {reason}"
 
+    def stop_training(self, reason: str, now: float) -> None:
+        self.done.append(("stop-training", reason))
+
+    def pause_items(self, now: float, *, paused: bool) -> None:
+        self.done.append(("pause-items", paused))
+
 
 class Desk:
     """Where orders come in, and what they come to."""
@@ -73,7 +79,7 @@ class Desk:
 
     def status(self) -> dict[str, Any]:
         run = Run.begin("alpha", join_request())
-        return {"runs": [status_of(run, self.run.roster)],
+        return {"runs": [status_of(run, self.run.roster, now=1.0)],
                 "draining": self.orders.draining is not None}  # fmt: skip
 
     def order(self, action: str, name: str = "", run: str | None = None) -> str:

@@ -2,6 +2,7 @@
 
 import pytest
 
+from gradwire.cli.operator import Operator
 from gradwire.errors import (
     ConnectionLostError,
     DeadlineError,
@@ -11,7 +12,6 @@ from gradwire.errors import (
     UnreachableError,
 )
 from gradwire.worker.dialing import UDP, Dialing, Way
-from gradwire.worker.operator import Operator
 from gradwire_protocol import CloseCode, ConnectionConfig, Endpoint
 from gradwire_protocol.messages.admission import RefusalCode, Refuse
 from gradwire_protocol.messages.kinds import CONTROL_STREAM, EndCode

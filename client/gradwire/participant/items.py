@@ -1,0 +1,183 @@
+"""`Items`: what a worker trains on, one item after the other, as the master grants them."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import count
+from typing import Final
+
+import numpy as np
+
+from gradwire.errors import ConnectionLostError, DeadlineError, UsageError
+from gradwire.replica.shared_parameters import SharedParameters
+from gradwire.replica.waits import Procedure, Wait
+from gradwire.worker.membership import Answer, Membership
+from gradwire.worker.worker import Worker
+from gradwire_protocol.messages.work import (
+    EPOCHS_MAX,
+    ITEMS_MAX,
+    LEASE_SECONDS_MAX,
+    WORK_NAME_CHARACTERS_MAX,
+    Plan,
+)
+
+LEASES_WAITED: Final = 2.0
+"""How many times the lease of an item a worker waits for one: others may hold the last items, and
+whoever gets one of these after its lease holds it for another."""
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """One item to train on. As an index it is `index`, so ``shards[item]`` is its shard."""
+
+    epoch: int
+    """From 0 on."""
+    index: int
+    """Which of the items of an epoch it is, from 0 on."""
+
+    def __index__(self) -> int:
+        """Return `index`."""
+        return self.index
+
+
+class Items:
+    """The items of one work, for one loop over them.
+
+    Parameters
+    ----------
+    plan : Plan
+        Checked by `plan_of`.
+    running : set of str
+        Works that a loop of this worker runs over.
+    pull : callable
+        Applies what peers have sent, if the session may.
+    """
+
+    _requests = count(1)
+
+    def __init__(
+        self,
+        plan: Plan,
+        *,
+        running: set[str],
+        shared: SharedParameters,
+        pull: Callable[[], object],
+        membership: Membership,
+        worker: Worker,
+        clock: Callable[[], float],
+    ) -> None:
+        self._plan = plan
+        self._running = running
+        self._has_begun = False
+        self._shared = shared
+        self._pull = pull
+        self._membership = membership
+        self._worker = worker
+        self._clock = clock
+        self._order: np.ndarray[tuple[int], np.dtype[np.int64]] | None = None
+        """How the items of an epoch are shuffled."""
+        self._epoch = -1
+        """The epoch that `_order` is of."""
+
+    def next(self) -> Procedure[Item | None]:
+        """Say that the last item is finished, and wait for another one.
+
+        What peers send meanwhile is applied. Returns None when all items are done, or when training
+        is to end.
+
+        Raises
+        ------
+        UsageError
+            If this run has another work of that name, or a loop over it runs already.
+        DeadlineError
+            If other workers hold the last items for longer than `LEASES_WAITED` leases.
+        """
+        membership, plan = self._membership, self._plan
+        if not self._has_begun:
+            if plan.name in self._running:
+                raise UsageError(f"a loop over items of {plan.name!r} runs already: end that first")
+            self._running.add(plan.name)
+            self._has_begun = True
+        request = next(self._requests)
+        sequence = self._shared.versions[self._shared.rank]
+        membership.post(self._worker.work.ask, plan, request, sequence)
+        deadline = self._clock() + LEASES_WAITED * plan.lease_seconds
+        while True:
+            before = self._state()  # whatever changes from here on is seen below, or is news
+            if membership.closed:
+                raise membership.error or ConnectionLostError("the connection is closed")
+            if membership.stop_reason is not None:
+                return None
+            answer = membership.answers.get(plan.name)
+            if answer is not None and answer.request == request:
+                return self._item_of(answer)
+            if self._clock() >= deadline:
+                raise DeadlineError(
+                    f"waited {LEASES_WAITED * plan.lease_seconds:g} s for {self._purpose()}"
+                )
+            self._pull()
+            yield Wait(lambda: self._state() != before, deadline, self._purpose)  # noqa: B023
+
+    def end(self) -> None:
+        """Give back what this worker holds: its loop has ended."""
+        if not self._has_begun:
+            return
+        self._running.discard(self._plan.name)
+        self._has_begun = False
+        self._membership.post(self._worker.work.give_back, self._plan.name)
+
+    def _state(self) -> tuple[object, ...]:
+        """Return what changes when there is something to do."""
+        membership = self._membership
+        return (
+            membership.answers.get(self._plan.name),
+            membership.updates_received,
+            membership.replica_wanted,
+            membership.comparison,
+            membership.stop_reason,
+            membership.closed,
+        )
+
+    def _purpose(self) -> str:
+        return (
+            f"an item of {self._plan.name!r}: other workers hold the last ones, or none is granted"
+        )
+
+    def _item_of(self, answer: Answer) -> Item | None:
+        if answer.refused:
+            raise UsageError(f"items of {self._plan.name!r}: {answer.refused}")
+        if answer.number is None:
+            return None
+        epoch, place = divmod(answer.number, self._plan.items)
+        return Item(epoch, self._shuffled(epoch, place))
+
+    def _shuffled(self, epoch: int, place: int) -> int:
+        """Return which item has a place in an epoch, the same one at every worker."""
+        seed = self._plan.seed
+        if seed is None:
+            return place
+        if self._order is None or epoch != self._epoch:
+            # The legacy generator: its numbers stay what they are (NEP 19), whatever numpy it is.
+            legacy = np.random.RandomState([seed, epoch])
+            self._order, self._epoch = legacy.permutation(self._plan.items), epoch
+        return int(self._order[place])
+
+
+def plan_of(
+    name: str, items: int, *, epochs: int, shuffle_seed: int | None, lease_seconds: float
+) -> Plan:
+    """Return a work as messages have it. Raises `UsageError` for what none may be."""
+    if not 0 < len(name) <= WORK_NAME_CHARACTERS_MAX or not name.isprintable():
+        raise UsageError(
+            f"items of {name[:WORK_NAME_CHARACTERS_MAX]!r}: the name has to be printable, with 1 "
+            f"to {WORK_NAME_CHARACTERS_MAX} characters"
+        )
+    for what, value, low, high in (
+        ("count", items, 1, ITEMS_MAX),
+        ("epochs", epochs, 1, EPOCHS_MAX),
+        ("shuffle_seed", 0 if shuffle_seed is None else shuffle_seed, 0, 2**32 - 1),
+        ("lease_seconds", lease_seconds, 1, LEASE_SECONDS_MAX),
+    ):
+        if not low <= value <= high:
+            hint = ": make each item larger" if what == "count" and value > high else ""
+            raise UsageError(f"items of {name!r}: {what}={value} is not from {low} to {high}{hint}")
+    return Plan(name, items, epochs, shuffle_seed, int(lease_seconds))
