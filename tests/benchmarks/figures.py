@@ -55,14 +55,14 @@ def at_most(name: str, value: float, unit: str, rival: str, rival_value: float, 
             runs: int) -> Figure:  # fmt: skip
     """Return a figure whose ratio to its rival should not exceed `aim`."""
     ratio = _ratio(value, rival_value)
-    return Figure(name, value, unit, rival, rival_value, ratio, f"<= {aim}x", ratio <= aim, runs)
+    return Figure(name, value, unit, rival, rival_value, ratio, f"<= {aim:.4}x", ratio <= aim, runs)
 
 
 def at_least(name: str, value: float, unit: str, rival: str, rival_value: float, *, aim: float,
              runs: int) -> Figure:  # fmt: skip
     """Return a figure whose ratio to its rival should reach `aim`."""
     ratio = _ratio(value, rival_value)
-    return Figure(name, value, unit, rival, rival_value, ratio, f">= {aim}x", ratio >= aim, runs)
+    return Figure(name, value, unit, rival, rival_value, ratio, f">= {aim:.4}x", ratio >= aim, runs)
 
 
 def reaching(name: str, value: float, unit: str, rival: str, rival_value: float, *, aim: float,

@@ -37,7 +37,7 @@ from benchmarks.convergence.results import (
     Runs,
     mean_loss,
 )
-from benchmarks.convergence.tasks import TARGET_DENSITY, TASKS, Task
+from benchmarks.convergence.tasks import TASKS, Task
 from benchmarks.figures import Figure, at_most, beside, within
 from benchmarks.masters import form
 from support.namespaces import can_have_machines
@@ -76,8 +76,8 @@ QUICK: Final = Plan(
 
 DELAY_AIMED_AT: Final = 5
 
-Settings = Mapping[str, object]
-SETTINGS: Final[Settings] = {"target_density": TARGET_DENSITY}
+BYTES_AIM: Final = 1 / 60
+"""Of what DDP sends."""
 
 
 def run(plan: Plan) -> list[Figure]:
@@ -114,11 +114,11 @@ def compare(plan: Plan) -> Iterator[Comparison]:
                     four[method] = grid(_now(partial(started.train, called)), rates)
             sixteen = {
                 ONE_PROCESS: grid(_in(pool, alone.train, task, more_workers), more),
-                GRADWIRE: grid(_in(pool, simulated.train, task, more_workers, SETTINGS), more),
+                GRADWIRE: grid(_in(pool, simulated.train, task, more_workers), more),
             }
             best = [four[GRADWIRE].best_rate]
             delayed = {
-                delay: grid(_in(pool, simulated.train, task, workers, SETTINGS, delay), best).best
+                delay: grid(_in(pool, simulated.train, task, workers, delay), best).best
                 for delay in plan.delays
             }
             seconds = _in(pool, alone.train, task, 1)(best[0], 0)().seconds / task.steps
@@ -150,13 +150,10 @@ def _in(
     train: Callable[..., Outcome],
     task: Task,
     workers: int,
-    settings: Settings | None = None,
     delay: int | None = None,
 ) -> Start:
     """Run in a process of a pool, several at a time."""
-    options: dict[str, object] = {} if settings is None else {"settings": settings}
-    if delay is not None:
-        options["delay"] = delay
+    options = {} if delay is None else {"delay": delay}
     return lambda rate, seed: (
         pool.submit(named, train, task.name, task.steps, rate, seed, workers, options).result
     )
@@ -205,7 +202,7 @@ def figures_of(done: Comparison, plan: Plan) -> list[Figure]:
         at_most(f"loss, {task}, {of_processes}", ours.loss, "", DDP, ddp.loss, aim=1.0,
                 runs=seeds),
         at_most(f"sent, {task}, {of_processes}", ours.megabytes, "MB", DDP, ddp.megabytes,
-                aim=0.005, runs=seeds),
+                aim=BYTES_AIM, runs=seeds),
     ]  # fmt: skip
     for method in (ONE_PROCESS, POWER_SGD):
         rival = four[method]

@@ -24,20 +24,13 @@ from torch.nn.parallel import DistributedDataParallel
 
 import gradwire
 from benchmarks.convergence.outcome import Outcome, evaluated_after
-from benchmarks.convergence.tasks import TARGET_DENSITY, TASKS, Task, samples_of
+from benchmarks.convergence.tasks import TASKS, Task, samples_of
 from benchmarks.programs import announce
 from benchmarks.rivals.ddp_hooks import BUCKET_MEGABYTES, FIRST_COMPRESSED_STEP
 
 GRADWIRE: Final = "gradwire"
 DDP: Final = "ddp"
 POWER_SGD: Final = "powersgd"
-
-BUFFER_STEPS: Final = 25
-"""How often gradwire averages the statistics of BatchNorm: runs are short."""
-
-STALENESS_BOUND: Final = 1
-"""Steps that one may be ahead: where several processes share a core, each runs for some
-milliseconds, in which it makes several of these steps before the others make any."""
 
 POWER_SGD_RANK: Final = 1
 """Of the matrices that PowerSGD sends; its hook's default."""
@@ -111,17 +104,7 @@ class Member:
     def _gradwire(
         self, model: nn.Module, optimizer: torch.optim.Optimizer, run: str
     ) -> Iterator[Part]:
-        with gradwire.join(
-            model,
-            optimizer=optimizer,
-            run=run,
-            scale=self._task.scale,
-            feedback=self._task.feedback,
-            staleness_bound=STALENESS_BOUND,
-            target_density=TARGET_DENSITY,
-            buffer_steps=BUFFER_STEPS,
-            finish_residual="drop",  # as in the evaluations: the rate does not fall to 0
-        ) as session:
+        with gradwire.join(model, optimizer=optimizer, run=run) as session:
             session.wait(self._workers)
             yield model, session.step, partial(session.paused, shared=True)
 

@@ -7,7 +7,7 @@ one knows all that the others did.
 """
 
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from math import nan
 from time import perf_counter
 from typing import Any, Final, Protocol
@@ -180,9 +180,8 @@ def train(
     workers: int,
     *,
     delay: int = 1,
-    settings: Mapping[str, object] | None = None,
 ) -> Outcome:
-    """Train with so many workers.
+    """Train with so many workers, with the settings that a user gets.
 
     Parameters
     ----------
@@ -191,13 +190,11 @@ def train(
     workers : int
     delay : int
         Steps until an update of a peer is applied; with 0, workers take turns.
-    settings : mapping
-        Of gradwire, other than the usual ones.
     """
-    usual = {"scale": task.scale, "feedback": task.feedback}
-    chosen = Settings(master="none", **{**usual, **(settings or {})})  # type: ignore[arg-type]
+    settings = Settings(master="none")
     members = [
-        Member(task, rate, seed, rank, workers=workers, settings=chosen) for rank in range(workers)
+        Member(task, rate, seed, rank, workers=workers, settings=settings)
+        for rank in range(workers)
     ]
     points = evaluated_after(task.steps)
     waiting: deque[list[tuple[list[bytes], int]]] = deque()

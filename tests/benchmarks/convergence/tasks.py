@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import pairwise
-from typing import Final, Literal, TypeAlias
+from typing import Final, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -25,9 +25,6 @@ Batch: TypeAlias = tuple[Tensor, Tensor]
 
 BATCH: Final = 8
 """Samples of a step at one worker."""
-
-TARGET_DENSITY: Final = 0.0027
-"""Part of all parameters that gradwire's updates are to change."""
 
 DATA_SEED: Final = 2020
 """Of what is the same in all runs: which samples are held out, and the function to be learned."""
@@ -68,9 +65,6 @@ class Task:
     loss: Callable[[Tensor, Tensor], Tensor]
     """Of what a model says and what is right, as a mean."""
     held_out: Callable[[], Batch]
-    scale: Literal["mean", "sqrt"]
-    feedback: Literal["local"] | float
-    """Both are what gradwire's documentation says to use with such an optimizer."""
     steps: int
     rates: Sequence[float]
     """Learning rates that every method is tried with, for 4 workers."""
@@ -254,8 +248,6 @@ TASKS: Final = {
             draw=lambda random: windows(_text(), random, BATCH),
             loss=functional.cross_entropy,
             held_out=windows_held_out,
-            scale="sqrt",
-            feedback=0.5,
             steps=600,
             rates=(1e-3, 2e-3, 4e-3),
             more_workers=2.0,
@@ -268,8 +260,6 @@ TASKS: Final = {
             draw=draw_images,
             loss=functional.cross_entropy,
             held_out=lambda: images()[1],
-            scale="mean",
-            feedback="local",
             steps=600,
             rates=(5e-3, 1e-2, 2e-2),
             more_workers=2.0,
@@ -282,8 +272,6 @@ TASKS: Final = {
             draw=draw_values,
             loss=functional.mse_loss,
             held_out=lambda: function()[1],
-            scale="mean",
-            feedback="local",
             steps=600,
             rates=(1e-2, 2e-2, 4e-2),
             more_workers=2.0,

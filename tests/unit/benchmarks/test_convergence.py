@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from benchmarks.convergence import alone, simulated
-from benchmarks.convergence.comparison import FULL, SETTINGS, figures_of, named, show_rates
+from benchmarks.convergence.comparison import FULL, figures_of, named, show_rates
 from benchmarks.convergence.drawing import draw_comparisons
 from benchmarks.convergence.outcome import LAST, Outcome, evaluated_after
 from benchmarks.convergence.results import (
@@ -51,7 +51,7 @@ def test_every_seed_has_its_model_and_every_rank_its_samples(task: Task) -> None
 
 
 def test_what_a_pool_is_told_can_travel_and_is_the_task_that_was_meant() -> None:
-    options = {"settings": SETTINGS, "delay": 0}
+    options = {"delay": 0}
 
     sent = pickle.dumps((named, (simulated.train, "regression", 4, 1e-2, 0, 2, options)))
 
