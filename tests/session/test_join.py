@@ -31,7 +31,7 @@ from gradwire_server.config import MasterConfig
 from gradwire_udp import resolve_all
 from support.local_master import Answering, LocalMaster
 from support.peer import join_request, welcome
-from support.sessions import join
+from support.sessions import change, join, zeros
 from support.waiting import wait_until
 from support.wording import naming
 
@@ -248,11 +248,24 @@ def test_workers_that_know_of_each_other_begin_together(master: LocalMaster) -> 
         sessions = [each.result(30) for each in joining]
 
     assert sorted(session.rank for session in sessions) == [0, 1, 2]
-    sessions[0].step()
     late = gradwire.join(target(), **options, start_timeout_seconds=3_600.0)
-    assert late.rank == 3  # the run has begun
+    assert late.rank == 3
     for session in (*sessions, late):
         session.close()
+
+
+def test_who_comes_late_does_not_wait_for_who_is_gone(master: LocalMaster) -> None:
+    """But begins with the next update of one that trains."""
+    trains = join(master)
+    with ThreadPoolExecutor(1) as pool:
+        joining = pool.submit(
+            gradwire.join, zeros(), master=master.address, workers=5, start_timeout_seconds=3_600.0
+        )
+        master.wait_for_workers(2)
+        trains.push(change(1.0, 0, 0, 0))
+        session = joining.result(30)
+
+    session.close()
 
 
 @pytest.mark.parametrize("kind", ["array", "module"])

@@ -2,8 +2,10 @@
 
 Steps that one worker makes before the others have joined are lost on these: each begins with the
 first worker's parameters, but sees other data, and a short run is half over. So `join` returns when
-as many workers take part as the setting `workers` says, which launchers say as WORLD_SIZE. Once
-anybody has trained, nobody waits: a worker that comes late, or comes back, begins at once.
+as many workers take part as the setting `workers` says, which launchers say as WORLD_SIZE. While
+others train nobody waits: a worker that comes late, or comes back, begins with the next update of
+another one. That the run has had updates before says nothing: it may be one that a master has
+resumed from a checkpoint, and all its workers are still to come.
 """
 
 import logging
@@ -41,21 +43,15 @@ class Meeting:
 
         Raises `ConnectionLostError` if the master ends, or is lost and not reached again.
         """
-        participant, workers = self._participant, self._workers
-        if self._has_begun():
-            logger.info(
-                "training goes on with %s: the run has had %d updates",
-                _count(len(self._membership.peers)), self._updates(),
-            )  # fmt: skip
-            return
-        if workers is not None:
+        participant = self._participant
+        if self._workers is not None and not self._is_over():
             deadline = participant.clock() + self._timeout
             with participant.applying.lent(applies=True):  # to a master that has restarted
                 yield from until(
                     self._membership, self._is_over, deadline, participant.clock, self._purpose
                 )
             participant.check_connected()
-        self._log_beginning()
+        self._log()
 
     # Private.
 
@@ -63,11 +59,12 @@ class Meeting:
         """Return how many updates the run has had, as far as this worker knows."""
         return sum(self._participant.shared.versions.values()) + self._membership.updates_received
 
-    def _has_begun(self) -> bool:
-        return self._updates() > 0 or self._membership.finished is not None
+    def _others_train(self) -> bool:
+        """Return whether others have trained since this worker was let in, or have finished."""
+        return self._membership.updates_received > 0 or self._membership.finished is not None
 
     def _is_over(self) -> bool:
-        return not self._missing() or self._has_begun() or self._membership.stopping is not None
+        return not self._missing() or self._others_train() or self._membership.stopping is not None
 
     def _missing(self) -> int:
         return max((self._workers or 1) - len(self._membership.peers), 0)
@@ -83,9 +80,9 @@ class Meeting:
             return ""
         return f", rank {', '.join(map(str, missing))}"
 
-    def _log_beginning(self) -> None:
-        there = len(self._membership.peers)
-        if self._missing() and not self._has_begun():
+    def _log(self) -> None:
+        there, updates = len(self._membership.peers), self._updates()
+        if not self._is_over():
             logger.warning(
                 "training begins with %d of %s: %d did not come in %g s (start_timeout_seconds)%s. "
                 "Whoever comes later takes part from then on",
@@ -95,6 +92,10 @@ class Meeting:
                 self._timeout,
                 self._names(),
             )  # fmt: skip
+        elif updates:
+            logger.info(
+                "training goes on with %s: the run has had %d updates", _count(there), updates
+            )
         elif self._workers is None and there == 1:
             logger.info(
                 "training begins with this worker alone, and others may join. To begin together, "

@@ -103,16 +103,34 @@ def test_where_nobody_said_how_many_come_a_worker_begins_alone_and_says_how_to_w
     assert line == naming("alone", "workers=N", "GRADWIRE_WORKERS")
 
 
-def test_a_run_that_has_begun_is_joined_at_once(log: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize("workers", [None, 2])
+def test_a_run_that_has_begun_is_joined_at_once(
+    log: pytest.LogCaptureFixture, workers: int | None
+) -> None:
     rig = rig_of(0, 1, begun=True)
-    rig.play(meeting_of(rig, 5).wait())
+    rig.play(meeting_of(rig, workers).wait())
 
     [line] = log.messages
     assert line == naming("goes on", "2 workers", "12 updates")
 
 
-def test_who_waits_begins_as_soon_as_another_has_trained() -> None:
-    rig = rig_of(0, 1)
+def test_the_workers_of_a_run_that_was_resumed_wait_for_each_other(
+    log: pytest.LogCaptureFixture,
+) -> None:
+    rig = rig_of(1, begun=True)
+    procedure = meeting_of(rig, 3).wait()
+    assert next(procedure).purpose() == naming("2 of 3 workers")
+
+    rig.membership.on_roster(roster(0, 1, 2))
+    rig.play(procedure)
+
+    [line] = log.messages
+    assert line == naming("goes on", "3 workers", "12 updates")
+
+
+@pytest.mark.parametrize("begun", [False, True])
+def test_who_waits_begins_as_soon_as_another_has_trained(begun: bool) -> None:
+    rig = rig_of(0, 1, begun=begun)
     procedure = meeting_of(rig, 3).wait()
     wait = next(procedure)
 
