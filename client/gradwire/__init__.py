@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from gradwire.checkpoints import LoadedCheckpoint, load_checkpoint
+    from gradwire.cli.launch.local_master import LocalMaster, local_master
     from gradwire.errors import (
         ConnectionLostError,
         DeadlineError,
@@ -55,6 +56,7 @@ __all__ = [
     "GradwireWarning",
     "Item",
     "LoadedCheckpoint",
+    "LocalMaster",
     "NonFiniteError",
     "OutOfRangeError",
     "PeerUpdate",
@@ -69,17 +71,20 @@ __all__ = [
     "VersionMismatchError",
     "join",
     "load_checkpoint",
+    "local_master",
 ]
 
 MODULES: Final = {
     "LoadedCheckpoint": "checkpoints",
     "Item": "participant.items",
+    "LocalMaster": "cli.launch.local_master",
     "PeerUpdate": "replica.pull",
     "Session": "session.session",
     "SessionStats": "replica.stats",
     "Settings": "settings.settings",
     "join": "session.join",
     "load_checkpoint": "checkpoints",
+    "local_master": "cli.launch.local_master",
 }
 """Modules of the names; all others are errors."""
 

@@ -16,7 +16,15 @@ from gradwire_protocol.connection.states import State
 from gradwire_protocol.connection.train import Train
 from gradwire_protocol.counters import Counters, Drop
 from gradwire_protocol.crypto.credentials import Credentials
-from gradwire_protocol.crypto.keys import Identity, KeyFormatError, Keyring, Role, RunKey, WorkerKey
+from gradwire_protocol.crypto.keys import (
+    Identity,
+    IssuingKey,
+    KeyFormatError,
+    Keyring,
+    Role,
+    RunKey,
+    WorkerKey,
+)
 from gradwire_protocol.crypto.suites import Suite
 from gradwire_protocol.delivery.events import (
     Address,
@@ -66,6 +74,7 @@ __all__ = [
     "InOrder",
     "InvalidDatagramError",
     "InvalidMessageError",
+    "IssuingKey",
     "KeyFormatError",
     "Keyring",
     "MessageDelivered",

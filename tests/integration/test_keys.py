@@ -196,7 +196,7 @@ def secrets_of(*paths: Path) -> list[bytes]:
     shown: list[bytes] = []
     for path in paths:
         found = read_keys(path)
-        for key in [found] if isinstance(found, WorkerKey) else found:
+        for key in found if isinstance(found, list) else [found]:
             text = key.format().rpartition(":")[2]
             decoded = urlsafe_b64decode(text + "=" * (-len(text) % 4))
             secret = key.secret if isinstance(key, WorkerKey) else decoded[:SECRET_BYTES]

@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 from gradwire.cli.launch import processes
-from gradwire.cli.run import Launcher, master_options
+from gradwire.cli.launch.processes import master_options
+from gradwire.cli.run import Launcher
 from gradwire_protocol.crypto.keys import SECRET_BYTES, RunKey
 from gradwire_udp.files.keys import write_key
 from support.processes import Running, children_of, has_ended, python

@@ -11,9 +11,9 @@ from typing import Annotated, Final, Literal
 import typer
 
 from gradwire.errors import UsageError
-from gradwire_protocol.crypto.keys import SECRET_BYTES, Role, RunKey
+from gradwire_protocol.crypto.keys import SECRET_BYTES, IssuingKey, Role, RunKey
 from gradwire_protocol.limits import RUN_KEYS_MAX
-from gradwire_udp.files.keys import read_run_keys, replace_key, write_key
+from gradwire_udp.files.keys import read_keys, read_run_keys, replace_key, write_key
 
 RUN_KEY_FILE: Final = Path("run.key")
 KEY_SUFFIX: Final = ".key"
@@ -40,9 +40,21 @@ def keygen(
             help="Make the key of a worker with this name. Can be given several times.",
         ),
     ] = None,
+    issuing: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="PATH",
+            help="Make a key from which the keys of one role follow, and no others: for who starts "
+            "workers and is no operator.",
+        ),
+    ] = None,
     source: Annotated[
         Path | None,
-        typer.Option("--from", metavar="PATH", help="The run key file to derive worker keys from."),
+        typer.Option(
+            "--from",
+            metavar="PATH",
+            help="The file with the run key, or for --worker with an issuing key, to derive from.",
+        ),
     ] = None,
     out: Annotated[
         Path | None,
@@ -74,15 +86,18 @@ def keygen(
     """Make a run key, or keys of workers from it.
 
     A run key stays with the master. Workers' keys are derived from it, one for each name: a worker
-    can neither make other keys nor pass for another worker. Files get mode 0600, and none is
-    overwritten.
+    can neither make other keys nor pass for another worker. An issuing key makes the keys of one
+    role, and none of operators. Files get mode 0600, and none is overwritten.
     """
-    _check_one_thing(path, worker, rotate, retire)
+    _check_one_thing(path, worker, issuing, rotate, retire)
+    if issuing is not None:
+        _make_issuing_key(source, Role[role.upper()], issuing, out)
+        return
     if worker:
         _make_worker_keys(source, worker, Role[role.upper()], out)
         return
     if source is not None or out is not None:
-        raise UsageError("--from and --out go with --worker NAME")
+        raise UsageError("--from goes with --worker NAME or --issuing PATH, --out with --worker")
     if rotate is not None:
         _rotate(rotate)
     elif retire is not None:
@@ -92,9 +107,19 @@ def keygen(
 
 
 def _check_one_thing(
-    path: Path | None, worker: Sequence[str] | None, rotate: Path | None, retire: Path | None
+    path: Path | None,
+    worker: Sequence[str] | None,
+    issuing: Path | None,
+    rotate: Path | None,
+    retire: Path | None,
 ) -> None:
-    asked = {"PATH": path, "--worker": worker or None, "--rotate": rotate, "--retire": retire}
+    asked = {
+        "PATH": path,
+        "--worker": worker or None,
+        "--issuing": issuing,
+        "--rotate": rotate,
+        "--retire": retire,
+    }
     given = [name for name, value in asked.items() if value is not None]
     if len(given) > 1:
         raise UsageError(f"{' and '.join(given)}: one thing at a time")
@@ -109,13 +134,41 @@ def _make_run_key(path: Path) -> None:
     _say(f"  gradwire keygen --worker NAME --from {path}")
 
 
+def _make_issuing_key(source: Path | None, role: Role, path: Path, out: Path | None) -> None:
+    if source is None:
+        raise UsageError(f"--issuing {path}: name the run key to derive it from by --from PATH")
+    if out is not None:
+        raise UsageError(f"--out goes with --worker NAME; the issuing key goes to {path}")
+    key = read_run_keys(source)[0].issuing_key(role)
+    kind = role.name.lower()
+    write_key(path, f"# gradwire: makes the keys of role {kind}, and no others.\n{key.format()}\n")
+    _show(path)
+    _say(f"{path} makes the keys of role {kind}, and no others. Each process that is given it by")
+    _say("GRADWIRE_KEY_FILE derives a key of its own; one for a name is made by")
+    _say(f"  gradwire keygen --worker NAME --from {path}")
+
+
+def _issuing_key(source: Path, role: Role) -> IssuingKey:
+    """Return what makes the keys of a role, from a run key or an issuing key."""
+    keys = read_keys(source)
+    if isinstance(keys, IssuingKey):
+        if keys.role is not role:
+            made, asked = keys.role.name.lower(), role.name.lower()
+            raise UsageError(
+                f"{source} makes keys of role {made}, not {asked}: say --role {made}, or derive "
+                "from the run key"
+            )
+        return keys
+    return read_run_keys(source)[0].issuing_key(role)
+
+
 def _make_worker_keys(
     source: Path | None, names: Sequence[str], role: Role, out: Path | None
 ) -> None:
     if source is None:
         raise UsageError(f"--worker {names[0]}: name the run key to derive it from by --from PATH")
-    run_key = read_run_keys(source)[0]
-    keys = [run_key.worker_key(name, role) for name in names]
+    issuing_key = _issuing_key(source, role)
+    keys = [issuing_key.worker_key(name) for name in names]
     places = _places(names, out)
     for key, place in zip(keys, places, strict=True):
         write_key(place, f"# gradwire: key of {key.name}, {role.name.lower()}.\n{key.format()}\n")

@@ -12,7 +12,12 @@ from typing import Annotated, Any, Final, TextIO
 import typer
 
 from gradwire.cli.launch.keys import local_keys
-from gradwire.cli.launch.processes import Child, local_master, worker_environment
+from gradwire.cli.launch.processes import (
+    Child,
+    local_master_process,
+    master_options,
+    worker_environment,
+)
 from gradwire.cli.launch.signals import handle_ending_signals
 from gradwire.errors import UsageError
 from gradwire_protocol.crypto.keys import WorkerKey
@@ -22,13 +27,6 @@ COLOURS: Final = (36, 33, 32, 35, 34, 31)
 """ANSI colours of the prefixes, by rank."""
 
 LOOPBACK: Final = "127.0.0.1"
-
-DRAIN_SECONDS: Final = 0.25
-"""How long a master that only this machine can reach waits at its end for workers.
-
-They have ended by then. A killed worker did not say so, and the master would wait for it as long as
-for one on a slow network.
-"""
 
 
 def run(
@@ -128,7 +126,7 @@ class Launcher:
         """Run the workers with a master of their own; return the exit status."""
         printer = _printer(sys.stderr, "master")
         with local_keys(self._workers, key_file) as keys:
-            async with local_master(
+            async with local_master_process(
                 options,
                 keys.master_environment,
                 printer,
@@ -202,16 +200,6 @@ class Launcher:
                 child.send_signal(number if is_first else signal.SIGKILL)
             if number == signal.SIGTERM:
                 self._stopping = asyncio.create_task(self._stop_all())
-
-
-def master_options(listen: str, http: str, environ: Mapping[str, str]) -> list[str]:
-    """Return the options of the master; a GRADWIRE_DRAIN_SECONDS in the environment stays valid."""
-    options = ["--listen", listen, "--http", http]
-    # Workers of other machines may train on when those of this machine have ended.
-    is_local = listen.startswith(("127.", "localhost:", "[::1]:"))
-    if is_local and "GRADWIRE_DRAIN_SECONDS" not in environ:
-        options += ["--drain-seconds", f"{DRAIN_SECONDS:g}"]
-    return options
 
 
 def process_group_address(environ: Mapping[str, str]) -> dict[str, str]:

@@ -14,7 +14,14 @@ from typing import Final, Literal
 
 from gradwire.errors import UsageError
 from gradwire_protocol import Credentials
-from gradwire_protocol.crypto.keys import NAME_BYTES_MAX, Role, RunKey, WorkerKey, parse_keys
+from gradwire_protocol.crypto.keys import (
+    NAME_BYTES_MAX,
+    IssuingKey,
+    Role,
+    RunKey,
+    WorkerKey,
+    parse_keys,
+)
 from gradwire_protocol.crypto.suites import CIPHER_KEY_BYTES, CIPHER_NONCE_BYTES, Suite, cipher_of
 from gradwire_protocol.limits import DATAGRAM_BYTES
 from gradwire_udp.files.keys import read_keys
@@ -29,7 +36,7 @@ enough; at 1 µs with AES in hardware and 10 µs without, all of them take less 
 
 
 def credentials_of(
-    key: WorkerKey | RunKey | str | None,
+    key: WorkerKey | IssuingKey | RunKey | str | None,
     key_file: str,
     cipher: CipherName,
     *,
@@ -39,19 +46,19 @@ def credentials_of(
 
     Parameters
     ----------
-    key : WorkerKey, RunKey or str, optional
+    key : WorkerKey, IssuingKey, RunKey or str, optional
         Takes precedence over `key_file`.
     key_file : str
         Path of a key file; empty for none.
     role : Role
-        Role of the key that is derived where the one found is a run key.
+        Role of the key that is derived where the one found is a run key; an issuing key has one.
 
     Raises
     ------
     UsageError
         If `key` or the file holds no key.
     """
-    found: list[RunKey] | RunKey | WorkerKey
+    found: list[RunKey] | RunKey | IssuingKey | WorkerKey
     if isinstance(key, str):
         found = parse_keys(key)
     elif key is not None:
@@ -63,7 +70,9 @@ def credentials_of(
     if isinstance(found, list):
         found = found[0]
     if isinstance(found, RunKey):
-        found = found.worker_key(own_name(), role)
+        found = found.issuing_key(role)
+    if isinstance(found, IssuingKey):
+        found = found.worker_key(own_name())
     suite = SUITES[cipher] if cipher != "auto" else fastest_suite()
     return Credentials(key=found, suite=suite, unix_time_ns=time_ns)
 
@@ -85,10 +94,10 @@ def check_key(key: object) -> None:
     """Refuse what is neither a key nor the text of one; the `UsageError` does not contain it."""
     if isinstance(key, str):
         parse_keys(key)
-    elif key is not None and not isinstance(key, RunKey | WorkerKey):
+    elif key is not None and not isinstance(key, RunKey | IssuingKey | WorkerKey):
         raise UsageError(
             f"key: an object of type {type(key).__name__}; it has to be the text of a key, a "
-            "WorkerKey or a RunKey"
+            "WorkerKey, an IssuingKey or a RunKey"
         )
 
 

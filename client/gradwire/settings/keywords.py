@@ -16,7 +16,7 @@ from gradwire.settings.training import (
     StalenessBound,
 )
 from gradwire_codecs import ThresholdPolicy
-from gradwire_protocol.crypto.keys import RunKey, WorkerKey
+from gradwire_protocol.crypto.keys import IssuingKey, RunKey, WorkerKey
 
 
 class SettingKeywords(TypedDict, total=False):
@@ -42,7 +42,7 @@ class SettingKeywords(TypedDict, total=False):
     congestion: Congestion | None
     transport: Transport | None
     key_file: str | PathLike[str] | None
-    key: WorkerKey | RunKey | str | None
+    key: WorkerKey | IssuingKey | RunKey | str | None
     cipher: CipherName | None
     log_level: LogLevel | None
     quiet: bool | None

@@ -16,7 +16,7 @@ from gradwire.errors import GradwireWarning, UsageError
 from gradwire.settings.credentials import CipherName, check_key
 from gradwire.settings.training import TrainingSettings
 from gradwire_protocol import ConnectionConfig
-from gradwire_protocol.crypto.keys import RunKey, WorkerKey
+from gradwire_protocol.crypto.keys import IssuingKey, RunKey, WorkerKey
 from gradwire_protocol.limits import DATAGRAM_BYTES, DATAGRAM_BYTES_MAX
 from gradwire_protocol.messages.kinds import RANKS_MAX
 from gradwire_protocol.messages.layout import NAME_CHARACTERS_MAX
@@ -168,10 +168,11 @@ class Settings(TrainingSettings):
     key_file: str = setting(
         "",
         "File with this worker's key, made by `gradwire keygen`; by default the systemd "
-        "credential `worker.key`. From a run key, the worker derives a key of its own.",
+        "credential `worker.key`. From a run key or an issuing key, the worker derives a key of "
+        "its own.",
     )
 
-    key: WorkerKey | RunKey | str | None = setting(
+    key: WorkerKey | IssuingKey | RunKey | str | None = setting(
         None,
         "The key itself, or its text, instead of a file. Only as a keyword: too many processes "
         "can read environments and configuration files.",

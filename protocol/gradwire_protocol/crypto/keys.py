@@ -1,29 +1,34 @@
 """Keys: which names may take part in a run, and in which role.
 
-A run has a secret, the *run key*, which never leaves its master. *Worker keys*, one for each name
-and role, are derived from it by keyed BLAKE2s (RFC 7693, section 2.9), so the master stores none of
-them: an INIT names its key by a *key id*, from which the master recomputes the secret.
+A run has a secret, the *run key*, which never leaves its master. From it follow *issuing keys*, one
+for each role, and from these *worker keys*, one for each name, each by keyed BLAKE2s (RFC 7693,
+section 2.9). So the master stores none of them: an INIT names its key by a *key id*, from which the
+master recomputes the secret. An issuing key is for who starts workers and is no operator: it makes
+the keys of its role, and no others.
 
 ::
 
     key id            16 bytes, public; travels in the clear
     0       1         role
     1       3         fingerprint of the run key: selects one of several while keys are rotated
-    4       12        pseudonym of the name: keyed hash of role and name
+    4       12        pseudonym of the name: its hash, keyed with the issuing key
 
-    secret            32 bytes: keyed hash of the key id; the pre-shared key of the handshake
+    secret            32 bytes: hash of the key id, keyed with the issuing key; the pre-shared key
+                      of the handshake
 
-The holder of a worker key knows neither the run key nor any other worker key, and an eavesdropper
-learns no names. The secret depends on the key id, which contains the role, so a worker cannot give
-itself another role. The name comes sealed in the INIT and has to match the key id.
+The holder of a worker key knows neither the keys that it follows from nor any other worker key, and
+an eavesdropper learns no names. The issuing key depends on the role, so a worker cannot give itself
+another one. The name comes sealed in the INIT and has to match the key id.
 
 A key file is text with one key a line. Empty lines and lines that begin with ``#`` are skipped::
 
     gradwire-run-key:BASE64               a run key; of several, the first makes new keys
+    gradwire-issuing-key:ROLE:BASE64      an issuing key; only one a file
     gradwire-worker-key:ROLE:NAME:BASE64  a worker key; only one a file
 
-BASE64 is the URL-safe alphabet (RFC 4648, section 5) without padding. It encodes the secret (for a
-worker: key id and secret) and 4 bytes of its hash, which detect a truncated line.
+BASE64 is the URL-safe alphabet (RFC 4648, section 5) without padding. It encodes the secret (of an
+issuing key: fingerprint and secret; of a worker: key id and secret) and 4 bytes of its hash, which
+detect a truncated line.
 """
 
 import binascii
@@ -48,6 +53,7 @@ NAME_BYTES_MAX: Final = 63
 """UTF-8 bytes of the name in a key: the longest label of a host name (RFC 1035, section 2.3.4)."""
 
 RUN_KEY_PREFIX: Final = "gradwire-run-key"
+ISSUING_KEY_PREFIX: Final = "gradwire-issuing-key"
 WORKER_KEY_PREFIX: Final = "gradwire-worker-key"
 
 
@@ -102,6 +108,66 @@ class WorkerKey:
         return f"{WORKER_KEY_PREFIX}:{self.role.name.lower()}:{self.name}:{text}"
 
 
+class IssuingKey:
+    """Makes the keys of one role, for any name.
+
+    Parameters
+    ----------
+    role : Role
+    fingerprint : bytes
+        Of the run key.
+    secret : bytes
+        `SECRET_BYTES` bytes that follow from the run key.
+    """
+
+    __slots__ = ("_secret", "fingerprint", "role")
+
+    def __init__(self, role: Role, fingerprint: bytes, secret: bytes) -> None:
+        if len(fingerprint) != FINGERPRINT_BYTES or len(secret) != SECRET_BYTES:
+            raise KeyFormatError(
+                f"the issuing key has {len(fingerprint)} and {len(secret)} bytes; it has to have "
+                f"{FINGERPRINT_BYTES} and {SECRET_BYTES}"
+            )
+        self.role = role
+        self.fingerprint = bytes(fingerprint)
+        self._secret = bytes(secret)
+
+    def __repr__(self) -> str:
+        """Show role and fingerprint, and never the secret."""
+        return f"IssuingKey({self.role.name}, fingerprint={self.fingerprint.hex()})"
+
+    def __eq__(self, other: object) -> bool:
+        """Return whether both make the same keys."""
+        return (
+            isinstance(other, IssuingKey)
+            and (self.role, self.fingerprint) == (other.role, other.fingerprint)
+            and hmac.compare_digest(self._secret, other._secret)
+        )
+
+    def __hash__(self) -> int:
+        """Hash role and fingerprint."""
+        return hash((self.role, self.fingerprint))
+
+    def worker_key(self, name: str) -> WorkerKey:
+        """Return the key of a name; always the same one."""
+        key_id = self.key_id(name)
+        return WorkerKey(name, self.role, key_id, self.secret_of(key_id))
+
+    def key_id(self, name: str) -> bytes:
+        """Return the id of the key of a name."""
+        pseudonym = _derive(self._secret, b"gw-name", check_name(name).encode(), PSEUDONYM_BYTES)
+        return bytes([self.role]) + self.fingerprint + pseudonym
+
+    def secret_of(self, key_id: bytes) -> bytes:
+        """Return the secret of the key with this id."""
+        return _derive(self._secret, b"gw-psk", key_id, SECRET_BYTES)
+
+    def format(self) -> str:
+        """Return the line of a key file."""
+        text = _encode(self.fingerprint + self._secret)
+        return f"{ISSUING_KEY_PREFIX}:{self.role.name.lower()}:{text}"
+
+
 class RunKey:
     """The secret of a run.
 
@@ -111,7 +177,7 @@ class RunKey:
         `SECRET_BYTES` random bytes.
     """
 
-    __slots__ = ("_secret", "fingerprint")
+    __slots__ = ("_issuing_keys", "_secret", "fingerprint")
 
     def __init__(self, secret: bytes) -> None:
         if len(secret) != SECRET_BYTES:
@@ -119,8 +185,9 @@ class RunKey:
                 f"the run key has {len(secret)} bytes; it has to have {SECRET_BYTES}"
             )
         self._secret = bytes(secret)
-        self.fingerprint = self._derive(b"gw-print", b"", FINGERPRINT_BYTES)
+        self.fingerprint = _derive(self._secret, b"gw-print", b"", FINGERPRINT_BYTES)
         """Public identifier of the run key."""
+        self._issuing_keys = {role: self._issuing_key(role) for role in Role}
 
     def __repr__(self) -> str:
         """Show the fingerprint and never the secret."""
@@ -136,18 +203,11 @@ class RunKey:
 
     def worker_key(self, name: str, role: Role = Role.WORKER) -> WorkerKey:
         """Return the key of a name in a role; always the same one."""
-        key_id = self.key_id(name, role)
-        return WorkerKey(name, role, key_id, self.secret_of(key_id))
+        return self.issuing_key(role).worker_key(name)
 
-    def key_id(self, name: str, role: Role) -> bytes:
-        """Return the id of the key that a name has in a role."""
-        check_name(name)
-        named = bytes([role]) + name.encode()
-        return bytes([role]) + self.fingerprint + self._derive(b"gw-name", named, PSEUDONYM_BYTES)
-
-    def secret_of(self, key_id: bytes) -> bytes:
-        """Return the secret of the key with this id."""
-        return self._derive(b"gw-psk", key_id, SECRET_BYTES)
+    def issuing_key(self, role: Role) -> IssuingKey:
+        """Return the key from which the keys of a role follow, and no others."""
+        return self._issuing_keys[role]
 
     def reset_key(self, instance: str) -> bytes:
         """Return the key for the reset tokens of one master; it survives restarts.
@@ -158,14 +218,15 @@ class RunKey:
             Identifies the master among those with this run key. If two shared a key, each could
             reveal the tokens of the other's connections (RFC 9000, section 21.11).
         """
-        return self._derive(b"gw-reset", instance.encode(), SECRET_BYTES)
+        return _derive(self._secret, b"gw-reset", instance.encode(), SECRET_BYTES)
 
     def format(self) -> str:
         """Return the line of a key file."""
         return f"{RUN_KEY_PREFIX}:{_encode(self._secret)}"
 
-    def _derive(self, purpose: bytes, data: bytes, size: int) -> bytes:
-        return blake2s(data, key=self._secret, person=purpose, digest_size=size).digest()
+    def _issuing_key(self, role: Role) -> IssuingKey:
+        secret = _derive(self._secret, b"gw-issue", bytes([role]), SECRET_BYTES)
+        return IssuingKey(role, self.fingerprint, secret)
 
 
 class Keyring:
@@ -192,31 +253,34 @@ class Keyring:
 
     def knows(self, key_id: bytes | memoryview) -> bool:
         """Return whether the key id names one of our run keys; nothing is proved yet."""
-        return self._run_key_of(key_id) is not None and key_id[0] in ROLES
+        return self._issuing_key_of(key_id) is not None
 
     def secret_of(self, key_id: bytes) -> bytes | None:
         """Return the secret of the key with this id; None if none of our run keys made it."""
-        run_key = self._run_key_of(key_id)
-        return None if run_key is None else run_key.secret_of(key_id)
+        issuing_key = self._issuing_key_of(key_id)
+        return None if issuing_key is None else issuing_key.secret_of(key_id)
 
     def identity(self, key_id: bytes, name: str) -> Identity | None:
         """Return the proved owner of a key, or None if the claimed name does not match."""
-        run_key = self._run_key_of(key_id)
-        if run_key is None or key_id[0] not in ROLES:
+        issuing_key = self._issuing_key_of(key_id)
+        if issuing_key is None:
             return None
-        role = Role(key_id[0])
         try:
-            own = run_key.key_id(name, role)
+            own = issuing_key.key_id(name)
         except KeyFormatError:
             return None
-        return Identity(name, role, key_id) if hmac.compare_digest(own, key_id) else None
+        matches = hmac.compare_digest(own, key_id)
+        return Identity(name, issuing_key.role, key_id) if matches else None
 
     def admits(self, identity: Identity) -> bool:
         """Return whether its key is still accepted and its name not denied."""
         return identity.name not in self.denied and self.knows(identity.key_id)
 
-    def _run_key_of(self, key_id: bytes | memoryview) -> RunKey | None:
-        return self._by_fingerprint.get(bytes(key_id[1 : 1 + FINGERPRINT_BYTES]))
+    def _issuing_key_of(self, key_id: bytes | memoryview) -> IssuingKey | None:
+        run_key = self._by_fingerprint.get(bytes(key_id[1 : 1 + FINGERPRINT_BYTES]))
+        if run_key is None or key_id[0] not in ROLES:
+            return None
+        return run_key.issuing_key(Role(key_id[0]))
 
 
 ROLES: Final = frozenset(int(role) for role in Role)
@@ -241,13 +305,13 @@ def check_name(name: str) -> str:
     return name
 
 
-def parse_keys(text: str) -> list[RunKey] | WorkerKey:
+def parse_keys(text: str) -> list[RunKey] | IssuingKey | WorkerKey:
     """Read the text of a key file.
 
     Returns
     -------
-    list of RunKey, or WorkerKey
-        The run keys in their order, or the single worker key.
+    list of RunKey, or IssuingKey, or WorkerKey
+        The run keys in their order, or the single other key.
 
     Raises
     ------
@@ -257,31 +321,44 @@ def parse_keys(text: str) -> list[RunKey] | WorkerKey:
     lines = enumerate(map(str.strip, text.splitlines()), 1)
     keys = [_parse_line(number, line) for number, line in lines if line and line[0] != "#"]
     run_keys = [key for key in keys if isinstance(key, RunKey)]
-    worker_keys = [key for key in keys if isinstance(key, WorkerKey)]
-    if run_keys and not worker_keys:
+    others = [key for key in keys if not isinstance(key, RunKey)]
+    if run_keys and not others:
         if len(run_keys) > RUN_KEYS_MAX:
             raise KeyFormatError(
                 f"the key file has {len(run_keys)} run keys; the limit is {RUN_KEYS_MAX}"
             )
         return run_keys
-    if len(worker_keys) == 1 and not run_keys:
-        return worker_keys[0]
+    if len(others) == 1 and not run_keys:
+        return others[0]
     raise KeyFormatError(
-        f"{len(run_keys)} run keys and {len(worker_keys)} worker keys; a key file has either run "
-        "keys or one worker key"
+        f"{len(run_keys)} run keys and {len(others)} worker keys or issuing keys; a key file has "
+        "either run keys, or one of the others"
     )
 
 
-def _parse_line(number: int, line: str) -> RunKey | WorkerKey:
+def _parse_line(number: int, line: str) -> RunKey | IssuingKey | WorkerKey:
     match line.split(":"):
         case [prefix, text] if prefix == RUN_KEY_PREFIX:
             return RunKey(_decode(number, text, SECRET_BYTES))
+        case [prefix, role, text] if prefix == ISSUING_KEY_PREFIX:
+            held = _role(number, role)
+            data = _decode(number, text, FINGERPRINT_BYTES + SECRET_BYTES)
+            return IssuingKey(held, data[:FINGERPRINT_BYTES], data[FINGERPRINT_BYTES:])
         case [prefix, role, name, text] if prefix == WORKER_KEY_PREFIX:
-            if role.upper() not in Role.__members__:
-                raise KeyFormatError(f"line {number} names an unknown role")
+            held = _role(number, role)
             data = _decode(number, text, KEY_ID_BYTES + SECRET_BYTES)
-            return WorkerKey(name, Role[role.upper()], data[:KEY_ID_BYTES], data[KEY_ID_BYTES:])
+            return WorkerKey(name, held, data[:KEY_ID_BYTES], data[KEY_ID_BYTES:])
     raise KeyFormatError(f"line {number} is no key: `gradwire keygen` makes key files")
+
+
+def _role(number: int, text: str) -> Role:
+    if text.upper() not in Role.__members__:
+        raise KeyFormatError(f"line {number} names an unknown role")
+    return Role[text.upper()]
+
+
+def _derive(secret: bytes, purpose: bytes, data: bytes, size: int) -> bytes:
+    return blake2s(data, key=secret, person=purpose, digest_size=size).digest()
 
 
 def _encode(data: bytes) -> str:

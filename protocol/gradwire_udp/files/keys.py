@@ -16,6 +16,7 @@ from gradwire_protocol.crypto.keys import (
     KEY_ID_BYTES,
     NAME_BYTES_MAX,
     SECRET_BYTES,
+    IssuingKey,
     KeyFormatError,
     RunKey,
     WorkerKey,
@@ -50,13 +51,13 @@ class KeyFileError(UsageError):
     """A key file that cannot be read or written, or that others can read."""
 
 
-def read_keys(path: Path) -> list[RunKey] | WorkerKey:
+def read_keys(path: Path) -> list[RunKey] | IssuingKey | WorkerKey:
     """Read a key file.
 
     Returns
     -------
-    list of RunKey, or WorkerKey
-        Run keys, the newest first, or the one worker key.
+    list of RunKey, or IssuingKey, or WorkerKey
+        Run keys, the newest first, or the one other key.
 
     Raises
     ------
@@ -76,15 +77,19 @@ def read_run_keys(path: Path) -> list[RunKey]:
     Raises
     ------
     KeyFileError
-        As `read_keys`, and if it holds a worker key.
+        As `read_keys`, and if it holds another key.
     """
     keys = read_keys(path)
+    if isinstance(keys, list):
+        return keys
     if isinstance(keys, WorkerKey):
-        raise KeyFileError(
-            f"key file {path} holds the key of worker {keys.name!r}; this takes a run key, which "
-            "`gradwire keygen run.key` makes, and which stays with the master"
-        )
-    return keys
+        whose = f"worker {keys.name!r}"
+    else:
+        whose = f"role {keys.role.name.lower()}, which makes keys of workers"
+    raise KeyFileError(
+        f"key file {path} holds the key of {whose}; this takes a run key, which `gradwire keygen "
+        "run.key` makes, and which stays with the master"
+    )
 
 
 def credential(environ: Mapping[str, str], name: str) -> Path | None:

@@ -9,6 +9,7 @@ from typing import Final
 
 from gradwire_protocol.crypto.keys import (
     SECRET_BYTES,
+    IssuingKey,
     KeyFormatError,
     Role,
     RunKey,
@@ -39,6 +40,10 @@ def check(data: bytes) -> None:
         assert check_name(keys.name) == keys.name
         check_hidden(keys.format(), repr(keys))
         return
+    if isinstance(keys, IssuingKey):
+        assert parse_keys(keys.format()) == keys
+        check_hidden(keys.format(), repr(keys))
+        return
     assert keys
     assert parse_keys("\n".join(key.format() for key in keys)) == keys
     for key in keys:
@@ -53,10 +58,11 @@ def check_hidden(line: str, shown: str) -> None:
 
 
 def seeds() -> Iterable[bytes]:
-    """Return key files of both kinds, and one that is damaged."""
+    """Return key files of all kinds, and one that is damaged."""
     one, other = RunKey(bytes(range(SECRET_BYTES))), RunKey(b"s" * SECRET_BYTES)
     lines = [one.format(), other.format()]
     yield lines[0].encode()
+    yield one.issuing_key(Role.WORKER).format().encode()
     yield "\n".join(["# newest first", "", *lines, ""]).encode()
     yield lines[0][:-3].encode()
     for role, name in zip(Role, ("host-7", "w\u00f6rker", "operator", "second"), strict=True):

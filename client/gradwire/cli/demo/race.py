@@ -16,7 +16,7 @@ from typing import Any, Final
 import aiohttp
 
 from gradwire.cli.launch.keys import local_keys, run_key_file_from_environment
-from gradwire.cli.launch.processes import Child, local_master, worker_environment
+from gradwire.cli.launch.processes import Child, local_master_process, worker_environment
 from gradwire.cli.launch.signals import run_until_signal
 from gradwire.errors import GradwireError
 
@@ -124,7 +124,7 @@ async def run_together(race: Race) -> None:
     options = ["--listen", "127.0.0.1:0", "--http", "127.0.0.1:0", "--public-metrics"]
     options += ["--datagram-bytes", str(DATAGRAM_BYTES)]
     with local_keys(len(race.workers), run_key_file_from_environment()) as keys:
-        async with local_master(options, keys.master_environment, said.append) as master:
+        async with local_master_process(options, keys.master_environment, said.append) as master:
             race.phase = f"{len(race.workers)} workers"
             race.place = f"master at {master.address}, metrics at http://{master.http}/metrics"
             scraping = asyncio.create_task(_scrape_on(race, f"http://{master.http}/metrics"))

@@ -24,7 +24,7 @@ from gradwire.cli.doctor.reach import (
 from gradwire.cli.doctor.serving import serve as serve_until_told
 from gradwire.errors import ConnectionLostError, UnreachableError, UsageError
 from gradwire.settings.credentials import credentials_of
-from gradwire_protocol import Credentials, Role, RunKey, WorkerKey
+from gradwire_protocol import Credentials, IssuingKey, Role, RunKey, WorkerKey
 from gradwire_protocol.crypto.keys import FINGERPRINT_BYTES
 from gradwire_udp import resolve_all
 from gradwire_udp.files.keys import WORKER_CREDENTIAL, credential, read_keys
@@ -123,7 +123,7 @@ async def _path_checks(
         return [*checks, Check("connection", State.BROKEN, str(error), remedy)]
 
 
-def judge_key(key: WorkerKey | RunKey | None) -> Check:
+def judge_key(key: WorkerKey | IssuingKey | RunKey | None) -> Check:
     """Say which name, role and run the key has."""
     if key is None:
         return Check("key", State.OK, "none: packets are not sealed", figures={"role": None})
@@ -131,10 +131,14 @@ def judge_key(key: WorkerKey | RunKey | None) -> Check:
         run = key.fingerprint.hex()
         figures = {"run": run, "role": "run", "name": None}
         return Check("key", State.OK, f"run key of run {run}", figures=figures)
+    if isinstance(key, IssuingKey):
+        run, role = key.fingerprint.hex(), key.role.name.lower()
+        figures = {"run": run, "role": role, "name": None}
+        return Check("key", State.OK, f"issuing key of role {role}, run {run}", figures=figures)
     run, role = key.key_id[1 : 1 + FINGERPRINT_BYTES].hex(), key.role.name.lower()
     figures = {"run": run, "role": role, "name": key.name}
     return Check("key", State.OK, f"of {role} {key.name}, run {run}", figures=figures)
 
 
-def _first(keys: list[RunKey] | WorkerKey) -> RunKey | WorkerKey:
+def _first(keys: list[RunKey] | IssuingKey | WorkerKey) -> RunKey | IssuingKey | WorkerKey:
     return keys[0] if isinstance(keys, list) else keys

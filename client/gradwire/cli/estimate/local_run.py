@@ -22,7 +22,7 @@ import numpy as np
 
 from gradwire.cli.estimate.kernels import KernelCosts, scan_seconds
 from gradwire.cli.launch.keys import local_keys
-from gradwire.cli.launch.processes import LocalMaster, MasterEndedError, local_master
+from gradwire.cli.launch.processes import MasterChild, MasterEndedError, local_master_process
 from gradwire.errors import DeadlineError, GradwireError
 from gradwire.session.join import join
 from gradwire.session.session import Session
@@ -149,14 +149,15 @@ async def _measure(kernels: KernelCosts) -> RunCosts:
     options += ["--datagram-bytes-max", str(DATAGRAM_BYTES)]
     with local_keys(SESSIONS) as keys:
         try:
-            async with local_master(options, keys.master_environment, said.append) as master:
+            environ = keys.master_environment
+            async with local_master_process(options, environ, said.append) as master:
                 few, small, large = await asyncio.to_thread(_rounds, master, keys.worker_key_files)
         except MasterEndedError as error:
             raise GradwireError("\n".join([str(error), *said])) from error
     return costs_from(few, small, large, kernels, scan_seconds(PARAMETERS))
 
 
-def _rounds(master: LocalMaster, key_files: Sequence[Path]) -> tuple[Round, Round, Round]:
+def _rounds(master: MasterChild, key_files: Sequence[Path]) -> tuple[Round, Round, Round]:
     with ExitStack() as stack:
         workers = []
         for key_file in key_files:

@@ -17,7 +17,7 @@ from time import monotonic
 from typing import Any, Final
 
 from gradwire.cli.launch.keys import local_keys, run_key_file_from_environment
-from gradwire.cli.launch.processes import Child, local_master, worker_environment
+from gradwire.cli.launch.processes import Child, local_master_process, worker_environment
 from gradwire.cli.launch.signals import run_until_signal
 from gradwire.errors import DeadlineError, GradwireError, UsageError
 from gradwire.features.stats_file import VARIABLE
@@ -78,7 +78,7 @@ async def _measure(script: Sequence[str], seconds: float, say: Callable[[str], N
         local_keys(WORKERS, run_key_file_from_environment()) as keys,
     ):
         options = ["--listen", "127.0.0.1:0", "--http", "off"]
-        async with local_master(
+        async with local_master_process(
             options, keys.master_environment, _prefixed(say, "master"), say
         ) as master:
             files = [Path(folder, f"rank-{rank}.json") for rank in range(WORKERS)]

@@ -50,8 +50,9 @@ every 5 s whether their killed parent still exists.
 class MasterEndedError(GradwireError):
     """A master that was started here has ended at once; its exit status says why."""
 
-    def __init__(self, status: int) -> None:
-        super().__init__(f"the master ended at once with status {status}")
+    def __init__(self, status: int, said: str = "") -> None:
+        text = f"the master ended at once with status {status}"
+        super().__init__(f"{text}: {said}" if said else text)
         self.status = status
 
 
@@ -219,6 +220,13 @@ class Child:
         return 128 - status if status < 0 else status
 
 
+DRAIN_SECONDS: Final = 0.25
+"""How long a master that only this machine can reach waits at its end for workers.
+
+They have ended by then. A killed worker did not say so, and the master would wait for it as long as
+for one on a slow network.
+"""
+
 MASTER_PROGRAM: Final = """\
 import signal
 from gradwire_udp.process import end_with_parent
@@ -236,7 +244,7 @@ MASTER_COMMAND: Final = ("--log-level", "warning", "master", "--recovery-seconds
 
 
 @dataclass(frozen=True, slots=True)
-class LocalMaster:
+class MasterChild:
     """A master that runs as a child."""
 
     child: Child
@@ -245,12 +253,12 @@ class LocalMaster:
 
 
 @asynccontextmanager
-async def local_master(
+async def local_master_process(
     options: Sequence[str],
     environ: Mapping[str, str],
     on_stderr: Callable[[str], None],
     on_wait: Callable[[str], None] = lambda _: None,
-) -> AsyncIterator[LocalMaster]:
+) -> AsyncIterator[MasterChild]:
     """Run ``gradwire master`` until the block ends.
 
     `environ` adds to the variables of this process; `on_stderr` gets each line that the master
@@ -287,10 +295,20 @@ async def local_master(
                 raise MasterEndedError(ended.result())
             raise DeadlineError(f"the master did not start in {MASTER_START_SECONDS_MAX:g} s")
         announcement = announced.result()
-        yield LocalMaster(child, announcement["master"], announcement["http"])
+        yield MasterChild(child, announcement["master"], announcement["http"])
     finally:
         await child.stop()
         await asyncio.gather(ended, return_exceptions=True)
+
+
+def master_options(listen: str, http: str, environ: Mapping[str, str]) -> list[str]:
+    """Return the options of the master; a GRADWIRE_DRAIN_SECONDS in the environment stays valid."""
+    options = ["--listen", listen, "--http", http]
+    # Workers of other machines may train on when those of this machine have ended.
+    is_local = listen.startswith(("127.", "localhost:", "[::1]:"))
+    if is_local and "GRADWIRE_DRAIN_SECONDS" not in environ:
+        options += ["--drain-seconds", f"{DRAIN_SECONDS:g}"]
+    return options
 
 
 def worker_environment(

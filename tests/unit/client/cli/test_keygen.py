@@ -38,7 +38,7 @@ def keygen(
     yield keygen
     for path in tmp_path.rglob("*.key"):
         keys = read_keys(path)
-        for key in [keys] if isinstance(keys, WorkerKey) else keys:
+        for key in keys if isinstance(keys, list) else [keys]:
             assert key.format().rpartition(":")[2] not in keygen.shown
         assert stat.S_IMODE(path.stat().st_mode) == 0o600
 
@@ -103,6 +103,43 @@ def test_a_worker_key_follows_from_the_run_key(keygen: Keygen, role: Role) -> No
     assert worker_key("gpu7.key") == run_key.worker_key("gpu7", role)
     keyring = Keyring([run_key])
     assert keyring.secret_of(worker_key("gpu7.key").key_id) == worker_key("gpu7.key").secret
+
+
+def test_an_issuing_key_follows_from_the_run_key_and_worker_keys_from_it(keygen: Keygen) -> None:
+    keygen()
+
+    status, out, err = keygen("--issuing", "cluster.key", "--from", "run.key", "--role", "observer")
+    keygen("--worker", "eyes", "--from", "cluster.key", "--role", "observer")
+
+    [run_key] = read_run_keys(Path("run.key"))
+    assert (status, out) == (0, ["cluster.key"])
+    assert err == naming("observer", "--worker NAME --from cluster.key")
+    assert read_keys(Path("cluster.key")) == run_key.issuing_key(Role.OBSERVER)
+    assert worker_key("eyes.key") == run_key.worker_key("eyes", Role.OBSERVER)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        (("--worker", "gpu7", "--from", "cluster.key"), ("cluster.key", "observer", "worker")),
+        (
+            ("--issuing", "a.key", "--from", "cluster.key"),
+            ("cluster.key", "observer", "run key"),
+        ),
+        (("--issuing", "a.key"), ("--issuing a.key", "--from PATH")),
+        (("--issuing", "a.key", "--worker", "b"), ("--worker", "--issuing", "one thing")),
+        (("--issuing", "a.key", "--from", "run.key", "--out", "b.key"), ("--out", "--worker")),
+    ],
+)
+def test_an_issuing_key_makes_keys_of_its_role_alone(
+    keygen: Keygen, arguments: tuple[str, ...], named: tuple[str, ...]
+) -> None:
+    keygen()
+    keygen("--issuing", "cluster.key", "--from", "run.key", "--role", "observer")
+
+    status, out, err = keygen(*arguments)
+
+    assert (status, out, err) == (2, [], naming(*named))
 
 
 def test_several_are_made_at_once_each_in_its_file(keygen: Keygen) -> None:

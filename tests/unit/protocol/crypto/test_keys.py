@@ -12,6 +12,7 @@ from gradwire_protocol.crypto.keys import (
     KEY_ID_BYTES,
     NAME_BYTES_MAX,
     SECRET_BYTES,
+    IssuingKey,
     KeyFormatError,
     check_name,
     parse_keys,
@@ -44,8 +45,10 @@ def test_a_worker_key_is_always_the_same_and_can_be_made_anew_from_its_id(
     key = run_key.worker_key(name, role)
 
     assert key == RunKey(secret).worker_key(name, role)
-    assert key.secret == run_key.secret_of(key.key_id)
-    assert key.key_id == run_key.key_id(name, role)
+    issuing_key = run_key.issuing_key(role)
+    assert key == issuing_key.worker_key(name)
+    assert key.secret == issuing_key.secret_of(key.key_id)
+    assert key.key_id == issuing_key.key_id(name)
     assert key.key_id[0] == role
     assert key.key_id[1 : 1 + FINGERPRINT_BYTES] == run_key.fingerprint
     assert len(key.key_id) == KEY_ID_BYTES
@@ -70,8 +73,12 @@ def test_the_keys_for_different_purposes_differ() -> None:
 def test_the_derivation_is_the_documented_one() -> None:
     """Changing it would make every key that was handed out worthless."""
     assert RUN_KEY.fingerprint.hex() == "731fae"
-    assert KEY.key_id.hex() == "01731faee2661607be92afac0463a329"
-    assert KEY.secret.hex() == "f0fd81bded058514dab1006a9d71a3c644e69d6f76d296761fa248950dfd9e50"
+    issued = RUN_KEY.issuing_key(Role.WORKER).format()
+    assert (
+        issued == "gradwire-issuing-key:worker:cx-ug3w30mqOfXc6BLZQ_oItZKuieyKkG50wC1j3LeQigL9mW6Q2"
+    )
+    assert KEY.key_id.hex() == "01731fae76e684f28c1c1137285bc918"
+    assert KEY.secret.hex() == "2037764a2495ba98e6f1178634fdcd86e8e5f4d01992b03b0f2599e25afd6144"
 
 
 def test_run_keys_are_equal_where_their_secrets_are() -> None:
@@ -86,13 +93,55 @@ def test_run_keys_are_equal_where_their_secrets_are() -> None:
 def test_nothing_secret_is_shown() -> None:
     identity = Keyring([RUN_KEY]).identity(KEY.key_id, KEY.name)
 
-    shown = f"{RUN_KEY!r} {RUN_KEY} {KEY!r} {KEY} {identity!r}"
+    issuing_key = RUN_KEY.issuing_key(Role.WORKER)
+    shown = f"{RUN_KEY!r} {RUN_KEY} {KEY!r} {KEY} {identity!r} {issuing_key!r} {issuing_key}"
 
     assert RUN_KEY.fingerprint.hex() in shown
     assert "worker-1" in shown
     for secret in (bytes(range(SECRET_BYTES)), KEY.secret):
         assert secret.hex() not in shown
         assert repr(secret)[2:-1] not in shown
+
+
+# Issuing keys.
+
+
+@given(secret=SECRETS, name=NAMES, role=ROLES)
+def test_an_issuing_key_makes_the_keys_of_its_role_as_text_too(
+    secret: bytes, name: str, role: Role
+) -> None:
+    issuing_key = RunKey(secret).issuing_key(role)
+
+    read = parse_keys(f"# of a cluster\n{issuing_key.format()}\n")
+
+    assert read == issuing_key
+    assert isinstance(read, IssuingKey)
+    assert read.worker_key(name) == RunKey(secret).worker_key(name, role)
+    assert hash(read) == hash(issuing_key)
+
+
+def test_no_two_issuing_keys_are_equal_or_make_equal_keys() -> None:
+    keys = [run.issuing_key(role) for run in (RUN_KEY, OTHER) for role in Role]
+
+    for one, other in combinations(keys, 2):
+        assert one != other
+        assert one.worker_key("a").secret != other.worker_key("a").secret
+    assert keys[0] != RUN_KEY
+
+
+def test_who_has_the_issuing_key_of_a_role_cannot_pass_for_another_role() -> None:
+    """Not by the id of an operator's key, for which it computes another secret."""
+    issuing_key, keyring = RUN_KEY.issuing_key(Role.WORKER), Keyring([RUN_KEY])
+    operator = RUN_KEY.worker_key("alice", Role.OPERATOR)
+
+    assert keyring.secret_of(operator.key_id) == operator.secret
+    assert issuing_key.secret_of(operator.key_id) != operator.secret
+
+
+@pytest.mark.parametrize(("fingerprint", "secret"), [(2, 32), (4, 32), (3, 31), (3, 0)])
+def test_an_issuing_key_has_a_fingerprint_and_a_secret(fingerprint: int, secret: int) -> None:
+    with pytest.raises(KeyFormatError, match=naming("issuing key", fingerprint, secret)):
+        IssuingKey(Role.WORKER, bytes(fingerprint), bytes(secret))
 
 
 # What is no key.

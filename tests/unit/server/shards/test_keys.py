@@ -54,7 +54,7 @@ def test_a_keyring_waits_in_a_file_that_is_closed_once_it_was_taken() -> None:
 
 @pytest.mark.parametrize("role", Role)
 def test_an_identity_travels_whole(role: Role) -> None:
-    identity = Identity("gpu7", role, NEW.key_id("gpu7", role))
+    identity = Identity("gpu7", role, NEW.worker_key("gpu7", role).key_id)
 
     through_a_channel = msgpack.unpackb(msgpack.packb(pack_identity(identity)), use_list=False)
 

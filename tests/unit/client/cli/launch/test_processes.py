@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from gradwire.cli.launch import processes
-from gradwire.cli.launch.processes import Child, local_master
+from gradwire.cli.launch.processes import Child, local_master_process
 from support.processes import has_ended
 from support.waiting import until
 
@@ -237,7 +237,7 @@ async def test_a_master_that_takes_long_to_start_is_waited_for_with_a_word(
     monkeypatch.setattr(processes, "MASTER_START_SHOWN_SECONDS", (0.01, 0.02))
     said: list[str] = []
 
-    async with local_master([], {}, lambda line: None, said.append) as master:
+    async with local_master_process([], {}, lambda line: None, said.append) as master:
         assert master.address == "127.0.0.1:1"
 
     assert [line.partition(":")[0] for line in said] == [
