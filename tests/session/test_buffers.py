@@ -61,11 +61,23 @@ def test_who_comes_later_begins_with_what_the_others_have(master: LocalMaster) -
     first.step()
     wait_until(lambda: master.sample("gradwire_buffers_received_total") == 1, "its buffers")
     norm = norm_of(1.0)
+
     later = join(master, norm)
 
-    step_until(later, norm, 5.0)
-
+    assert variance_of(norm) == [5.0, 5.0]
     assert later.stats.buffers_averaged == 1
+
+
+def test_an_observer_has_the_buffers_before_its_first_step(keyed_master: LocalMaster) -> None:
+    """Also those of a worker that has left with all that it had."""
+    worker = join(keyed_master, norm_of(5.0), key=RUN_KEY.worker_key("one"))
+    worker.step()
+    worker.leave()
+    norm = norm_of(1.0)
+
+    join(keyed_master, norm, key=RUN_KEY.worker_key("eyes", Role.OBSERVER))
+
+    assert variance_of(norm) == [5.0, 5.0]
 
 
 def test_without_sharing_each_keeps_its_own(master: LocalMaster) -> None:

@@ -65,6 +65,15 @@ class BufferSharing(Feature):
         self._is_final = False
         """Whether our last values were sent."""
 
+    def begin(self) -> None:
+        """Begin with the mean of the others' buffers, as with their parameters, if there are any.
+
+        Those that come until the first step is over count as well, where there were none.
+        """
+        if self._others.buffers:
+            self._has_begun = True
+            self._average(None)
+
     def before_push(self) -> None:
         """Send our buffers, if that is due and they have changed."""
         if self._count():
@@ -73,8 +82,7 @@ class BufferSharing(Feature):
     def after_step(self) -> None:
         """Set our buffers to the mean, if that is due.
 
-        A worker that joins later begins with the mean of the others' buffers, as it does with their
-        parameters. While the connection is lost nothing is averaged: what others had sent before
+        While the connection is lost nothing is averaged: what others had sent before
         would pull our buffers back again and again.
         """
         if self._send is None:

@@ -38,16 +38,16 @@ def features_of(
     features: list[Feature] = []
     if buffers is not None:
         send = None if participant.observes else partial(membership.post, worker.share_buffers)
-        features.append(
-            BufferSharing(
-                buffers,
-                steps=settings.buffer_steps,
-                rank=participant.welcome.rank,
-                others=membership,
-                send=send,
-                tally=participant.tally,
-            )
+        sharing = BufferSharing(
+            buffers,
+            steps=settings.buffer_steps,
+            rank=participant.welcome.rank,
+            others=membership,
+            send=send,
+            tally=participant.tally,
         )
+        sharing.begin()
+        features.append(sharing)
     if participant.observes:
         return features
     features.append(RosterLog(membership))

@@ -135,6 +135,8 @@ class Entry:
                 participant,
                 timeout_seconds=settings.join_timeout_seconds,
             ).wait()
+        if self._buffers is not None:
+            yield from self._others_buffers()
         if self._states is not None:
             yield from self._states.take_over(participant.applying, self._deadline, self._clock)
         participant.features = features_of(
@@ -175,6 +177,26 @@ class Entry:
         membership.post(self.worker.found, replica.values.astype("<i4").tobytes())
         yield from self._wait(lambda: membership.live)
         return replica
+
+    def _others_buffers(self) -> Procedure[None]:
+        """Wait for what the buffers of others hold, which this worker begins with."""
+        membership = self.membership
+        if not (
+            yield from until(
+                membership,
+                lambda: not membership.buffers_due,
+                self._deadline,
+                self._clock,
+                lambda: f"the buffers of {membership.buffers_due} workers",
+            )
+        ):
+            if membership.error is not None:
+                raise membership.error
+            logger.warning(
+                "the buffers of %d workers did not come in %g s: this worker begins without them",
+                membership.buffers_due,
+                self._settings.join_timeout_seconds,
+            )
 
     def _is_founder(self) -> bool:
         """Return whether our parameters start the run."""

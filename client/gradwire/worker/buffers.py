@@ -60,6 +60,7 @@ class SharedBuffers:
         else:
             self._known[rank] = buffers
         self._tell()
+        self._membership.on_buffers_received()
 
     def finish(self) -> None:
         """Note that the run is finished: every worker ends with what is here now."""

@@ -109,6 +109,8 @@ class Membership:
         """Whether damage was found and is not repaired yet."""
         self.reconnections = self.rebases = 0
         self.peers: Sequence[Peer] = ()
+        self.buffers_due = 0
+        """How many messages with buffers of others are on their way since we were let in."""
         self.buffers: Mapping[int, Buffers] = {}
         """The buffers of others, by rank; at the end, those that every worker has."""
         self.stable: Mapping[int, int] = {}
@@ -160,6 +162,7 @@ class Membership:
         """Note that the master lets us take part."""
         self.welcome = welcome
         self.peers = welcome.roster
+        self.buffers_due = welcome.buffers
         self.notify()
 
     def on_snapshot_progress(self, elements: int) -> None:
@@ -272,8 +275,14 @@ class Membership:
         self.notify()
 
     def on_buffers(self, buffers: Mapping[int, Buffers]) -> None:
-        """Note what the buffers of others hold. No wait depends on it."""
+        """Note what the buffers of others hold."""
         self.buffers = buffers
+
+    def on_buffers_received(self) -> None:
+        """Note that a message with buffers has come."""
+        if self.buffers_due:
+            self.buffers_due -= 1
+            self.notify()
 
     def on_stable(self, versions: Mapping[int, int]) -> None:
         """Note that every live worker has these updates."""

@@ -152,6 +152,8 @@ class Welcome(Record):
     compares: bool = False
     """Whether the master sends BLOCKS, and then only the blocks of the replica that the worker
     wants."""
+    buffers: Annotated[int, integer(0, 2 * RANKS_MAX)] = 0
+    """How many BUFFERS follow: the run's at this moment."""
 
     KIND: ClassVar[Kind] = Kind.WELCOME
     BYTES_MAX: ClassVar[int] = LAYOUT_BYTES_MAX + ROSTER_BYTES_MAX + VERSIONS_BYTES_MAX

@@ -27,6 +27,8 @@ class Side:
     def on_buffers(self, buffers: Mapping[int, Buffers]) -> None:
         self.told.append({rank: value_of(each) for rank, each in buffers.items()})
 
+    def on_buffers_received(self) -> None: ...
+
     def again(self) -> list[tuple[int, float]]:
         return [(each.rank, value_of(each)) for each in self.shared.to_resend()]
 
