@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from gradwire.participant.items import Item
     from gradwire.replica.pull import PeerUpdate
     from gradwire.replica.stats import SessionStats
+    from gradwire.session.early_stopping import EarlyStopping
     from gradwire.session.join import join
     from gradwire.session.session import Session
     from gradwire.settings.settings import Settings
@@ -52,6 +53,7 @@ __all__ = [
     "ConnectionLostError",
     "DeadlineError",
     "DivergedError",
+    "EarlyStopping",
     "GradwireError",
     "GradwireWarning",
     "Item",
@@ -75,6 +77,7 @@ __all__ = [
 ]
 
 MODULES: Final = {
+    "EarlyStopping": "session.early_stopping",
     "LoadedCheckpoint": "checkpoints",
     "Item": "participant.items",
     "LocalMaster": "cli.launch.local_master",

@@ -160,6 +160,19 @@ def test_who_says_that_training_is_to_end_is_heard_by_all(master: LocalMaster) -
     finish(one, other, late)
 
 
+def test_early_stopping_at_one_worker_ends_the_training_of_all(master: LocalMaster) -> None:
+    one, other = join(master), join(master)
+    early = one.early_stopping(patience=1)
+
+    noted = [early.note(score) for score in (3.0, 2.0, 2.0, 2.0)]
+    wait_until(lambda: other.stopping is not None, "the other to hear of it")
+
+    assert noted == [False, False, False, True]
+    assert other.stopping == early.reason
+    assert other.early_stopping(target=0.0).note(1.0)
+    finish(one, other)
+
+
 def test_an_observer_gets_no_items_and_has_no_say(keyed_master: LocalMaster) -> None:
     join(keyed_master, key=RUN_KEY.worker_key("one"))
     observer = join(keyed_master, key=RUN_KEY.worker_key("two", Role.OBSERVER))

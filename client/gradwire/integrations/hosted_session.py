@@ -58,6 +58,11 @@ class HostedSession:
         """Whether training is to end, by the word of another worker or an operator."""
         return self._open is not None and self._open.stopping is not None
 
+    def end_everywhere(self, reason: str) -> None:
+        """Have all workers end their training, because the framework of this one ends it."""
+        if self._open is not None and self._open.stopping is None:
+            self._open.stop_training(reason)
+
     def begin(self, model: torch.nn.Module, optimizer: object) -> Session:
         """Join, which waits for the other workers, and restore the state that was loaded.
 

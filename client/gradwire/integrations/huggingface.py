@@ -31,7 +31,8 @@ class GradwireCallback(TrainerCallback):
     - It joins when training begins.
     - It steps after every step of the optimizer, so not where gradients accumulate.
     - It applies no updates during an evaluation.
-    - It ends the training where `Session.stopping` says so.
+    - It ends the training where `Session.stopping` says so. Where a callback before this one ends
+      it early, as transformers' `EarlyStoppingCallback` does, it ends at all workers.
     - It finishes with the last step, before the last evaluation and checkpoint. The model then has
       the same bits at all workers.
     - Checkpoints get a file with the session's state.
@@ -131,11 +132,13 @@ class GradwireCallback(TrainerCallback):
     ) -> None:
         """Apply updates again."""
         self._hosted.resume()
+        self._end_everywhere_if_early(state, control)
 
     def on_step_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **more: object
     ) -> None:
         """Finish after the last step, so that the shared model is evaluated and saved."""
+        self._end_everywhere_if_early(state, control)
         control.should_training_stop |= self._hosted.is_to_end
         if control.should_training_stop:
             self._hosted.finish()
@@ -183,6 +186,11 @@ class GradwireCallback(TrainerCallback):
             logs.update(figures)
             if state.log_history:
                 state.log_history[-1].update(figures)
+
+    def _end_everywhere_if_early(self, state: TrainerState, control: TrainerControl) -> None:
+        """Have all workers end their training, if another callback ends this one's."""
+        if control.should_training_stop and state.global_step < state.max_steps:
+            self._hosted.end_everywhere(f"a Trainer was stopped after {state.global_step} steps")
 
     def _load(self, args: TrainingArguments, state: TrainerState) -> None:
         """Load the session's state from the checkpoint that the training resumes."""

@@ -34,6 +34,8 @@ class GradwireCallback(Callback):
       where gradients accumulate, nor where a scaler skips a step.
     - It applies no updates during validation.
     - It finishes at the end of ``fit``. The model then has the same bits at all workers.
+    - It ends the training where `Session.stopping` says so. Where another callback ends it early,
+      as Lightning's `EarlyStopping` does, it ends at all workers.
     - It leaves at once on an exception.
     - Checkpoints contain the session's state.
 
@@ -111,8 +113,10 @@ class GradwireCallback(Callback):
         self._hosted.resume()
 
     def on_train_end(self, trainer: "Trainer", pl_module: "LightningModule") -> None:
-        """Finish."""
+        """Finish, and have all others do so if this training ends early."""
         self._remove_hooks()
+        if trainer.should_stop:
+            self._hosted.end_everywhere(f"a Trainer was stopped after {self._steps} steps")
         self._hosted.finish()
 
     def on_exception(

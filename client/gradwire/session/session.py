@@ -21,6 +21,7 @@ from gradwire.participant.participant import Participant
 from gradwire.replica.pull import PeerUpdate
 from gradwire.replica.stats import SessionStats
 from gradwire.replica.waits import Procedure, until
+from gradwire.session.early_stopping import EarlyStopping
 from gradwire.threads.network import NetworkThread
 from gradwire.threads.signals import close_at_exit, forget, postpone, uninterrupted
 from gradwire.threads.waits import Waits
@@ -277,6 +278,38 @@ class Session:
         if self._participant.observes:
             raise UsageError("an observer has no say in a run: it cannot end the training")
         self._membership.post(self._participant.worker.stop_training, printable(reason))
+
+    def early_stopping(self, **limits: Any) -> EarlyStopping:
+        """Return what judges scores, and has all workers end their training when it is time.
+
+        One worker is enough to judge. `EarlyStopping.note` also says to stop where another one has.
+
+        Parameters
+        ----------
+        **limits
+            Of `EarlyStopping`: `patience`, `minimum_improvement`, `target`, `maximum_seconds`,
+            `maximum_scores`, `larger_is_better`.
+
+        Raises
+        ------
+        UsageError
+            If a limit is none, or there is no limit at all.
+
+        Examples
+        --------
+        ::
+
+            early = session.early_stopping(patience=3)
+            for epoch in range(100):
+                ...
+                with session.paused(shared=True):
+                    early.note(loss_on_held_out_data(model))
+                    if early.is_best:
+                        best = copy.deepcopy(model.state_dict())
+                if session.stopping:
+                    break
+        """
+        return EarlyStopping(**limits, tell=self.stop_training, told=lambda: self.stopping)
 
     @contextmanager
     def paused(self, *, shared: bool = False) -> Iterator[None]:

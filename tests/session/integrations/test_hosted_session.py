@@ -8,6 +8,7 @@ from gradwire import DeadlineError, Session, UsageError
 from gradwire.integrations.hosted_session import HostedSession
 from support.local_master import LocalMaster
 from support.sessions import HALF, delivered, finish, join
+from support.waiting import wait_until
 from support.wording import naming
 
 RESIDUAL = torch.tensor([0.25, 0.0, -0.125, 0.0])
@@ -157,6 +158,20 @@ def test_who_comes_back_to_a_run_from_a_checkpoint_brings_its_residual(feedback:
 
     torch.testing.assert_close(restored.weight.data, torch.tensor([9.25, 2.0, 2.875, 4.0]))
     assert torch.equal(other.weight, restored.weight)
+
+
+def test_the_end_of_one_training_is_the_end_of_all(master: LocalMaster) -> None:
+    one, other = hosted(master), hosted(master)
+    first, second = Model(0.0, 0.0, 0.0, 0.0), Model(0.0, 0.0, 0.0, 0.0)
+    sessions = [begun(one, first), begun(other, second)]
+    assert not one.is_to_end
+
+    one.end_everywhere("a Trainer was stopped")
+    wait_until(lambda: other.is_to_end, "the other to hear of it")
+    other.end_everywhere("and this one")
+
+    assert [each.stopping for each in sessions] == ["a Trainer was stopped"] * 2
+    finish(*sessions)
 
 
 def test_a_state_is_taken_up_once(master: LocalMaster) -> None:

@@ -1,5 +1,6 @@
 """The callback for transformers: real Trainers, each with a master of the test's own."""
 
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -13,6 +14,8 @@ from gradwire import Session, UsageError
 from gradwire.integrations import hosted_session
 from support.local_master import LocalMaster
 from support.sessions import HALF, delivered, join
+from support.waiting import wait_until
+from support.wording import naming
 
 pytest.importorskip("transformers")
 pytest.importorskip("accelerate")
@@ -249,6 +252,33 @@ def test_the_last_checkpoint_is_of_what_all_workers_end_with(
 
     assert session_of(shared).stats.updates_sent == 1, "with finish()"
     assert not (tmp_path / "checkpoint-6" / STATE_NAME).exists(), "nothing is left unsent"
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_a_training_that_is_stopped_early_stops_everywhere(
+    master: LocalMaster, tmp_path: Path, first: bool
+) -> None:
+    """By a callback at one worker, or by the word of another worker."""
+    peer = join(master, Model())
+    shared, model = callback(master), Model()
+
+    def stop(self: Any, args: Any, state: Any, control: Any, **more: Any) -> None:
+        if state.global_step == 2:
+            if first:
+                control.should_training_stop = True
+            else:
+                peer.stop_training("it is enough")
+                wait_until(lambda: session_of(shared).stopping is not None, "it to be heard")
+
+    stopping = type("Stopping", (TrainerCallback,), {"on_step_end": stop})()
+    with ThreadPoolExecutor(1) as pool:
+        training = pool.submit(trainer(model, tmp_path, stopping, shared, max_steps=ROWS).train)
+        wait_until(lambda: peer.stopping is not None, "the other worker to hear of it")
+        peer.finish()
+        training.result(60)
+
+    assert session_of(shared).stats.steps == 2
+    assert peer.stopping == naming("2 steps" if first else "it is enough")
 
 
 @pytest.mark.parametrize("event", ["on_step_end", "on_epoch_end"])

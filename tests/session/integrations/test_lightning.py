@@ -3,6 +3,7 @@
 import subprocess
 import sys
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,8 @@ from gradwire.integrations import hosted_session
 from support.local_master import LocalMaster
 from support.optimizers import hooks_of
 from support.sessions import HALF, delivered, join
+from support.waiting import wait_until
+from support.wording import naming
 
 pytest.importorskip("lightning")
 
@@ -219,6 +222,33 @@ def test_an_exception_leaves_at_once(master: LocalMaster) -> None:
     master.wait_for_workers(0)
     for optimizer in module.trainer.optimizers:
         assert not hooks_of(optimizer)["after a step"]
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_a_training_that_is_stopped_early_stops_everywhere(
+    master: LocalMaster, first: bool
+) -> None:
+    """By a callback at one worker, or by the word of another worker."""
+    peer = join(master, Module())
+    shared = callback(master)
+
+    class Stopping(Callback):
+        def on_train_batch_end(self, trainer: Any, *more: Any) -> None:
+            if shared.session is not None and steps_of(shared) == 2:
+                if first:
+                    trainer.should_stop = True
+                else:
+                    peer.stop_training("it is enough")
+                    wait_until(lambda: shared.session.stopping is not None, "it to be heard")  # type: ignore[union-attr]
+
+    with ThreadPoolExecutor(1) as pool:
+        fitting = pool.submit(trainer(shared, Stopping(), max_epochs=3).fit, Module(), batches())
+        wait_until(lambda: peer.stopping is not None, "the other worker to hear of it")
+        peer.finish()
+        fitting.result(60)
+
+    assert steps_of(shared) in (2, 3)
+    assert peer.stopping == naming("steps" if first else "it is enough")
 
 
 def test_strategies_that_synchronise_processes_are_refused() -> None:
