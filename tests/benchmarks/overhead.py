@@ -116,13 +116,14 @@ def _measure(case: Case, rounds: int, plan: Plan) -> Figure:
     with ExitStack() as stack:
         master = stack.enter_context(Master(keys=plan.keys))
         environ = master.environ()
-        training = Training(case.parameters, plan.settling_steps, seed=1, master=master.address,
-                            key_file=environ.get("GRADWIRE_KEY_FILE"))  # fmt: skip
-        stack.callback(training.session.close)
+        workers = 1 + case.peers
         for _ in range(case.peers):
-            arguments = (str(case.parameters), str(rounds), str(plan.settling_steps))
+            arguments = map(str, (case.parameters, rounds, plan.settling_steps, workers))
             stack.enter_context(Program("benchmarks.overhead", *arguments, environ=environ))
-        training.session.wait(1 + case.peers)
+        # All begin together: one that is far ahead of another goes in lockstep with it.
+        training = Training(case.parameters, plan.settling_steps, seed=1, master=master.address,
+                            key_file=environ.get("GRADWIRE_KEY_FILE"), workers=workers)  # fmt: skip
+        stack.callback(training.session.close)
         training.settle()
         for _ in range(plan.steps):
             began = perf_counter()
@@ -154,11 +155,12 @@ def main() -> None:
     parser.add_argument("parameters", type=int)
     parser.add_argument("rounds", type=int)
     parser.add_argument("settling_steps", type=int)
+    parser.add_argument("workers", type=int)
     options = parser.parse_args()
     end_with_parent()
-    training = Training(options.parameters, options.settling_steps, seed=2)
-    training.settle()
     announce(ready=True)
+    training = Training(options.parameters, options.settling_steps, seed=2, workers=options.workers)
+    training.settle()
     while True:
         compute(options.rounds)
         training.change()

@@ -87,12 +87,14 @@ def parallel(model: nn.Module, method: str, rank: int, folder: str) -> nn.Module
 
 
 def trainer(
-    model: nn.Module, options: argparse.Namespace, share: Callable[[], None] | None
+    model: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    rank: int,
+    share: Callable[[], None] | None,
 ) -> Callable[[], float]:
     """Return what makes a step, shares what it changed, and returns the loss of its batch."""
     learned, _ = digits()
-    optimizer = torch.optim.SGD(model.parameters(), options.rate, momentum=options.momentum)
-    random = torch.Generator().manual_seed(BATCHES_SEED + options.rank)
+    random = torch.Generator().manual_seed(BATCHES_SEED + rank)
 
     def step() -> float:
         batch = learned.take(torch.randint(len(learned.labels), (BATCH,), generator=random))
@@ -127,7 +129,6 @@ def main() -> None:
     parser.add_argument("folder", help="where the processes of a group meet")
     parser.add_argument("--rate", type=float, required=True)
     parser.add_argument("--momentum", type=float, default=0.0)
-    parser.add_argument("--density", type=float, help="what gradwire aims at")
     parser.add_argument("--seconds", type=float, required=True)
     parser.add_argument("--widths", type=int, nargs="+", required=True)
     options = parser.parse_args()
@@ -138,19 +139,19 @@ def main() -> None:
     model = make_model(options.widths)
     with ExitStack() as stack:
         trained: nn.Module = model
+        optimizer = torch.optim.SGD(model.parameters(), options.rate, momentum=options.momentum)
         share = None
         if options.method == GRADWIRE:
             from gradwire import (
                 join,
             )  # takes time, and memory, that no rival should be charged with
 
-            session = join(model, target_density=options.density)
+            session = join(model, optimizer=optimizer, workers=WORKERS)
             stack.callback(session.close)
-            session.wait(WORKERS)
             share = session.step
         elif options.method != ALONE:
             trained = parallel(model, options.method, options.rank, options.folder)
-        step = trainer(trained, options, share)
+        step = trainer(trained, optimizer, options.rank, share)
         for _ in range(FIRST_STEPS):
             step()
         announce(ready=True)

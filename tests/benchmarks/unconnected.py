@@ -32,7 +32,7 @@ class UnconnectedSharing:
         self.feedback = self._parameters.feedback(replica, portion=portion, threads=1)
         self.feedback.drop_residual()
         self._thresholds = Thresholds(settings, self.feedback, clock=lambda: 0.0)
-        self._thresholds.note_workers(workers)
+        self._thresholds.aim(workers, 1.0)
 
     def encode(self) -> list[bytes]:
         """Return what is to be sent, after a step of the optimizer."""

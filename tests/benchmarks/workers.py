@@ -97,7 +97,7 @@ class _Counted(Membership):
             "than the master keeps for a worker"
         )
 
-    def on_delivered(self, size: int) -> None:
+    def on_delivered(self, size: int, seconds: float | None = None) -> None:
         self.updates_delivered += 1
         self._worker.progress.note()
 

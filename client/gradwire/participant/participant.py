@@ -27,6 +27,7 @@ from gradwire.participant.offline_limit import OfflineLimit
 from gradwire.replica.checkpoint_state import CheckpointState
 from gradwire.replica.compensation import Compensation
 from gradwire.replica.divergence import Divergence
+from gradwire.replica.line_limit import LineLimit
 from gradwire.replica.outbox import Outbox
 from gradwire.replica.prior_residual import PriorResidual
 from gradwire.replica.pull import PeerUpdate, Pull
@@ -113,6 +114,7 @@ class Participant:
             compensation=self.compensation,
             divergence=self.divergence,
             outbox=self.outbox,
+            line=LineLimit(membership, self.outbox, self.tally, lambda: worker.rtt),
             tally=self.tally,
             clock=clock,
         )

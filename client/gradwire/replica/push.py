@@ -14,6 +14,7 @@ import numpy as np
 from gradwire.errors import UsageError
 from gradwire.replica.compensation import Compensation
 from gradwire.replica.divergence import Divergence
+from gradwire.replica.line_limit import LineLimit
 from gradwire.replica.outbox import Outbox
 from gradwire.replica.residual_flush import ResidualFlush
 from gradwire.replica.shared_parameters import SharedParameters
@@ -43,6 +44,7 @@ class Push:
         compensation: Compensation,
         divergence: Divergence,
         outbox: Outbox,
+        line: LineLimit,
         tally: Tally,
         clock: Callable[[], float],
     ) -> None:
@@ -55,6 +57,7 @@ class Push:
         self._compensation = compensation
         self._divergence = divergence
         self._outbox = outbox
+        self._line = line
         self._tally = tally
         self._clock = clock
         self._flush = ResidualFlush(0, 1)
@@ -240,7 +243,7 @@ class Push:
         """Encode what has reached the threshold; return how many elements that changes."""
         began = self._clock()
         shared, tally, thresholds = self._shared, self._tally, self._thresholds
-        thresholds.note_workers(len(self._membership.peers))
+        thresholds.aim(len(self._membership.peers), self._line.look())
         with self._divergence.named_errors():
             threshold = thresholds.next()
         if threshold is None:

@@ -134,6 +134,12 @@ class Tally:
         "gauge",
         default=None,
     )
+    line_factor: float = statistic(
+        "What the density of updates is multiplied by because the line is slow for the steps; 1 "
+        "where it is not.",
+        "gauge",
+        default=1.0,
+    )
     final_residual_portion: float | None = statistic(
         "Portion of its residual that this worker sends at the end, by the setting "
         "`finish_residual`; none before `finish`.",

@@ -12,6 +12,7 @@ import numpy as np
 
 from gradwire.errors import UsageError
 from gradwire.settings.settings import Settings
+from gradwire.settings.thresholds import WARM_UP_DENSITY
 from gradwire_codecs import (
     CodecError,
     Feedback,
@@ -55,11 +56,18 @@ class Thresholds:
         if isinstance(self._policy, WarmUp):
             self._policy.skip_to(steps)
 
-    def note_workers(self, workers: int) -> None:
-        """Aim at the density that suits so many workers, unless the settings are about it."""
+    def aim(self, workers: int, factor: float) -> None:
+        """Aim at the density that suits so many workers, times a factor.
+
+        Not where the settings are about it.
+        """
         policy = self._policy
-        if self._follows_workers and isinstance(policy, TargetDensity | WarmUp):
-            policy.aim_at(density_for(workers))
+        if not self._follows_workers:
+            return
+        if isinstance(policy, WarmUp) and self._settings.warm_up_density is None:
+            policy.density = WARM_UP_DENSITY * factor
+        if isinstance(policy, TargetDensity | WarmUp):
+            policy.aim_at(density_for(workers) * factor)
 
     def next(self) -> int | None:
         """Return the threshold of the update that is due, in quanta.

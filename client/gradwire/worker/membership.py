@@ -7,11 +7,12 @@ or a simulator set `notify` and `post`.
 """
 
 import logging
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 from gradwire.errors import GradwireError, ProtocolError
 from gradwire.optimizer.own_staleness import OwnStaleness
@@ -24,6 +25,9 @@ from gradwire_protocol.messages.states import Buffers
 from gradwire_protocol.messages.updates import EncodedUpdate
 
 logger = logging.getLogger("gradwire.session")
+
+ARRIVALS_MAX: Final = 64
+"""Own updates whose way to the master is remembered until the training half asks."""
 
 
 class Clocks:
@@ -127,6 +131,7 @@ class Membership:
         self.bytes_delivered = 0
         """Of our own encoded updates."""
         self.own_staleness = OwnStaleness()
+        self._arrivals: deque[tuple[int, float]] = deque(maxlen=ARRIVALS_MAX)
         self._resync: Inbox | None = None
         """Updates after a replica on its way that will take the place of our own."""
         self._fence: Mapping[int, int] = {}
@@ -150,6 +155,10 @@ class Membership:
             self._sending = False
             if self.stopping is not None:
                 self.post(self.comply, self.stopping)
+
+    def take_arrivals(self) -> list[tuple[int, float]]:
+        """Return sizes and seconds of the own updates that have arrived since the last call."""
+        return [self._arrivals.popleft() for _ in range(len(self._arrivals))]
 
     # The network half.
 
@@ -262,8 +271,13 @@ class Membership:
         self.updates_clipped += 1
         self._receive(1, {}, self._inbox(later=True).put_update, None, correction)
 
-    def on_delivered(self, size: int) -> None:
-        """Note that the master has an own update with a body of `size` bytes."""
+    def on_delivered(self, size: int, seconds: float | None = None) -> None:
+        """Note that the master has an own update with a body of `size` bytes.
+
+        It took so many seconds after it was posted, if that is known.
+        """
+        if seconds is not None:
+            self._arrivals.append((size, seconds))
         self.updates_delivered += 1
         self.bytes_delivered += size
         self.own_staleness.on_delivered(self.updates_received)

@@ -27,15 +27,15 @@ class OwnUpdates:
         self.based_on_max = 0
         """How many updates of others the master had then."""
         self._membership = membership
-        self._undelivered: dict[int, int] = {}
-        """Bytes by sequence."""
+        self._undelivered: dict[int, tuple[int, float]] = {}
+        """By sequence: bytes, and when it was posted."""
         self._corrected = 0
         """The last one that the master has clipped: others have less than we sent."""
 
-    def note_posted(self, update: OwnUpdate) -> None:
+    def note_posted(self, update: OwnUpdate, now: float) -> None:
         """Note that an update was posted and is to be sent."""
         self.sequence = update.sequence
-        self._undelivered[update.sequence] = len(update.body)
+        self._undelivered[update.sequence] = len(update.body), now
 
     @property
     def delivered(self) -> int:
@@ -50,15 +50,16 @@ class OwnUpdates:
             return None
         return max(first, self._corrected + 1)
 
-    def on_delivered(self, sequence: int) -> None:
-        """Note that an update was delivered.
+    def on_delivered(self, sequence: int, now: float | None = None) -> None:
+        """Note that an update was delivered, just now if the time is given.
 
         An update that was sent again over another connection may have been delivered before: the
         master had it, and lost the connection before it had looked at it.
         """
-        size = self._undelivered.pop(sequence, None)
-        if size is not None:
-            self._membership.on_delivered(size)
+        posted = self._undelivered.pop(sequence, None)
+        if posted is not None:
+            size, at = posted
+            self._membership.on_delivered(size, None if now is None else now - at)
 
     def on_delivered_up_to(self, sequence: int) -> None:
         """Note that every update up to this one was delivered."""

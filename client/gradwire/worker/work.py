@@ -10,7 +10,7 @@ from dataclasses import replace
 from gradwire.worker.membership import Answer
 from gradwire.worker.state import WorkerState
 from gradwire_protocol import InvalidMessageError
-from gradwire_protocol.messages.work import Grant, Ledger, Plan, Work
+from gradwire_protocol.messages.work import FINISHED_MAX, Grant, Ledger, Plan, Work
 
 
 class WorkExchange:
@@ -33,6 +33,8 @@ class WorkExchange:
         finished = dict(work.finished)
         if work.held is not None:
             finished[work.held] = sequence
+        if len(finished) > FINISHED_MAX:  # others were faster; the oldest may be trained on again
+            del finished[next(iter(finished))]
         self._requests[plan.name] = request
         self._say(replace(work, held=None, finished=finished, wants=True))
 
@@ -59,6 +61,8 @@ class WorkExchange:
             raise InvalidMessageError(f"item {number} of work {name!r} was granted, and is done")
         finished = {n: sequence for n, sequence in work.finished.items() if n in still_open}
         known = replace(work, ledger=grant.ledger, finished=finished)
+        if work.held is not None and work.held not in still_open:
+            known = replace(known, ledger=work.ledger)  # another worker was faster
         if work.wants:
             self._works[name] = replace(known, held=number, wants=False)
             answer = Answer(self._requests[name], number, grant.refused)

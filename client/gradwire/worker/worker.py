@@ -180,7 +180,7 @@ class Worker:
             if update.sequence > SEQUENCE_MAX:
                 self._fail(ProtocolError(f"{SEQUENCE_MAX} updates sent; join again"), now)
                 return
-            self._own.note_posted(update)
+            self._own.note_posted(update, now)
             if self.stage is Stage.LIVE:
                 self.state.send(update)
 
@@ -245,7 +245,7 @@ class Worker:
             case MessageReceived():
                 self._receive(link, event, now)
             case MessageDelivered():
-                self._delivered(event)
+                self._delivered(event, now)
             case Disconnected() if self._redial(event, now) or self._reconnect(event, now):
                 pass
             case Disconnected():
@@ -413,11 +413,11 @@ class Worker:
         if self.stage is not Stage.JOINING:
             self._peers.pass_over_if_complete(self.rank, self.state.link.connection)
 
-    def _delivered(self, event: MessageDelivered) -> None:
+    def _delivered(self, event: MessageDelivered, now: float) -> None:
         if event.stream == SNAPSHOT_STREAM:
             self._admission.on_block_delivered()
         elif event.stream == self.rank:
-            self._own.on_delivered(event.number)
+            self._own.on_delivered(event.number, now)
 
     def _fail(self, error: GradwireError, now: float) -> None:
         assert self.state.link is not None

@@ -123,7 +123,7 @@ class Listening(Membership):
     def on_correction(self, correction: EncodedUpdate) -> None:
         self.told.append(("correction", correction.sequence))
 
-    def on_delivered(self, size: int) -> None:
+    def on_delivered(self, size: int, seconds: float | None = None) -> None:
         self.told.append(("delivered", size))
 
     def on_roster(self, peers: Sequence[Peer]) -> None:
