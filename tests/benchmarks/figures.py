@@ -55,14 +55,18 @@ def at_most(name: str, value: float, unit: str, rival: str, rival_value: float, 
             runs: int) -> Figure:  # fmt: skip
     """Return a figure whose ratio to its rival should not exceed `aim`."""
     ratio = _ratio(value, rival_value)
-    return Figure(name, value, unit, rival, rival_value, ratio, f"<= {aim:.4}x", ratio <= aim, runs)
+    return Figure(
+        name, value, unit, rival, rival_value, ratio, _times("<=", aim), ratio <= aim, runs
+    )
 
 
 def at_least(name: str, value: float, unit: str, rival: str, rival_value: float, *, aim: float,
              runs: int) -> Figure:  # fmt: skip
     """Return a figure whose ratio to its rival should reach `aim`."""
     ratio = _ratio(value, rival_value)
-    return Figure(name, value, unit, rival, rival_value, ratio, f">= {aim:.4}x", ratio >= aim, runs)
+    return Figure(
+        name, value, unit, rival, rival_value, ratio, _times(">=", aim), ratio >= aim, runs
+    )
 
 
 def reaching(name: str, value: float, unit: str, rival: str, rival_value: float, *, aim: float,
@@ -93,6 +97,11 @@ def beside(name: str, value: float, unit: str, rival: str, rival_value: float, *
     """Return a figure that is to be seen beside its rival, and has no aim."""
     ratio = _ratio(value, rival_value)
     return Figure(name, value, unit, rival, rival_value, ratio, "none", True, runs)
+
+
+def _times(relation: str, aim: float) -> str:
+    """Return an aim that is a ratio as a text."""
+    return f"{relation} {float(aim):.4}x"
 
 
 def _ratio(value: float, rival_value: float) -> float:

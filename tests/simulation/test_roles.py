@@ -300,6 +300,9 @@ def test_an_operator_sees_who_takes_part() -> None:
             "versions": {str(r): s for r, s in sorted(run.state.relay.versions.items())},
             "draining": False,
             "denied": [],
+            "stopping": None,
+            "items_paused": False,
+            "works": [],
             "checkpoint": None,
             "master": run.master.terms.status(),
         }
