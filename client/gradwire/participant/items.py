@@ -21,8 +21,8 @@ from gradwire_protocol.messages.work import (
 )
 
 LEASES_WAITED: Final = 2.0
-"""How many times the lease of an item a worker waits for one: others may hold the last items, and
-whoever gets one of these after its lease holds it for another."""
+"""How many times the lease of an item a worker waits for one: other workers may hold the last
+items, and an item that is granted again after its lease is held for another."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -222,7 +222,7 @@ class Session:
         epochs : int
             How often each item comes.
         shuffle_seed : int, optional
-            Shuffles the items, in each epoch anew, the same way at all workers.
+            Shuffles the items, in each epoch in another order, which is the same at all workers.
         lease_seconds : float
             An item that a worker has held for so long is given to another one as well.
 

@@ -27,8 +27,8 @@ class OwnUpdates:
         self.based_on_max = 0
         """How many updates of others the master had then."""
         self._membership = membership
-        self._undelivered: dict[int, tuple[int, float]] = {}
-        """By sequence: bytes, and when it was posted."""
+        self._undelivered: dict[int, tuple[int, float | None]] = {}
+        """By sequence: bytes, and when it was posted; None once a lost connection came between."""
         self._corrected = 0
         """The last one that the master has clipped: others have less than we sent."""
 
@@ -59,7 +59,7 @@ class OwnUpdates:
         posted = self._undelivered.pop(sequence, None)
         if posted is not None:
             size, at = posted
-            self._membership.on_delivered(size, None if now is None else now - at)
+            self._membership.on_delivered(size, None if now is None or at is None else now - at)
 
     def on_delivered_up_to(self, sequence: int) -> None:
         """Note that every update up to this one was delivered."""
@@ -94,6 +94,8 @@ class OwnUpdates:
     def missing(self) -> Iterator[OwnUpdate]:
         """Yield the updates that the master lacks."""
         for update in self.between(self.accepted + 1, self.sequence):
+            if update.sequence in self._undelivered:
+                self._undelivered[update.sequence] = len(update.body), None
             # It may have been computed with updates that this master has not accepted yet.
             yield replace(update, based_on=min(update.based_on, self.based_on_max))
 

@@ -2,8 +2,8 @@
 
 An item goes to one worker at a time. What a worker has finished counts as done once all live
 workers have the updates that came of it. What a worker holds that leaves or is lost goes to the
-next one that asks. So each item is trained on at least once, whoever is lost; and twice only where
-a worker was lost in the middle, or held an item for longer than its lease.
+next one that asks. So each item is trained on at least once, whichever worker is lost; and twice
+only where a worker was lost in the middle, or held an item for longer than its lease.
 """
 
 import logging

@@ -66,7 +66,7 @@ class WorkLedger:
             self._open[number] = OpenItem(rank, now + self.plan.lease_seconds)
 
     def finish(self, rank: int, number: int, sequence: int) -> None:
-        """Note that a worker has trained on an item; whoever was the first counts."""
+        """Note that a worker has trained on an item; the first worker that has counts."""
         item = self._open.get(number)
         if item is not None and item.sequence is None:
             self._open[number] = OpenItem(rank, inf, sequence)
