@@ -101,9 +101,9 @@ $(VENV)/installed: pyproject.toml constraints.txt
 	$(INSTALL) -e '.[dev]'
 	touch $@
 
-# What the integrations work with; the quick tier needs none of it.
+# What the integrations and Spark work with; the quick tier needs none of it.
 frameworks: $(VENV)/frameworks
 
 $(VENV)/frameworks: $(VENV)/installed
-	$(INSTALL) -e '.[integrations]'
+	$(INSTALL) -e '.[integrations,spark]'
 	touch $@

@@ -24,7 +24,6 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from gradwire.checkpoints import LoadedCheckpoint, load_checkpoint
     from gradwire.cli.launch.local_master import LocalMaster, local_master
     from gradwire.errors import (
         ConnectionLostError,
@@ -44,6 +43,7 @@ if TYPE_CHECKING:
     from gradwire.participant.items import Item
     from gradwire.replica.pull import PeerUpdate
     from gradwire.replica.stats import SessionStats
+    from gradwire.session.checkpoints import LoadedCheckpoint, load_checkpoint
     from gradwire.session.early_stopping import EarlyStopping
     from gradwire.session.join import join
     from gradwire.session.session import Session
@@ -78,7 +78,7 @@ __all__ = [
 
 MODULES: Final = {
     "EarlyStopping": "session.early_stopping",
-    "LoadedCheckpoint": "checkpoints",
+    "LoadedCheckpoint": "session.checkpoints",
     "Item": "participant.items",
     "LocalMaster": "cli.launch.local_master",
     "PeerUpdate": "replica.pull",
@@ -86,7 +86,7 @@ MODULES: Final = {
     "SessionStats": "replica.stats",
     "Settings": "settings.settings",
     "join": "session.join",
-    "load_checkpoint": "checkpoints",
+    "load_checkpoint": "session.checkpoints",
     "local_master": "cli.launch.local_master",
 }
 """Modules of the names; all others are errors."""

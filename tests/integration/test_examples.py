@@ -44,4 +44,4 @@ def test_an_example_learns_and_its_workers_end_alike(name: str) -> None:
 
 
 def test_every_example_is_run() -> None:
-    assert {path.stem for path in EXAMPLES.glob("*.py")} == {"train", *NEEDS}
+    assert {path.stem for path in EXAMPLES.glob("*.py")} == {"train", "spark_digits", *NEEDS}

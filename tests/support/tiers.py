@@ -52,6 +52,7 @@ Of a processor that counts to a million in `COUNTING_SECONDS`; a slower one may 
 COUNTING_SECONDS: Final = 0.025
 
 DEEP_PATHS: Final = {
+    "integration/spark": "frameworks: clusters of Spark",
     "integration/test_bad_networks.py": "real sockets between network namespaces",
     "integration/test_chaos.py": "processes that are killed for a minute",
     "integration/test_compiled_modules.py": "frameworks: torch's compiler",

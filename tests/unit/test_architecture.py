@@ -59,7 +59,10 @@ NEEDS_TORCH = {
     "gradwire.target.torch_parameters",
     "gradwire.target.version_counters",
 }
-"""The modules that may import it, and so may those of `gradwire_codecs.cuda`."""
+"""The modules that may import it, and so may those of `WITH_FRAMEWORKS`."""
+
+WITH_FRAMEWORKS: Final = ("gradwire_codecs.cuda", "gradwire.spark")
+"""What is for users of a framework alone, and imports it."""
 
 
 LAYERS = {
@@ -73,7 +76,7 @@ LAYERS = {
         daemon http shards standby runs master replica checkpoints state metrics config updates
     """,
     "gradwire": """
-        __main__ metrics integrations checkpoints cli
+        __main__ metrics integrations spark cli
         session threads features participant replica worker optimizer target settings errors
     """,
 }
@@ -94,9 +97,7 @@ def modules_of(package: str) -> list[str]:
 @pytest.mark.parametrize("package", PACKAGES)
 def test_a_package_loads_nothing_that_it_must_not_know(package: str) -> None:
     modules = [
-        m
-        for m in modules_of(package)
-        if m not in NEEDS_TORCH and not m.startswith("gradwire_codecs.cuda")
+        m for m in modules_of(package) if m not in NEEDS_TORCH and not m.startswith(WITH_FRAMEWORKS)
     ]
     code = f"import sys, {', '.join(modules)}; print(*sys.modules)"
 

@@ -88,11 +88,21 @@ def operate(
                 f"{what} {text[:most]!r}; it has to be printable, with at most {most} characters"
             )
     settings = resolve_settings({"master": master, "key_file": key_file}, os.environ)
-    typer.echo(_answer(settings, Order(action, shown, run)))
+    typer.echo(answer_to(Order(action, shown, run), settings))
 
 
-def _answer(settings: Settings, order: Order) -> str:
-    """Return the master's answer to an order."""
+def answer_to(order: Order, settings: Settings) -> str:
+    """Give the master an order, and return its answer.
+
+    Raises
+    ------
+    UsageError
+        If the settings have no operator's key, and the master may want one.
+    RefusedError
+        If the master does not carry out the order.
+    TransportError
+        If there is no answer.
+    """
     credentials = credentials_of(
         settings.key, settings.key_file, settings.cipher, role=Role.OPERATOR
     )

@@ -1,8 +1,9 @@
 """Keys for a master and workers that one command starts together on this machine.
 
 No user has to make these keys. They are new for every launch, in files that only this user can
-read, and are deleted when the launch is over. Processes find the paths of their keys in the
-environment. The keys themselves are neither there nor on a command line.
+read, in memory where the system has a folder for that, and are deleted when the launch is over.
+Processes find the paths of their keys in the environment. The keys themselves are neither there nor
+on a command line.
 """
 
 import os
@@ -17,6 +18,8 @@ from gradwire_protocol.crypto.keys import SECRET_BYTES, RunKey
 from gradwire_udp.files.keys import read_run_keys, write_key
 
 FOLDER_PREFIX: Final = "gradwire-keys-"
+
+MEMORY_FOLDER: Final = "/dev/shm"  # the files have mode 0600
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +44,7 @@ def local_keys(workers: int, run_key_file: Path | None = None) -> Iterator[Local
     Each worker gets a key of its own. Without `run_key_file`, the run key is new. `KeyFileError` if
     that file has no run key.
     """
-    with TemporaryDirectory(prefix=FOLDER_PREFIX) as name:  # has mode 0700
+    with TemporaryDirectory(prefix=FOLDER_PREFIX, dir=_memory_folder()) as name:  # has mode 0700
         folder = Path(name)
         if run_key_file is None:
             run_key = RunKey(os.urandom(SECRET_BYTES))
@@ -53,6 +56,11 @@ def local_keys(workers: int, run_key_file: Path | None = None) -> Iterator[Local
         for rank, file in enumerate(files):
             write_key(file, run_key.worker_key(f"rank-{rank}").format() + "\n")
         yield LocalKeys(run_key_file.absolute(), files)
+
+
+def _memory_folder() -> str | None:
+    """Return a folder whose files are on no disk; None for the usual one where there is none."""
+    return MEMORY_FOLDER if os.access(MEMORY_FOLDER, os.W_OK | os.X_OK) else None
 
 
 def run_key_file_from_environment() -> Path | None:

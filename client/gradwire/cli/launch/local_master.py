@@ -116,6 +116,11 @@ class LocalMaster:
         """
         return self._run_key.issuing_key(_role(role))
 
+    @property
+    def run_key(self) -> RunKey:
+        """The key that all others follow from."""
+        return self._run_key
+
     def close(self) -> None:
         """End the master, with SIGTERM and, where that does not help, SIGKILL. Can be repeated."""
         atexit.unregister(self.close)

@@ -1,0 +1,1 @@
+"""Columns of a DataFrame as batches of tensors, and where workers read them."""

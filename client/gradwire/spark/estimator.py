@@ -1,0 +1,396 @@
+"""`TorchEstimator`: an estimator of pyspark.ml that trains a torch module with gradwire."""
+
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+from typing import Any, Self
+
+import pyarrow as pa
+import pyspark.resource
+import torch
+from pyspark.ml import Estimator
+from pyspark.ml.util import MLReadable, MLWritable
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from torch import nn
+
+from gradwire.errors import UsageError
+from gradwire.spark.data.batches import Batch, Decode, batch_of, joined
+from gradwire.spark.data.columns import Column, Columns, columns_of, columns_of_table, selected
+from gradwire.spark.data.export import default_directory, exported, items_of
+from gradwire.spark.data.sources import Paths, Shards, Source, Tables, packed, table_of
+from gradwire.spark.errors import DataError
+from gradwire.spark.params import NOT_GIVEN, TrainingParams
+from gradwire.spark.persistence import TorchReader, TorchWriter
+from gradwire.spark.prediction.model import TorchModel
+from gradwire.spark.recipe import Recipe
+from gradwire.spark.training.fit import Phases, Plan, Training, check, probing, train_on
+from gradwire.threads import console
+
+logger = logging.getLogger("gradwire.spark")
+
+PARTITIONS_PER_WORKER = 2
+"""Partitions of an export for each worker: its tasks are short, and some hosts are slower."""
+
+ROWS_READ = 4_096
+"""Rows of a batch of what is held out."""
+
+
+class TorchEstimator(TrainingParams, Estimator[TorchModel], MLReadable[Any], MLWritable):
+    """Trains a torch module on a DataFrame, in ordinary tasks.
+
+    Parameters are those of pyspark.ml: `setParams`, `copy`, `explainParams`, `Pipeline` and
+    `CrossValidator` work with them.
+
+    Parameters
+    ----------
+    model : callable, nn.Module or str
+        A function that returns the module, its import path ``"package.module:function"``, or the
+        module itself. Only what has an import path can be saved.
+    loss : callable or str
+        From outputs and targets to the mean loss, such as ``torch.nn.CrossEntropyLoss()``.
+    optimizer : callable or str
+        From parameters to an optimizer, such as ``partial(torch.optim.Adam, lr=1e-3)``.
+    featuresCol, labelCol : str or list of str
+        Numbers, arrays, vectors or binary. Each column of features is an argument of the model.
+        Without labels (None), outputs are compared with the features.
+    weightCol : str, optional
+        Weight of each row's loss.
+    validationIndicatorCol : str, optional
+        Rows where it is true are held out, and validate the model after each epoch. They have to
+        fit into the driver's memory.
+    batchSize, epochs : int
+    numWorkers : int, optional
+        Tasks that train; by default as many as the cluster has slots.
+    workersPerNode : int, optional
+        Tasks on one executor, by default one for each slot. It needs ``spark.executor.cores``.
+    approach : "export" or "direct"
+        Whether the data is written once, as files that all workers read, or each task trains on its
+        own partition.
+    exportDirectory : str, optional
+        In a file system that executors and driver share; by default Spark's warehouse.
+    reuseExport : bool
+        Keep the export, and take one of the same data that is there.
+    repartition : bool
+        Spread the rows over the partitions first. That mixes sorted data, and evens out skewed.
+    earlyStopping : dict, optional
+        Limits of `gradwire.EarlyStopping`, as in ``{"patience": 3}``. The best model is returned.
+    checkpoint : str, optional
+        Folder of the driver for checkpoints of the run.
+    seed : int
+        Of first parameters and of the order of rows.
+    decode : callable, optional
+        For binary columns: from the bytes of a row to an array.
+    trainBatch : callable, optional
+        From the module and a `Batch` to the loss, in place of ``loss(model(*inputs), targets)``.
+    resourceProfile : pyspark.resource.ResourceProfile, optional
+        Of the tasks, such as with GPUs.
+    master, keyFile : str, optional
+        Address and run key of a running master. By default the driver starts one.
+    port : int
+        UDP port of the driver's master; 0 is a free one.
+    networkMask : str, optional
+        Network by which executors reach the driver, as in ``"10.0.0.0/16"``.
+    join : dict, optional
+        More settings of `gradwire.join` for all workers.
+    """
+
+    def __init__(
+        self,
+        *,
+        model: Callable[[], nn.Module] | nn.Module | str = NOT_GIVEN,
+        loss: Callable[..., Any] | str = NOT_GIVEN,
+        optimizer: Callable[..., torch.optim.Optimizer] | str = NOT_GIVEN,
+        featuresCol: str | Sequence[str] = NOT_GIVEN,
+        labelCol: str | Sequence[str] | None = NOT_GIVEN,
+        weightCol: str | None = NOT_GIVEN,
+        validationIndicatorCol: str | None = NOT_GIVEN,
+        predictionCol: str = NOT_GIVEN,
+        rawPredictionCol: str = NOT_GIVEN,
+        probabilityCol: str = NOT_GIVEN,
+        batchSize: int = NOT_GIVEN,
+        epochs: int = NOT_GIVEN,
+        numWorkers: int | None = NOT_GIVEN,
+        workersPerNode: int | None = NOT_GIVEN,
+        approach: str = NOT_GIVEN,
+        exportDirectory: str | None = NOT_GIVEN,
+        reuseExport: bool = NOT_GIVEN,
+        repartition: bool = NOT_GIVEN,
+        earlyStopping: dict[str, Any] | None = NOT_GIVEN,
+        checkpoint: str | None = NOT_GIVEN,
+        seed: int = NOT_GIVEN,
+        decode: Decode | None = NOT_GIVEN,
+        trainBatch: Callable[[nn.Module, Batch], torch.Tensor] | None = NOT_GIVEN,
+        resourceProfile: Any = NOT_GIVEN,
+        master: str | None = NOT_GIVEN,
+        keyFile: str | None = NOT_GIVEN,
+        port: int = NOT_GIVEN,
+        networkMask: str | None = NOT_GIVEN,
+        join: dict[str, Any] | None = NOT_GIVEN,
+    ) -> None:
+        given = {name: value for name, value in locals().items() if name in _PARAMETERS}
+        super().__init__()
+        self._set_given(given)
+
+    def setParams(self, **parameters: Any) -> Self:
+        """Set parameters by name; returns the estimator."""
+        self._set_given(parameters)
+        return self
+
+    def fit_paths(
+        self,
+        spark: SparkSession,
+        paths: Sequence[str],
+        loader: Callable[[str], Iterable[Any]] | None = None,
+        *,
+        validation_paths: Sequence[str] = (),
+    ) -> TorchModel:
+        """Train on files that are there already, each of them one item for a worker.
+
+        Parameters
+        ----------
+        spark : SparkSession
+        paths : sequence of str
+            That executors can read.
+        loader : callable, optional
+            From a path to batches: `Batch`, or ``(inputs, targets)`` of tensors or arrays. Without
+            it, the files are Parquet, or Arrow where they are named ``.arrow``, and have the
+            columns `featuresCol`, `labelCol` and `weightCol`; the driver reads the first one.
+        validation_paths : sequence of str
+            Files that validate the model after each epoch, as `validationIndicatorCol` does. The
+            driver reads them.
+
+        Raises
+        ------
+        DataError
+            If there are no paths, or what is there cannot be trained on.
+        """
+        if not paths:
+            raise DataError("fit_paths: no paths, so nothing to train on")
+        console.set_up("info")
+        recipe, phases, decode = self._recipe(), Phases(), self._value("decode")
+        plan = self._plan(spark, recipe)
+        if plan.limits is not None and not validation_paths:
+            raise UsageError("earlyStopping needs rows to validate with: pass validation_paths")
+        items = packed(list(paths))
+        columns: Columns | None = None
+        source: Source
+        if loader is None:
+            labels, weight = self._value("labelCol") or [], self._value("weightCol")
+            first = table_of(paths[0])
+            columns = columns_of_table(first.schema, self._value("featuresCol"), labels, weight)
+            first = first.select([column.name for column in columns.all]).slice(0, 1)
+            columns = self._checked(first, columns, recipe)
+            source = Tables(items, columns, decode)
+        else:
+            source = Paths(items, loader)
+        held_out = None
+        if validation_paths:
+            held = replace(source, items=packed(list(validation_paths)))
+            read = [b for place in range(len(held)) for b in held.batches(place, ROWS_READ, None)]
+            held_out = joined(read)
+        with phases.phase("probe"):
+            check(probing(spark, recipe.dumped(), plan).result())
+        training = Training(source, None, columns, decode, held_out)
+        return self._model(train_on(spark, plan, training, phases), columns)
+
+    def write(self) -> TorchWriter:
+        """Return what saves the estimator; functions need import paths."""
+        return TorchWriter(self)
+
+    @classmethod
+    def read(cls) -> TorchReader:
+        """Return what loads a saved estimator."""
+        return TorchReader(cls)
+
+    # Private.
+
+    def _fit(self, dataset: DataFrame) -> TorchModel:
+        console.set_up("info")
+        spark, recipe, phases = dataset.sparkSession, self._recipe(), Phases()
+        plan = self._plan(spark, recipe)
+        features, labels = self._value("featuresCol"), self._value("labelCol") or []
+        columns = columns_of(dataset, features, labels, self._value("weightCol"))
+        indicator = self._value("validationIndicatorCol")
+        if plan.limits is not None and indicator is None:
+            raise UsageError(
+                "earlyStopping needs rows to validate with: name the column that is true for them, "
+                "as validationIndicatorCol"
+            )
+        held = None if indicator is None else F.coalesce(F.col(indicator), F.lit(False))
+        kept = dataset if held is None else dataset.where(~held)
+        if plan.limits is not None and self._value("approach") == "direct":
+            raise UsageError(
+                "earlyStopping needs approach='export': with 'direct' nobody knows when an epoch "
+                "is over"
+            )
+        with phases.phase("look"):
+            columns = self._looked_at(selected(kept, columns), columns, recipe)
+        with ExitStack() as stack:
+            probed = probing(spark, recipe.dumped(), plan)
+            stack.callback(probed.cancel)
+            held_out = None
+            if held is not None:
+                with phases.phase("held out"):
+                    held_out = self._held_out(dataset.where(held), columns)
+            source: Source | None = None
+            partitions = None
+            data = selected(kept, columns)
+            if self._value("approach") == "export":
+                with phases.phase("export"):
+                    source = self._exported(data, columns, plan, stack)
+            else:
+                partitions = data.repartition(plan.workers) if self._value("repartition") else data
+                _check_determinate(dataset, spread=self._value("repartition"))
+            with phases.phase("probe"):
+                check(probed.result())
+            training = Training(source, partitions, columns, self._value("decode"), held_out)
+            return self._model(train_on(spark, plan, training, phases), columns)
+
+    def _held_out(self, data: DataFrame, columns: Columns) -> Batch:
+        """Return the rows to validate with."""
+        rows = selected(data, columns).toArrow()
+        if not rows.num_rows:
+            indicator = self._value("validationIndicatorCol")
+            raise DataError(f"no row has a true {indicator!r}: nothing to validate with")
+        return batch_of(rows, columns, self._value("decode"), "the rows held out")
+
+    def _exported(self, data: DataFrame, columns: Columns, plan: Plan, stack: ExitStack) -> Source:
+        """Write the data, to be removed with the stack; return its items."""
+        directory = self._value("exportDirectory") or default_directory(data.sparkSession)
+        spread = PARTITIONS_PER_WORKER * plan.workers if self._value("repartition") else None
+        reuse = self._value("reuseExport")
+        files = stack.enter_context(
+            exported(data, directory, batch=plan.batch, partitions=spread, reuse=reuse)
+        )
+        items = items_of(files, batch=plan.batch, workers=plan.workers)
+        segments = [[(s.address, s.start, s.rows) for s in item] for item in items]
+        return Shards(packed(segments), columns, self._value("decode"))
+
+    def _looked_at(self, data: DataFrame, columns: Columns, recipe: Recipe) -> Columns:
+        """Return the columns with their widths, once the model has taken the first row."""
+        return self._checked(data.limit(1).toArrow(), columns, recipe)
+
+    def _checked(self, table: pa.Table, columns: Columns, recipe: Recipe) -> Columns:
+        """Return the columns with their widths, once the model has taken a row.
+
+        Raises
+        ------
+        DataError
+            If there is none.
+        UsageError
+            If the model does not take it.
+        """
+        if not table.num_rows:
+            raise DataError("there are no rows to train on")
+        batch = batch_of(table, columns, self._value("decode"), "the data")
+        model = recipe.make_model().eval()
+        recipe.make_optimizer(model)
+        if recipe.train_batch is None:
+            try:
+                with torch.no_grad():
+                    recipe.loss_of(model, batch)
+            except Exception as error:
+                shapes = ", ".join(
+                    f"{c.name} {tuple(t.shape[1:])}"
+                    for c, t in zip(
+                        (*columns.features, *columns.labels),
+                        (*batch.inputs, *batch.targets),
+                        strict=True,
+                    )
+                )
+                raise UsageError(
+                    f"the model or the loss does not take the first row ({shapes}): {error}"
+                ) from error
+
+        def width(column: Column, values: torch.Tensor) -> Column:
+            found = values.shape[1] if column.kind == "array" else None
+            return Column(column.name, column.kind, column.is_integer, found)
+
+        return Columns(
+            tuple(map(width, columns.features, batch.inputs)),
+            tuple(map(width, columns.labels, batch.targets)),
+            columns.weight,
+        )
+
+    def _recipe(self) -> Recipe:
+        for name in ("model", "loss", "optimizer"):
+            if not self.isSet(self.getParam(name)) and not (
+                name == "loss" and self._value("trainBatch") is not None
+            ):
+                raise UsageError(f"TorchEstimator({name}=...) is missing")
+        return Recipe(
+            *(self._value(n) for n in ("model", "loss", "optimizer", "trainBatch", "seed"))
+        )
+
+    def _plan(self, spark: SparkSession, recipe: Recipe) -> Plan:
+        limits = self._value("earlyStopping")
+        return Plan(
+            recipe=recipe,
+            workers=self._value("numWorkers") or _slots(spark),
+            batch=self._value("batchSize"),
+            epochs=self._value("epochs"),
+            seed=self._value("seed"),
+            master=self._value("master"),
+            key_file=self._value("keyFile"),
+            port=self._value("port"),
+            network_mask=self._value("networkMask"),
+            settings=dict(self._value("join") or {}),
+            profile=self._value("resourceProfile")
+            or _profile(spark, self._value("workersPerNode")),
+            checkpoint=self._value("checkpoint"),
+            limits=None if limits is None else dict(limits),
+        )
+
+    def _model(self, outcome: Any, columns: Columns | None) -> TorchModel:
+        model = TorchModel()
+        for param in model.params:
+            if self.isSet(self.getParam(param.name)):
+                model._set_value(param.name, self._value(param.name))
+        model._resetUid(self.uid)
+        model.set_trained(outcome, columns)
+        return model.setParent(self) if hasattr(model, "setParent") else model
+
+
+_PARAMETERS = frozenset(
+    name for name in dir(TrainingParams) if not name.startswith("_") and name[0].islower()
+)
+
+
+def _slots(spark: SparkSession) -> int:
+    """Return how many tasks the cluster runs at once, as far as Spark knows."""
+    counted: int = spark.range(1024).select(F.spark_partition_id()).distinct().count()
+    return max(1, counted)
+
+
+def _profile(spark: SparkSession, workers: int | None) -> Any:
+    """Return a profile with which so many tasks run on an executor."""
+    if workers is None:
+        return None
+    cores = spark.conf.get("spark.executor.cores", None)
+    if cores is None:
+        raise UsageError(
+            f"workersPerNode={workers}: set spark.executor.cores, so that it is known how many "
+            "cores each worker gets"
+        )
+    cpus = int(cores) // workers
+    if not cpus:
+        raise UsageError(f"workersPerNode={workers}: executors have {cores} cores")
+    requests = pyspark.resource.TaskResourceRequests().cpus(cpus)
+    return pyspark.resource.ResourceProfileBuilder().require(requests).build
+
+
+def _check_determinate(data: DataFrame, *, spread: bool) -> None:
+    """Refuse input that differs from one evaluation to the next, where Spark says so."""
+    frame = getattr(data, "_jdf", None)
+    if frame is None:
+        return  # on Spark Connect it is known when an executor is lost
+    execution = frame.queryExecution()
+    is_shuffled = spread or "Exchange" in execution.executedPlan().toString()
+    if is_shuffled and not execution.analyzed().deterministic():
+        raise DataError(
+            "approach='direct': the input is another one each time it is computed, as with rand() "
+            "before a repartition, so a lost executor would end the training: pass "
+            "approach='export', or write the data to a table first"
+        )

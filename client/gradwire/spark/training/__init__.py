@@ -1,0 +1,1 @@
+"""`fit`: the driver's half and the tasks'."""

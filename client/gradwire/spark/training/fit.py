@@ -1,0 +1,382 @@
+"""`train_on`: the driver's half of a training. It has the master, and runs the job of the workers.
+
+The driver founds the run with the model's first parameters, and leaves it. Workers come and go.
+When their job is over, the driver reads the parameters as an observer.
+"""
+
+import json
+import logging
+import os
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+from uuid import uuid4
+
+import torch
+from pyspark import cloudpickle
+from pyspark.sql import DataFrame, SparkSession
+from torch import nn
+
+import gradwire
+from gradwire.cli.operate import answer_to
+from gradwire.errors import GradwireError, UsageError
+from gradwire.settings.settings import resolve_settings
+from gradwire.spark.data.batches import Batch, Decode
+from gradwire.spark.data.columns import Columns
+from gradwire.spark.data.sources import Source
+from gradwire.spark.errors import DataError, WorkerFailedError
+from gradwire.spark.recipe import Recipe
+from gradwire.spark.training.addresses import driver_address
+from gradwire.spark.training.job import SparkJob, advice
+from gradwire.spark.training.validation import Validation, copied_state
+from gradwire.spark.training.worker import REPORT_DDL, WORK, Assignment, Report, Span, probe, train
+from gradwire_protocol.crypto.keys import Role, RunKey
+from gradwire_protocol.messages.orders import Action, Order
+from gradwire_udp.files.keys import read_run_keys
+
+logger = logging.getLogger("gradwire.spark")
+
+CLOSURE_BYTES_MAX: Final = 900 << 10
+"""Larger closures go to the disks of driver and executors, with the key that is in them: Spark
+broadcasts those above 1 MiB."""
+
+IDLE_SECONDS: Final = 5.0
+"""A worker whose executor was lost is given up after this time, and what it held goes to others."""
+
+WORKERS_SPARE: Final = 16
+"""Workers beyond those that were asked for: retried tasks and twins join before others are gone."""
+
+TURN_SECONDS: Final = 0.25
+"""How often the driver looks how far the training is."""
+
+PROGRESS_SECONDS: Final = 10.0
+"""How often it says so."""
+
+CANCEL_SECONDS: Final = 5.0
+"""How long the driver waits for a job that it has cancelled."""
+
+RESUMED_RUN: Final = "spark"
+"""Name of a run with checkpoints: the driver of another attempt goes on with it."""
+
+INDETERMINATE: Final = "indeterminate"
+"""Spark's word for input that differs from one evaluation to the next."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What to train on a cluster, and how."""
+
+    recipe: Recipe
+    workers: int
+    batch: int
+    epochs: int
+    seed: int
+    master: str | None = None
+    """Address of a master; None starts one in the driver."""
+    key_file: str | None = None
+    """With the run key of that master."""
+    port: int = 0
+    network_mask: str | None = None
+    settings: dict[str, Any] = field(default_factory=dict)
+    profile: Any = None
+    """A `ResourceProfile` of the tasks."""
+    checkpoint: str | None = None
+    """Folder in which the driver's master keeps checkpoints."""
+    limits: dict[str, Any] | None = None
+    """Of early stopping."""
+
+
+@dataclass(frozen=True, slots=True)
+class Training:
+    """The data that is trained on."""
+
+    source: Source | None
+    """None where each task trains on its own partition of `partitions`."""
+    partitions: DataFrame | None
+    columns: Columns | None
+    decode: Decode | None
+    held_out: Batch | None
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What came of a training."""
+
+    state: dict[str, torch.Tensor]
+    reports: list[Report] = field(default_factory=list)
+    phases: list[tuple[str, float, float]] = field(default_factory=list)
+    """Name, Unix time and seconds of what the driver did."""
+    ledger: dict[str, Any] = field(default_factory=dict)
+    """What the master says of the items."""
+    scores: list[float] = field(default_factory=list)
+    """Loss on what was held out, after each epoch."""
+    best_epoch: int | None = None
+    stopped: str | None = None
+    """Why training ended before its last epoch."""
+
+
+class Phases:
+    """Notes what the driver does, and how long that takes."""
+
+    def __init__(self) -> None:
+        self.noted: list[tuple[str, float, float]] = []
+
+    @contextmanager
+    def phase(self, name: str) -> Iterator[None]:
+        """Note the block."""
+        began, clock = time.time(), time.perf_counter()
+        try:
+            yield
+        finally:
+            self.noted.append((name, began, time.perf_counter() - clock))
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """How the driver and its workers reach the master."""
+
+    address: str
+    """For the driver."""
+    advertised: str
+    """For executors."""
+    run_key: RunKey | None
+    run: str
+
+    def join(self, model: nn.Module, role: Role) -> gradwire.Session:
+        """Join from the driver."""
+        return gradwire.join(
+            model,
+            master=self.address,
+            key=self._key(role),
+            run=self.run,
+            quiet=True,
+            workers=1,
+            start_timeout_seconds=0.0,
+        )
+
+    def order(self, action: Action, name: str = "") -> str:
+        """Give an operator's order; return the answer."""
+        values = {"master": self.address, "key": self._key(Role.OPERATOR)}
+        return answer_to(Order(action, name, self.run), resolve_settings(values, os.environ))
+
+    def ledger(self) -> dict[str, Any]:
+        """Return what the master says of the items; empty while no worker has asked for one."""
+        status = json.loads(self.order(Action.STATUS))
+        runs = status.get("runs", [status])
+        works = [w for run in runs if run["name"] == self.run for w in run["works"]]
+        return next((work for work in works if work["name"] == WORK), {})
+
+    def issuing_text(self) -> str | None:
+        """Return the key for workers as text."""
+        return None if self.run_key is None else self.run_key.issuing_key(Role.WORKER).format()
+
+    def _key(self, role: Role) -> Any:
+        if self.run_key is None:
+            return None
+        return self.run_key.worker_key(f"driver-{os.urandom(3).hex()}", role)
+
+
+def probing(spark: SparkSession, recipe: bytes, plan: Plan) -> SparkJob:
+    """Have each executor make the model once, so that what cannot work is found before it trains.
+
+    The Python workers that have imported torch for it are those that train.
+    """
+    frame = spark.range(0, plan.workers, 1, plan.workers)
+    mapped = frame.mapInArrow(partial(probe, recipe), REPORT_DDL, profile=plan.profile)
+    return SparkJob(spark, mapped.collect)
+
+
+def check(rows: list[Any]) -> list[Report]:
+    """Return the reports of tasks.
+
+    Raises
+    ------
+    Exception
+        What a task has reported, with its type; `WorkerFailedError` where that is not known here.
+    """
+    reports = [_report(row["report"]) for row in rows]
+    failed = [each for each in reports if each.trace]
+    # Others may have failed because of the first.
+    for each in sorted(failed, key=lambda report: report.left or report.began):
+        raise _error_of(each)
+    return reports
+
+
+def train_on(spark: SparkSession, plan: Plan, training: Training, phases: Phases) -> Outcome:
+    """Train, and return the parameters.
+
+    Raises
+    ------
+    GradwireError
+        If the training cannot work: with the type of what a worker has found.
+    """
+    content = plan.recipe.dumped()
+    with ExitStack() as stack:
+        with phases.phase("master"):
+            access = stack.enter_context(_access(spark, plan))
+        model = plan.recipe.make_model()
+        with phases.phase("found"):
+            access.join(model, Role.WORKER).leave()
+        assignment = Assignment(
+            master=access.advertised,
+            key=access.issuing_text(),
+            run=access.run,
+            recipe=content,
+            source=training.source,
+            columns=training.columns,
+            decode=training.decode,
+            batch=plan.batch,
+            epochs=plan.epochs,
+            seed=plan.seed,
+            settings=plan.settings,
+        )
+        validation = None
+        if training.held_out is not None:
+            validation = Validation(
+                plan.recipe,
+                training.held_out,
+                plan.limits,
+                lambda module: access.join(module, Role.OBSERVER),
+                lambda: access.order(Action.STOP_TRAINING),
+            )
+            stack.callback(validation.close)
+        job = _job(spark, plan, training, assignment)
+        with phases.phase("train"):
+            rows = _watched(job, access, plan, validation)
+        reports = check(rows)
+        ledger = access.ledger()
+        _check_complete(ledger, reports, plan, validation)
+        with phases.phase("read"):
+            session = access.join(model, Role.OBSERVER)
+            session.close("the training is over")
+        state = copied_state(model)
+        access.order(Action.END_RUN)  # nobody goes on with it
+        outcome = Outcome(state, reports, phases.noted, ledger)
+        if validation is not None:
+            outcome.scores, outcome.stopped = validation.scores, validation.reason
+            outcome.best_epoch = validation.best_epoch
+            outcome.state = validation.best or state
+        return outcome
+
+
+def _job(spark: SparkSession, plan: Plan, training: Training, assignment: Assignment) -> SparkJob:
+    size = len(cloudpickle.dumps(assignment))
+    if size > CLOSURE_BYTES_MAX:
+        raise UsageError(
+            f"what each task is sent has {size} bytes; the limit is {CLOSURE_BYTES_MAX}, because "
+            "Spark keeps more than that on disks, with the key in it. Pass a function that makes "
+            "the model, as model=make_model, and larger files"
+        )
+    if training.partitions is not None:
+        frame = training.partitions
+    else:
+        frame = spark.range(0, plan.workers, 1, plan.workers)
+    mapped = frame.mapInArrow(partial(train, assignment), REPORT_DDL, profile=plan.profile)
+    return SparkJob(spark, mapped.collect)
+
+
+@contextmanager
+def _access(spark: SparkSession, plan: Plan) -> Iterator[Access]:
+    """Yield the way to a master: one of this process, which ends with the block, or another."""
+    run = f"spark-{uuid4().hex[:12]}" if plan.checkpoint is None else RESUMED_RUN
+    if plan.master is not None:
+        keys = read_run_keys(Path(plan.key_file)) if plan.key_file is not None else [None]
+        yield Access(plan.master, plan.master, keys[0], run)
+        return
+    address = driver_address(spark, plan.network_mask)
+    options = ["--workers-max", str(plan.workers + WORKERS_SPARE)]
+    options += ["--idle-timeout-seconds", f"{IDLE_SECONDS:g}"]
+    if plan.checkpoint is not None:
+        options += ["--checkpoint", plan.checkpoint, "--resume", "auto"]
+    listen = _joined(address.listen, plan.port)
+    with gradwire.local_master(listen=listen, options=options) as master:
+        port = master.address.rpartition(":")[2]
+        yield Access(master.address, _joined(address.advertised, port), master.run_key, run)
+
+
+def _joined(host: str, port: int | str) -> str:
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def _watched(job: SparkJob, access: Access, plan: Plan, validation: Validation | None) -> list[Any]:
+    """Wait for the job's rows, validate meanwhile, and end the job if the driver is interrupted."""
+    said = time.monotonic()
+    try:
+        while not job.is_done(TURN_SECONDS):
+            if validation is not None:
+                validation.catch_up()
+            is_time = time.monotonic() - said >= PROGRESS_SECONDS
+            if validation is None and not is_time:
+                continue
+            ledger = access.ledger()
+            if validation is not None and ledger:
+                epochs = ledger["done"] // ledger["items"]
+                if len(validation.scores) < epochs and validation.reason is None:
+                    score = validation.judge()
+                    logger.info("epoch %d: %g on what is held out", epochs, score)
+            if is_time and ledger:
+                said = time.monotonic()
+                total = ledger["items"] * ledger["epochs"]
+                logger.info("%d of %d items are trained on", ledger["done"], total)
+        rows = job.result()
+        if validation is not None and validation.reason is None:
+            validation.judge()
+        return list(rows)
+    except BaseException as error:
+        _end(job, access)
+        if INDETERMINATE in str(error).lower():
+            raise DataError(
+                "the input is another one each time it is computed, as with rand() before a "
+                "repartition, so a lost executor ends the training: pass approach='export', or "
+                "write the data to a table first"
+            ) from error
+        raise
+
+
+def _end(job: SparkJob, access: Access) -> None:
+    """End what runs on the cluster: first the workers' loops, which would train on for seconds."""
+    for end in (lambda: access.order(Action.STOP_TRAINING), job.cancel):
+        try:
+            end()
+        except Exception as error:
+            logger.warning("the job was not ended: %s", error)
+    job.is_done(CANCEL_SECONDS)
+
+
+def _check_complete(
+    ledger: dict[str, Any], reports: list[Report], plan: Plan, validation: Validation | None
+) -> None:
+    """Refuse to return a model that was not trained on everything."""
+    if not ledger or (validation is not None and validation.reason is not None):
+        return
+    total = ledger["items"] * ledger["epochs"]
+    if ledger["done"] + ledger["finished"] < total:
+        raise WorkerFailedError(
+            f"{ledger['done']} of {total} items were trained on, and all tasks have ended: an "
+            "operator may have stopped the training"
+        )
+
+
+def _report(content: bytes) -> Report:
+    values = cloudpickle.loads(content)
+    return Report(**{**values, "spans": [Span(**span) for span in values["spans"]]})
+
+
+def _error_of(report: Report) -> Exception:
+    where = f"on host {report.host}, task {report.attempt}"
+    remote = WorkerFailedError(f"{where}:\n{report.trace}")
+    try:
+        error = cloudpickle.loads(report.error) if report.error is not None else None
+    except Exception:
+        error = None
+    if not isinstance(error, GradwireError):
+        last = report.trace.strip().rpartition("\n")[2]
+        told = WorkerFailedError(f"{where}: {last}{advice(last)}")
+        told.__cause__ = remote
+        return told
+    error.__cause__ = remote
+    return error

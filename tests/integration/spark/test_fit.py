@@ -1,0 +1,319 @@
+"""Training on a cluster of real executors, and what the model is used for then."""
+
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from pyspark.ml import Pipeline, PipelineModel
+from pyspark.ml.evaluation import MulticlassClassificationEvaluator
+from pyspark.ml.feature import StringIndexer, VectorAssembler
+from pyspark.ml.tuning import CrossValidator, ParamGridBuilder
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from torch import nn
+from torchmetrics.classification import MulticlassAccuracy, MulticlassAUROC, MulticlassF1Score
+
+from gradwire import UsageError
+from gradwire.spark import TorchEstimator, TorchModel
+from support import spark_models
+from support.spark import files_with, line
+
+ACCURACY_MIN = 0.9
+
+
+def estimator(**parameters: object) -> TorchEstimator:
+    values = {
+        "model": spark_models.digits_model,
+        "loss": nn.CrossEntropyLoss(),
+        "optimizer": spark_models.adam,
+        "batchSize": 16,
+        "epochs": 4,
+        **parameters,
+    }
+    return TorchEstimator(**values)  # type: ignore[arg-type]
+
+
+@pytest.fixture(scope="module")
+def trained(data: DataFrame) -> TorchModel:
+    found: TorchModel = estimator().fit(data.where("not held_out"))
+    return found
+
+
+@pytest.fixture(scope="module")
+def held_out(data: DataFrame) -> DataFrame:
+    return data.where("held_out").persist()
+
+
+def test_all_items_are_trained_on_once_and_the_model_is_good(
+    trained: TorchModel, held_out: DataFrame
+) -> None:
+    summary = trained.summary
+    assert summary is not None
+    ledger = summary.ledger
+    assert ledger["done"] == ledger["items"] * ledger["epochs"]
+    assert summary.rows == 4 * 1437
+    accuracy = MulticlassAccuracy(10, average="micro")
+
+    found = trained.evaluate(held_out, {"accuracy": accuracy})
+
+    assert found["accuracy"] > ACCURACY_MIN
+
+
+def test_metrics_are_those_of_one_process(trained: TorchModel, held_out: DataFrame) -> None:
+    metrics = {
+        "accuracy": MulticlassAccuracy(10),
+        "f1": MulticlassF1Score(10, average=None),
+        "auroc": MulticlassAUROC(10),
+    }
+
+    found = trained.evaluate(held_out.repartition(7), metrics)
+
+    table = held_out.toArrow()
+    inputs = torch.tensor(table["features"].to_pylist())
+    labels = torch.tensor(table["label"].to_pylist())
+    with torch.no_grad():
+        outputs = trained.module(inputs)
+    loss = float(nn.functional.cross_entropy(outputs, labels))
+    assert found["loss"] == pytest.approx(loss, rel=1e-5)
+    for name, metric in metrics.items():
+        metric.update(outputs, labels)
+        expected = metric.compute().tolist()
+        assert found[name] == pytest.approx(expected, rel=1e-5)
+    assert trained.score(held_out) == pytest.approx(loss, rel=1e-5)
+
+
+def test_running_statistics_of_batch_norm_come_back(trained: TorchModel, data: DataFrame) -> None:
+    """The mean of the layer's inputs is not what a new module has."""
+    module = trained.module
+    rows = torch.tensor(data.where("not held_out").toArrow()["features"].to_pylist())
+    with torch.no_grad():
+        seen = module[0](rows)  # type: ignore[index]
+
+    mean = module[1].running_mean  # type: ignore[index]
+
+    spread = float(seen.std())
+    assert float((mean - seen.mean(dim=0)).abs().max()) < 0.5 * spread
+
+
+def test_transform_adds_columns_that_evaluators_of_spark_take(
+    trained: TorchModel, held_out: DataFrame
+) -> None:
+    found = trained.transform(held_out)
+
+    evaluator = MulticlassClassificationEvaluator(metricName="accuracy")
+    assert evaluator.evaluate(found) > ACCURACY_MIN
+    row = found.first()
+    assert row is not None
+    assert sum(row["probability"].toArray()) == pytest.approx(1.0, abs=1e-5)
+    assert row["prediction"] == np.argmax(row["rawPrediction"].toArray())
+    assert found.columns[:3] == held_out.columns
+
+
+def test_scores_of_examples_have_the_score_as_their_mean(
+    trained: TorchModel, held_out: DataFrame
+) -> None:
+    scored = trained.scoreExamples(held_out)
+
+    [[mean]] = scored.agg(F.avg("score")).collect()
+    assert mean == pytest.approx(trained.score(held_out), rel=1e-4)
+
+
+def test_the_feature_space_is_what_a_layer_returns(
+    trained: TorchModel, held_out: DataFrame
+) -> None:
+    row = trained.featureSpace(held_out, "2").first()
+
+    assert row is not None
+    with torch.no_grad():
+        expected = trained.module[:3](torch.tensor([row["features"]]))[0]  # type: ignore[index]
+    assert row["featureSpace"].toArray() == pytest.approx(expected.numpy(), abs=1e-5)
+    with pytest.raises(UsageError, match="no layer 'nine'; there are 0, 1, 2, 3"):
+        trained.featureSpace(held_out, "nine")
+
+
+def test_a_saved_model_predicts_the_same(
+    trained: TorchModel, held_out: DataFrame, tmp_path: Path
+) -> None:
+    path = str(tmp_path / "model")
+    trained.save(path)
+
+    again = TorchModel.load(path)
+
+    columns = ["prediction", "rawPrediction"]
+    before = trained.transform(held_out).select(columns).collect()
+    assert again.transform(held_out).select(columns).collect() == before
+    assert again.uid == trained.uid
+    trained.write().overwrite().save(path)
+    assert not files_with(tmp_path, "cloudpickle")
+
+
+def test_a_saved_estimator_has_the_same_parameters(tmp_path: Path, spark: SparkSession) -> None:
+    path = str(tmp_path / "estimator")
+    saved = estimator(optimizer=partial(torch.optim.SGD, lr=0.1), numWorkers=2, join={"rank": 1})
+    saved.save(path)
+
+    again = TorchEstimator.load(path)
+
+    assert again.getOrDefault("model") == "support.spark_models:digits_model"
+    assert again.getOrDefault("optimizer").keywords == {"lr": 0.1}
+    assert again.getOrDefault("join") == {"rank": 1}
+    assert again.getOrDefault("batchSize") == 16
+    with pytest.raises(UsageError, match=r"model: .* has no import path"):
+        estimator(model=lambda: nn.Linear(1, 1)).save(str(tmp_path / "other"))
+
+
+def test_each_task_may_train_on_its_own_partition(data: DataFrame, held_out: DataFrame) -> None:
+    model = estimator(approach="direct").fit(data.where("not held_out"))
+
+    assert model.summary is not None
+    assert model.summary.rows == 4 * 1437
+    accuracy = model.evaluate(held_out, MulticlassAccuracy(10, average="micro"))
+    assert accuracy["MulticlassAccuracy"] > ACCURACY_MIN
+
+
+def test_more_tasks_than_slots_train_one_after_the_other(
+    data: DataFrame, held_out: DataFrame
+) -> None:
+    """Each wave joins a run that goes on; BatchNorm's statistics are those of the last ones."""
+    model = estimator(approach="direct", numWorkers=5).fit(data.where("not held_out"))
+
+    assert model.summary is not None
+    assert model.summary.rows == 4 * 1437
+    assert model.score(held_out) < 1.0
+
+
+def test_early_stopping_returns_the_best_model(data: DataFrame) -> None:
+    model = estimator(
+        epochs=40, validationIndicatorCol="held_out", earlyStopping={"target": 0.35}
+    ).fit(data)
+
+    summary = model.summary
+    assert summary is not None
+    assert summary.stopped is not None
+    assert "target" in summary.stopped
+    assert min(summary.scores) <= 0.35
+    assert summary.rows < 40 * 1437
+    assert model.score(data.where("held_out")) == pytest.approx(min(summary.scores), rel=1e-4)
+
+
+def test_it_is_a_stage_of_a_pipeline_and_of_a_cross_validation(spark: SparkSession) -> None:
+    frame = line(spark, 200).select(
+        F.col("features")[0].alias("x"),
+        F.col("features")[1].alias("y"),
+        F.when(F.col("label") > 0, "up").otherwise("down").alias("name"),
+    )
+    stages = [
+        VectorAssembler(inputCols=["x", "y"], outputCol="features"),
+        StringIndexer(inputCol="name", outputCol="label"),
+    ]
+    torch_stage = estimator(
+        model=partial(nn.Linear, 2, 2),
+        optimizer=partial(torch.optim.SGD, lr=0.5),
+        batchSize=8,
+        epochs=2,
+    )
+    pipeline = Pipeline(stages=[*stages, torch_stage])
+    grid = ParamGridBuilder().addGrid(torch_stage.epochs, [2]).build()
+    evaluator = MulticlassClassificationEvaluator(metricName="accuracy")
+
+    found = CrossValidator(
+        estimator=pipeline, estimatorParamMaps=grid, evaluator=evaluator, numFolds=2
+    ).fit(frame)
+
+    assert found.avgMetrics[0] > ACCURACY_MIN
+
+
+def test_a_pipeline_is_saved_with_its_torch_stage(
+    trained: TorchModel, held_out: DataFrame, tmp_path: Path
+) -> None:
+    path = str(tmp_path / "pipeline")
+    PipelineModel([trained]).save(path)
+
+    [stage] = PipelineModel.load(path).stages
+
+    assert isinstance(stage, TorchModel)
+    assert stage.score(held_out) == pytest.approx(trained.score(held_out))
+
+
+def test_several_columns_weights_and_outputs(spark: SparkSession) -> None:
+    """Rows of weight 0 have labels that would spoil the model."""
+    numbers = np.random.default_rng(0).normal(size=(256, 4))
+    rows = [
+        ([a, b, c], d, [a + d, b - c] if place % 4 else [99.0, 99.0], float(place % 4 > 0))
+        for place, (a, b, c, d) in enumerate(numbers.tolist())
+    ]
+    schema = "first array<double>, second double, label array<double>, weight double"
+    frame = spark.createDataFrame(rows, schema)
+    model = estimator(
+        model=spark_models.TwoInputs,
+        loss=nn.MSELoss(),
+        optimizer=partial(torch.optim.Adam, lr=0.03),
+        featuresCol=["first", "second"],
+        weightCol="weight",
+        batchSize=8,
+        epochs=30,
+    ).fit(frame)
+
+    assert model.score(frame) < 0.1
+    assert model.transform(frame).first()["rawPrediction"].size == 2
+
+
+def test_pictures_are_trained_on_as_bytes(data: DataFrame) -> None:
+    frame = data.select(
+        F.udf(lambda pixels: bytes(round(p * 16) for p in pixels), "binary")("features").alias(
+            "features"
+        ),
+        "label",
+    )
+
+    model = estimator(model=spark_models.picture_model, epochs=3).fit(frame)
+
+    accuracy = model.evaluate(frame, MulticlassAccuracy(10, average="micro"))
+    assert accuracy["MulticlassAccuracy"] > ACCURACY_MIN
+
+
+def test_files_that_are_there_are_trained_on(spark: SparkSession, tmp_path: Path) -> None:
+    numbers = np.random.default_rng(0).normal(size=(8, 32, 2)).astype(np.float32)
+    for place, part in enumerate(numbers):
+        np.save(tmp_path / f"{place}.npy", part)
+
+    def loader(path: str) -> list[tuple[np.ndarray, np.ndarray]]:
+        part = np.load(path)
+        return [(half, 2 * half[:, :1] - half[:, 1:]) for half in (part[:16], part[16:])]
+
+    model = estimator(
+        model=spark_models.linear,
+        loss=nn.MSELoss(),
+        optimizer=partial(torch.optim.SGD, lr=0.1),
+        epochs=10,
+    ).fit_paths(spark, [str(f) for f in sorted(tmp_path.iterdir())], loader)
+
+    [weight] = model.module.state_dict()["weight"].tolist()
+    assert weight == pytest.approx([2.0, -1.0], abs=0.05)
+    assert model.score(line(spark)) < 0.01
+
+
+def test_no_file_has_a_key(trained: TorchModel, spark: SparkSession) -> None:
+    """The event log has the plans of all jobs, and the local folders what was broadcast."""
+    folder = Path(spark.conf.get("spark.local.dir") or "").parent
+
+    assert files_with(folder, "SparkListenerTaskEnd")
+    assert files_with(folder, "gw-issue") == []
+    assert files_with(folder, "issuing") == []
+
+
+def test_an_export_is_removed_or_reused(data: DataFrame, tmp_path: Path) -> None:
+    frame = data.where("held_out")
+    estimator(epochs=1, exportDirectory=str(tmp_path)).fit(frame)
+    assert list(tmp_path.iterdir()) == []
+
+    keeping = estimator(epochs=1, exportDirectory=str(tmp_path), reuseExport=True)
+    keeping.fit(frame)
+    [kept] = (tmp_path / ".gradwire").iterdir()
+    written = (kept / "_SUCCESS").stat().st_mtime_ns
+    keeping.fit(frame)
+
+    assert [kept] == list((tmp_path / ".gradwire").iterdir())
+    assert (kept / "_SUCCESS").stat().st_mtime_ns == written
