@@ -85,6 +85,7 @@ BENCHMARKS: Final[Mapping[str, Benchmark]] = {
     "relay": Benchmark("benchmarks.relay"),
     "sealed": Benchmark("benchmarks.sealed"),
     "slowlink": Benchmark("benchmarks.slowlink"),
+    "spark": Benchmark("benchmarks.spark"),
     "start": Benchmark("benchmarks.start"),
     "transport": Benchmark("benchmarks.transport"),
 }

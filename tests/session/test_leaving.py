@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import torch
 
 import gradwire
 from gradwire_protocol import Role
@@ -14,6 +15,7 @@ from support.sessions import (
     norm_of,
     pull,
     replica_of,
+    state_of,
     variance_of,
     zeros,
 )
@@ -73,6 +75,7 @@ def test_workers_that_come_one_after_the_other_train_one_run(master: LocalMaster
 def test_its_buffers_count_at_the_end(master: LocalMaster) -> None:
     norms = [norm_of(1.0), norm_of(3.0)]
     one, other = (join(master, norm) for norm in norms)
+    one.step()
 
     one.leave()
     wait_until(lambda: master.sample("gradwire_buffers_relayed_total") == 1, "its buffers")
@@ -80,6 +83,40 @@ def test_its_buffers_count_at_the_end(master: LocalMaster) -> None:
 
     assert variance_of(norms[0]) == [1.0, 1.0]
     assert variance_of(norms[1]) == [2.0, 2.0]
+
+
+def test_the_next_worker_of_its_rank_begins_with_its_buffers(master: LocalMaster) -> None:
+    """And where that one has not trained, it leaves them as they are."""
+    norms = [norm_of(5.0), norm_of(1.0), norm_of(2.0)]
+    first = join(master, norms[0])
+    first.step()
+    first.leave()
+
+    second = join(master, norms[1])
+    assert variance_of(norms[1]) == [5.0, 5.0]
+    second.leave()
+
+    third = join(master, norms[2])
+    assert variance_of(norms[2]) == [5.0, 5.0]
+    with torch.no_grad():
+        state_of(norms[2])["running_var"].fill_(7.0)
+    third.step()
+    third.finish()
+    assert variance_of(norms[2]) == [7.0, 7.0]
+
+
+def test_a_worker_that_has_not_trained_leaves_no_buffers(master: LocalMaster) -> None:
+    """The driver of a cluster founds a run so, and leaves it to others."""
+    norms = [norm_of(1.0), norm_of(1.0), norm_of(3.0)]
+    founder = join(master, norms[0])
+    founder.leave()
+    one, other = (join(master, norm) for norm in norms[1:])
+    for session in (one, other):
+        session.step()
+
+    finish(one, other)
+
+    assert variance_of(norms[1]) == variance_of(norms[2]) == [2.0, 2.0]
 
 
 def test_it_ends_with_the_shared_parameters(master: LocalMaster) -> None:

@@ -41,6 +41,7 @@ def connect_server(folder: Path) -> Iterator[str]:
     settings = settings_in(folder) | {
         "spark.connect.grpc.binding.address": "127.0.0.1",
         "spark.connect.grpc.binding.port": "0",
+        "spark.executor.cores": "1",  # `workersPerNode` divides them
         "spark.log.level": "INFO",  # below it, the log has no port
     }
     command = [str(home / "bin" / "spark-submit"), "--class", SERVER]
@@ -65,9 +66,7 @@ def connect_server(folder: Path) -> Iterator[str]:
             # Executors are in the group. Daemons of Python end with their executor.
             with suppress(ProcessLookupError):
                 os.killpg(server.pid, signal.SIGKILL)
-            wait_until(
-                lambda: all(map(has_ended, family)), "Spark to end", seconds=END_SECONDS_MAX
-            )
+            wait_until(lambda: all(map(has_ended, family)), "Spark to end", seconds=END_SECONDS_MAX)
 
 
 def _port(server: Running, log: Path) -> int:
@@ -77,9 +76,7 @@ def _port(server: Running, log: Path) -> int:
         return STARTED.search(log.read_text(encoding="utf-8", errors="replace"))
 
     # Without asking for its status: a process that was asked for is none that can be killed.
-    wait_until(
-        lambda: said() or has_ended(server.pid), "Spark Connect", seconds=START_SECONDS_MAX
-    )
+    wait_until(lambda: said() or has_ended(server.pid), "Spark Connect", seconds=START_SECONDS_MAX)
     found = said()
     assert found is not None, log.read_text(encoding="utf-8", errors="replace")[-4_000:]
     return int(found[1])

@@ -70,7 +70,7 @@ def killing(folder: str, victims: str, model: nn.Module, batch: Batch) -> torch.
         except FileExistsError:
             continue
         if victim == "executor":
-            os.kill(_executor(), signal.SIGKILL)
+            os.kill(executor_of_this_task(), signal.SIGKILL)
         os.kill(os.getpid(), signal.SIGKILL)
     return class_loss(model, batch)
 
@@ -87,7 +87,7 @@ def slow(folder: str, seconds: float, model: nn.Module, batch: Batch) -> torch.T
     return class_loss(model, batch)
 
 
-def _executor() -> int:
+def executor_of_this_task() -> int:
     """Return the process id of the JVM that this Python worker belongs to."""
     pid = os.getpid()
     while "java" not in Path(f"/proc/{pid}/comm").read_text():

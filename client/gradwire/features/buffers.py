@@ -68,6 +68,7 @@ class BufferSharing(Feature):
     def begin(self) -> None:
         """Begin with the mean of the others' buffers, as with their parameters, if there are any.
 
+        Those of the worker that had our rank before count as well.
         Those that come until the first step is over count as well, where there were none.
         """
         if self._others.buffers:
@@ -123,8 +124,8 @@ class BufferSharing(Feature):
         """Set our buffers to the mean of all workers', with `own` for ours."""
         layout, by_rank = self._module.layout, dict[int, BufferValues]()
         for rank, buffers in self._others.buffers.items():
-            if rank == self._rank:
-                own = None  # the run was finished without us
+            if rank == self._rank and own is not None:
+                own = own if buffers.nbytes else None  # withdrawn: the run was finished without us
                 continue
             values = layout.unpack(buffers)
             assert values is not None, "`SharedBuffers` has dropped what does not fit"

@@ -282,7 +282,7 @@ class Participant:
         membership, finishing = self.membership, self._finishing
         deadline = self.clock() + timeout_seconds
         if not finishing.has_begun and not self.observes:
-            for feature in self.features:
+            for feature in self.features if self.tally.steps else ():  # what is untrained misleads
                 feature.before_finish()
             finishing.begin(portion=1.0)
         while True:

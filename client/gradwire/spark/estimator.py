@@ -25,6 +25,7 @@ from gradwire.spark.params import NOT_GIVEN, TrainingParams
 from gradwire.spark.persistence import TorchReader, TorchWriter
 from gradwire.spark.prediction.model import TorchModel
 from gradwire.spark.recipe import Recipe
+from gradwire.spark.training.addresses import is_connect
 from gradwire.spark.training.fit import Phases, Plan, Training, check, probing, train_on
 from gradwire.threads import console
 
@@ -337,8 +338,10 @@ class TorchEstimator(TrainingParams, Estimator[TorchModel], MLReadable[Any], MLW
             port=self._value("port"),
             network_mask=self._value("networkMask"),
             settings=dict(self._value("join") or {}),
-            profile=self._value("resourceProfile")
-            or _profile(spark, self._value("workersPerNode")),
+            profile=_registered(
+                spark,
+                self._value("resourceProfile") or _profile(spark, self._value("workersPerNode")),
+            ),
             checkpoint=self._value("checkpoint"),
             limits=None if limits is None else dict(limits),
         )
@@ -379,6 +382,16 @@ def _profile(spark: SparkSession, workers: int | None) -> Any:
         raise UsageError(f"workersPerNode={workers}: executors have {cores} cores")
     requests = pyspark.resource.TaskResourceRequests().cpus(cpus)
     return pyspark.resource.ResourceProfileBuilder().require(requests).build
+
+
+def _registered(spark: SparkSession, profile: Any) -> Any:
+    """Return the profile, once Spark Connect has given it a number.
+
+    It asks the session of the thread that wants to know first; threads of jobs have none.
+    """
+    if profile is not None and is_connect(spark):
+        _ = profile.id
+    return profile
 
 
 def _check_determinate(data: DataFrame, *, spread: bool) -> None:

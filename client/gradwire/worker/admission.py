@@ -282,7 +282,7 @@ class Admission:
         for update in self._own.missing():
             worker.send(update)
         assert worker.link is not None
-        for buffers in worker.buffers.to_resend():
+        for buffers in worker.buffers.to_resend(worker.rank):
             worker.link.send(buffers)
         for work in self._work.to_resend():
             worker.link.send(work)

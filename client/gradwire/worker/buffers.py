@@ -34,15 +34,17 @@ class SharedBuffers:
         self._membership = membership
         self._own: Buffers | None = None
         self._known: dict[int, Buffers] = {}
-        """Those of others, by rank."""
+        """Those of others, by rank; until we have sent ours, those of our rank's last worker too."""
         self._final: dict[int, Buffers] = {}
         """What the last master had of finished workers, and this one has not sent yet."""
         self._is_finished = False
         self._complained_of: set[int] = set()
 
     def set_own(self, buffers: Buffers) -> None:
-        """Keep what our own buffers hold now."""
+        """Keep what our own buffers hold now, in place of those of our rank's last worker."""
         self._own = buffers
+        if self._known.pop(buffers.rank, None) is not None:
+            self._tell()
 
     def receive(self, buffers: Buffers) -> None:
         """Take what the master says of a worker's buffers."""
@@ -74,11 +76,12 @@ class SharedBuffers:
             self._known = {}
             self._tell()
 
-    def to_resend(self) -> Iterator[Buffers]:
+    def to_resend(self, own_rank: int) -> Iterator[Buffers]:
         """Yield the buffers that a master may lack."""
         if self._own is not None:
             yield self._own
-        yield from self._final.values()
+        # It would take those of our rank's last worker for ours.
+        yield from (each for rank, each in self._final.items() if rank != own_rank)
 
     def _tell(self) -> None:
         if not self._is_finished:

@@ -6,9 +6,11 @@ buffers as the master. When the run has finished, members receive all buffers be
 the end; so all take the mean of the same buffers.
 
 The buffers of a worker that has left are dropped, unless they are its final ones: these stay until
-the run has finished, as its updates do. Returning workers bring final buffers back to a restarted
-master.
+the run has finished, as its updates do, or until the rank's next worker has sent its own. That one
+begins with them. Returning workers bring final buffers back to a restarted master.
 """
+
+from collections.abc import Collection
 
 from gradwire_protocol import InvalidMessageError
 from gradwire_protocol.messages.states import Buffers
@@ -54,23 +56,20 @@ class BufferRelay:
             self._store(buffers)
 
     def enter(self, member: Member) -> None:
-        """Send all buffers to a member that has joined or returned.
+        """Send all buffers to a member that has joined: those of the rank's last worker as well."""
+        run = self._state.run
+        if run is not None and not member.stands_by:
+            self._enter(member, set(run.buffers))
+
+    def enter_again(self, member: Member) -> None:
+        """Send the buffers of others to a member that has returned.
 
         In a finished run, that includes whether the others ended with its own buffers or without.
         """
         run = self._state.run
         if run is not None and not member.stands_by:
             ranks = run.buffers.keys() ^ {member.rank}
-            if not run.finished:
-                ranks -= {member.rank}
-            member.buffers.unsent = dict.fromkeys(sorted(ranks))
-            self._send_unsent(member)
-
-    def begin_rank(self, rank: int) -> None:
-        """Forget the buffers of the previous worker of a rank."""
-        run = self._state.run
-        if run is not None and run.buffers.pop(rank, None) is not None:
-            self._tell_all(rank)
+            self._enter(member, ranks if run.finished else ranks - {member.rank})
 
     def forget(self, member: Member) -> None:
         """Forget the buffers of a worker that has left, unless they are its final ones."""
@@ -93,6 +92,10 @@ class BufferRelay:
         return feed.is_complete
 
     # Private.
+
+    def _enter(self, member: Member, ranks: Collection[int]) -> None:
+        member.buffers.unsent = dict.fromkeys(sorted(ranks))
+        self._send_unsent(member)
 
     def _restore(self, buffers: Buffers) -> None:
         """Store final buffers of another rank that a worker brings back to a recovered run.

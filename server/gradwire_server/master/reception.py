@@ -277,7 +277,7 @@ class Reception:
             run.relay.catch_up(member, resume.versions, state.now)
         run.must_repeat_stable = True
         state.tell_roster()
-        self._buffers.enter(member)
+        self._buffers.enter_again(member)
         if run.finished:
             member.last_sequence = resume.sequence
             said = Finished(dict(run.relay.versions))
@@ -347,7 +347,6 @@ class Reception:
         logger.info("%s %s run %r", member.name, what, run.name)
         welcome(member, run, state.roster, state.now)
         state.tell_roster()
-        self._buffers.begin_rank(rank)
         self._buffers.enter(member)
 
     def _add_member(self, rank: int, link: Link, join: Join, run: Run) -> Member:

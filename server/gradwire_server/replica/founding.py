@@ -237,6 +237,6 @@ def _welcome(
             term=run.leadership.term,
             standby=run.leadership.other,
             compares=compares,
-            buffers=len(run.buffers.keys() - {member.rank}),
+            buffers=len(run.buffers) - (resumed and member.rank in run.buffers),
         )
     )

@@ -46,7 +46,7 @@ def is_complete(model: TorchModel) -> bool:
     return bool(ledger["done"] + ledger["finished"] == ledger["items"] * ledger["epochs"])
 
 
-@pytest.mark.timeout(180)
+@pytest.mark.timeout(300)
 @pytest.mark.parametrize("victims", ["executor", "worker", "worker worker"])
 def test_what_is_killed_is_replaced_and_every_item_is_trained_on(
     data: DataFrame, tmp_path: Path, victims: str
@@ -63,7 +63,7 @@ def test_what_is_killed_is_replaced_and_every_item_is_trained_on(
     assert found["MulticlassAccuracy"] > ACCURACY_MIN
 
 
-@pytest.mark.timeout(180)
+@pytest.mark.timeout(300)
 def test_a_partition_whose_worker_was_killed_is_trained_on_again(
     data: DataFrame, tmp_path: Path
 ) -> None:
@@ -77,7 +77,7 @@ def test_a_partition_whose_worker_was_killed_is_trained_on_again(
     assert found["MulticlassAccuracy"] > ACCURACY_MIN
 
 
-@pytest.mark.timeout(180)
+@pytest.mark.timeout(300)
 def test_two_fits_at_once_in_one_session_do_not_meet(data: DataFrame) -> None:
     models: dict[str, TorchModel] = {}
 
@@ -96,7 +96,7 @@ def test_two_fits_at_once_in_one_session_do_not_meet(data: DataFrame) -> None:
     assert all(is_complete(model) for model in models.values())
 
 
-@pytest.mark.timeout(180)
+@pytest.mark.timeout(300)
 def test_jobs_that_are_cancelled_end_the_fit(
     spark: SparkSession, data: DataFrame, tmp_path: Path
 ) -> None:
@@ -131,7 +131,7 @@ def driver(tmp_path: Path) -> Iterator[Running]:
         yield running
 
 
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(300)
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
 def test_a_driver_that_ends_leaves_no_process_behind(driver: Running, number: int) -> None:
     started = descendants(driver.pid)

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import torch
 
 from gradwire.spark.data.columns import Column, Columns
@@ -116,7 +117,7 @@ def _tensor(values: pa.Array, column: Column, decode: Decode | None, where: str)
 
 
 def _rows_of_arrays(values: pa.Array, column: Column, where: str) -> torch.Tensor:
-    widths = values.value_lengths().to_numpy(zero_copy_only=False)
+    widths = pc.list_value_length(values).to_numpy(zero_copy_only=False)
     expected = column.width if column.width is not None else int(widths[0]) if len(widths) else 0
     wrong = np.flatnonzero(widths != expected)
     if len(wrong):

@@ -254,6 +254,8 @@ def train_on(spark: SparkSession, plan: Plan, training: Training, phases: Phases
             session = access.join(model, Role.OBSERVER)
             session.close("the training is over")
         state = copied_state(model)
+        if validation is not None:
+            validation.close()
         access.order(Action.END_RUN)  # nobody goes on with it
         outcome = Outcome(state, reports, phases.noted, ledger)
         if validation is not None:

@@ -14,6 +14,8 @@ from gradwire.worker.membership import Membership
 from gradwire_protocol.messages.states import Buffers
 from support.wording import naming
 
+OWN_RANK = 9
+
 LAYOUT = BufferLayout((BufferTensor("var", (1,), "float"),), (), 4)
 
 
@@ -30,7 +32,7 @@ class Side:
     def on_buffers_received(self) -> None: ...
 
     def again(self) -> list[tuple[int, float]]:
-        return [(each.rank, value_of(each)) for each in self.shared.to_resend()]
+        return [(each.rank, value_of(each)) for each in self.shared.to_resend(OWN_RANK)]
 
 
 def buffers(rank: int, value: float, *, final: bool = False) -> Buffers:
@@ -116,3 +118,16 @@ def test_when_the_run_is_finished_what_is_there_stays() -> None:
 
     assert side.told == [{0: 1}]
     assert side.again() == [(0, 1)], "it may still be of use to others"
+
+
+def test_those_of_the_last_worker_of_our_rank_count_until_ours_do_and_are_not_resent() -> None:
+    side = Side()
+    side.shared.receive(buffers(OWN_RANK, 5, final=True))
+    side.shared.receive(buffers(0, 1, final=True))
+    side.shared.start_over()
+    assert side.again() == [(0, 1)]
+
+    side.shared.receive(buffers(OWN_RANK, 5, final=True))
+    side.shared.set_own(buffers(OWN_RANK, 6))
+
+    assert side.told == [{9: 5}, {9: 5, 0: 1}, {}, {9: 5}, {}]

@@ -101,7 +101,7 @@ def test_a_worker_may_say_that_its_own_count_no_more() -> None:
     assert one.ended is None
 
 
-def test_the_last_of_who_is_gone_counts_until_another_one_has_its_rank() -> None:
+def test_the_last_of_who_is_gone_counts_until_another_one_of_its_rank_has_sent_its_own() -> None:
     run = run_with()
     one, other = run.enter("one"), run.enter("other")
     last = buffers(rank_of(one), final=True)
@@ -113,8 +113,11 @@ def test_the_last_of_who_is_gone_counts_until_another_one_has_its_rank() -> None
     settle(run)
 
     assert rank_of(newcomer) == rank_of(one)
-    assert other.all(Buffers) == [last, Buffers.withdrawal(rank_of(one))]
-    assert newcomer.all(Buffers) == []
+    assert newcomer.all(Buffers) == [last]
+    own = buffers(rank_of(one), b"5678")
+    newcomer.say(own)
+    settle(run)
+    assert other.all(Buffers) == [last, own]
 
 
 def test_behind_the_last_nothing_else_is_taken() -> None:
