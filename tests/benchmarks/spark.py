@@ -144,6 +144,7 @@ def _fit(
         trainBatch=train_batch,
     ).fit_paths(spark, paths)
     seconds = time.perf_counter() - began
+    assert model.summary is not None
     spans = [item for item in model.summary.items if item.rows]
     measured.whole.append(seconds)
     measured.training.append(
@@ -170,9 +171,7 @@ def _distribute(spark: Any, plan: Plan, paths: list[str], measured: Measured) ->
     measured.accuracy.append(_accuracy(model))
 
 
-def _lost_seconds(
-    spark: Any, plan: Plan, paths: list[str], folder: Path, ours: Measured
-) -> float:
+def _lost_seconds(spark: Any, plan: Plan, paths: list[str], folder: Path, ours: Measured) -> float:
     """Return by how much a job is longer of which an executor is killed in the middle."""
     from benchmarks.spark_programs import loss_that_kills
 

@@ -48,14 +48,14 @@ def loaded(path: str) -> tuple[torch.Tensor, torch.Tensor]:
 def shuffled(path: str, rows: int) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
     """Yield the batches of a file in another order each time."""
     inputs, labels = loaded(path)
-    for part in torch.randperm(len(labels)).split(rows):
+    for part in torch.split(torch.randperm(len(labels)), rows):
         yield inputs[part], labels[part]
 
 
 def train_with_ddp(
     paths: list[str], rows: int, epochs: int, victim: str | None
 ) -> tuple[dict[str, torch.Tensor], float] | None:
-    """Train on the files of this rank, as scripts for TorchDistributor do; rank 0 returns the model.
+    """Train on the files of this rank, as scripts for TorchDistributor do; rank 0 has a result.
 
     `victim` is a folder where the process that makes the first file kills its executor.
     """
@@ -69,7 +69,8 @@ def train_with_ddp(
         for path in paths[rank::world]:
             for inputs, labels in shuffled(path, rows):
                 optimizer.zero_grad()
-                nn.functional.cross_entropy(model(inputs), labels).backward()
+                loss = nn.functional.cross_entropy(model(inputs), labels)
+                torch.autograd.backward(loss)
                 optimizer.step()
             if victim is not None and epoch == epochs // 2:
                 kill_once(victim)

@@ -93,3 +93,13 @@ def executor_of_this_task() -> int:
     while "java" not in Path(f"/proc/{pid}/comm").read_text():
         pid = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
     return pid
+
+
+def stalling(folder: str, model: nn.Module, batch: Batch) -> torch.Tensor:
+    """Return the loss of a batch, but in the first task that comes here: it stalls for good."""
+    try:
+        (Path(folder) / "stalls").touch(exist_ok=False)
+    except FileExistsError:
+        return class_loss(model, batch)
+    while True:
+        time.sleep(60)

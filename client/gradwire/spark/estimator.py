@@ -77,6 +77,8 @@ class TorchEstimator(TrainingParams, Estimator[TorchModel], MLReadable[Any], MLW
         Spread the rows over the partitions first. That mixes sorted data, and evens out skewed.
     earlyStopping : dict, optional
         Limits of `gradwire.EarlyStopping`, as in ``{"patience": 3}``. The best model is returned.
+    leaseSeconds : int
+        An item that a worker has held for so long goes to another one as well: its host may stall.
     checkpoint : str, optional
         Folder of the driver for checkpoints of the run.
     seed : int
@@ -119,6 +121,7 @@ class TorchEstimator(TrainingParams, Estimator[TorchModel], MLReadable[Any], MLW
         reuseExport: bool = NOT_GIVEN,
         repartition: bool = NOT_GIVEN,
         earlyStopping: dict[str, Any] | None = NOT_GIVEN,
+        leaseSeconds: int = NOT_GIVEN,
         checkpoint: str | None = NOT_GIVEN,
         seed: int = NOT_GIVEN,
         decode: Decode | None = NOT_GIVEN,
@@ -342,6 +345,7 @@ class TorchEstimator(TrainingParams, Estimator[TorchModel], MLReadable[Any], MLW
                 spark,
                 self._value("resourceProfile") or _profile(spark, self._value("workersPerNode")),
             ),
+            lease_seconds=self._value("leaseSeconds"),
             checkpoint=self._value("checkpoint"),
             limits=None if limits is None else dict(limits),
         )

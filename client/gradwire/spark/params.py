@@ -166,6 +166,11 @@ class TrainingParams(TorchParams):
         "limits of gradwire.EarlyStopping, as in {'patience': 3}; scores are the loss on the rows "
         "of validationIndicatorCol after each epoch, and the best model is returned",
     )
+    leaseSeconds: Param[Any] = _param(
+        "leaseSeconds",
+        "an item that a worker has held for so long goes to another one as well",
+        _at_least(1),
+    )
     checkpoint: Param[Any] = _param(
         "checkpoint", "folder of the driver for checkpoints of the run",
         _optional(TypeConverters.toString),
@@ -202,6 +207,7 @@ class TrainingParams(TorchParams):
             reuseExport=False,
             repartition=True,
             earlyStopping=None,
+            leaseSeconds=600,
             checkpoint=None,
             resourceProfile=None,
             master=None,

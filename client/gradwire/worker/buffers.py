@@ -34,7 +34,7 @@ class SharedBuffers:
         self._membership = membership
         self._own: Buffers | None = None
         self._known: dict[int, Buffers] = {}
-        """Those of others, by rank; until we have sent ours, those of our rank's last worker too."""
+        """Those of others, by rank; until ours were sent, also those of our rank's last worker."""
         self._final: dict[int, Buffers] = {}
         """What the last master had of finished workers, and this one has not sent yet."""
         self._is_finished = False

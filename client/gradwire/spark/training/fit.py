@@ -84,6 +84,8 @@ class Plan:
     settings: dict[str, Any] = field(default_factory=dict)
     profile: Any = None
     """A `ResourceProfile` of the tasks."""
+    lease_seconds: float = 600.0
+    """An item that was held for so long goes to another worker as well."""
     checkpoint: str | None = None
     """Folder in which the driver's master keeps checkpoints."""
     limits: dict[str, Any] | None = None
@@ -232,6 +234,7 @@ def train_on(spark: SparkSession, plan: Plan, training: Training, phases: Phases
             batch=plan.batch,
             epochs=plan.epochs,
             seed=plan.seed,
+            lease_seconds=plan.lease_seconds,
             settings=plan.settings,
         )
         validation = None

@@ -7,7 +7,6 @@ from threading import Thread
 from typing import Any
 from uuid import uuid4
 
-from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from gradwire.spark.errors import WorkerFailedError
@@ -40,11 +39,12 @@ class SparkJob:
         Raises
         ------
         WorkerFailedError
-            If Spark could not run the tasks, such as where executors have no gradwire.
+            If Spark could not run the tasks, such as where executors have no gradwire, or the job
+            was cancelled.
         """
         try:
             return self._done.result()
-        except PySparkException as error:
+        except Exception as error:  # pyspark's, py4j's or gRPC's
             raise WorkerFailedError(_told(str(error))) from error
 
     def cancel(self) -> None:

@@ -54,6 +54,7 @@ class Assignment:
     batch: int
     epochs: int
     seed: int
+    lease_seconds: float
     settings: dict[str, Any]
     """More settings of `gradwire.join`."""
 
@@ -172,8 +173,13 @@ def _items(
     """Yield epochs and items: the next ones that the master grants, or all of the partition."""
     if spool is None:
         assert assignment.source is not None
-        count, seed = len(assignment.source), assignment.seed
-        for item in session.items(WORK, count, epochs=assignment.epochs, shuffle_seed=seed):
+        for item in session.items(
+            WORK,
+            len(assignment.source),
+            epochs=assignment.epochs,
+            shuffle_seed=assignment.seed,
+            lease_seconds=assignment.lease_seconds,
+        ):
             yield item.epoch, item.index
         return
     for epoch in range(assignment.epochs):
