@@ -40,7 +40,7 @@ class Plan:
     rows: int = 100_000
     files: int = 40
     epochs: int = 3
-    batch: int = 64
+    batch: int = 256
     runs: int = 4
     """Of each, in turn."""
 

@@ -49,6 +49,16 @@ def test_the_setting_for_the_end_of_a_run_is_not_for_who_leaves(master: LocalMas
     assert theirs.tolist() == [0.25, 0, 0, 0]
 
 
+def test_where_the_training_is_over_it_is(master: LocalMaster) -> None:
+    mine = zeros()
+    one = join(master, mine, finish_residual="drop")
+    one.push(change(0.25, 0, 0, 0))
+
+    one.leave(training_is_over=True)
+
+    assert mine.tolist() == [0, 0, 0, 0]
+
+
 def test_the_others_train_on_and_finish_without_it(master: LocalMaster) -> None:
     first, second, third = zeros(), zeros(), zeros()
     one, other, another = (join(master, target) for target in (first, second, third))

@@ -273,9 +273,12 @@ class Participant:
         for feature in self.features:
             feature.after_finish()
 
-    def send_rest(self, timeout_seconds: float) -> Procedure[None]:
+    def send_rest(
+        self, timeout_seconds: float, *, training_is_over: bool = False
+    ) -> Procedure[None]:
         """Send all that is left, residual and buffers, and end with the shared parameters.
 
+        Where the training is over, as much of the residual is sent as `finish` sends.
         They are those that this worker knows of. Raises `DeadlineError` if the slowest worker has
         not taken it in time; it can be called again.
         """
@@ -284,7 +287,7 @@ class Participant:
         if not finishing.has_begun and not self.observes:
             for feature in self.features if self.tally.steps else ():  # what is untrained misleads
                 feature.before_finish()
-            finishing.begin(portion=1.0)
+            finishing.begin(None if training_is_over else 1.0)
         while True:
             known = membership.updates_received
             self.check_connected()

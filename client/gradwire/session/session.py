@@ -389,7 +389,7 @@ class Session:
         self._run_end("finish", self._participant.finish, timeout)
         self._leave("finished")
 
-    def leave(self, *, timeout: float | None = None) -> None:
+    def leave(self, *, training_is_over: bool = False, timeout: float | None = None) -> None:
         """Send all that is left, and leave; the others train on.
 
         Unlike `finish`, it waits for no other worker, and the run does not end when all have left
@@ -399,6 +399,9 @@ class Session:
 
         Parameters
         ----------
+        training_is_over : bool
+            Whether the others end, too, as where all `items` are done. Then as much of the residual
+            is sent as the setting `finish_residual` says.
         timeout : float, optional
             Seconds until the slowest worker has taken what is left; by default the setting
             `finish_timeout_seconds`.
@@ -410,7 +413,8 @@ class Session:
         UsageError
             Inside of `paused`.
         """
-        self._run_end("leave", self._participant.send_rest, timeout)
+        end = partial(self._participant.send_rest, training_is_over=training_is_over)
+        self._run_end("leave", end, timeout)
         self._leave("left")
 
     def close(self, reason: str = "closed") -> None:

@@ -194,10 +194,15 @@ class TorchEstimator(TrainingParams, Estimator[TorchModel], MLReadable[Any], MLW
             held = replace(source, items=packed(list(validation_paths)))
             read = [b for place in range(len(held)) for b in held.batches(place, ROWS_READ, None)]
             held_out = joined(read)
-        with phases.phase("probe"):
-            check(probing(spark, recipe.dumped(), plan).result())
         training = Training(source, None, columns, decode, held_out)
-        return self._model(train_on(spark, plan, training, phases), columns)
+        probed = probing(spark, recipe.dumped(), plan)
+
+        def prepared() -> Training:
+            with phases.phase("probe"):
+                check(probed.result())
+            return training
+
+        return self._model(train_on(spark, plan, prepared, phases), columns)
 
     def write(self) -> TorchWriter:
         """Return what saves the estimator; functions need import paths."""
@@ -234,23 +239,39 @@ class TorchEstimator(TrainingParams, Estimator[TorchModel], MLReadable[Any], MLW
         with ExitStack() as stack:
             probed = probing(spark, recipe.dumped(), plan)
             stack.callback(probed.cancel)
-            held_out = None
-            if held is not None:
-                with phases.phase("held out"):
-                    held_out = self._held_out(dataset.where(held), columns)
-            source: Source | None = None
-            partitions = None
-            data = selected(kept, columns)
-            if self._value("approach") == "export":
-                with phases.phase("export"):
-                    source = self._exported(data, columns, plan, stack)
-            else:
-                partitions = data.repartition(plan.workers) if self._value("repartition") else data
-                _check_determinate(dataset, spread=self._value("repartition"))
-            with phases.phase("probe"):
-                check(probed.result())
-            training = Training(source, partitions, columns, self._value("decode"), held_out)
-            return self._model(train_on(spark, plan, training, phases), columns)
+
+            def prepared() -> Training:
+                training = self._prepared(dataset, kept, held, columns, plan, phases, stack)
+                with phases.phase("probe"):
+                    check(probed.result())
+                return training
+
+            return self._model(train_on(spark, plan, prepared, phases), columns)
+
+    def _prepared(
+        self,
+        dataset: DataFrame,
+        kept: DataFrame,
+        held: Any,
+        columns: Columns,
+        plan: Plan,
+        phases: Phases,
+        stack: ExitStack,
+    ) -> Training:
+        """Return the data to train on, which is kept in `kept`, and that to validate with."""
+        held_out, decode = None, self._value("decode")
+        if held is not None:
+            with phases.phase("held out"):
+                held_out = self._held_out(dataset.where(held), columns)
+        data = selected(kept, columns)
+        if self._value("approach") == "export":
+            with phases.phase("export"):
+                source = self._exported(data, columns, plan, stack)
+            return Training(source, None, columns, decode, held_out)
+        spread = self._value("repartition")
+        _check_determinate(dataset, spread=spread)
+        partitions = data.repartition(plan.workers) if spread else data
+        return Training(None, partitions, columns, decode, held_out)
 
     def _held_out(self, data: DataFrame, columns: Columns) -> Batch:
         """Return the rows to validate with."""
@@ -367,6 +388,8 @@ _PARAMETERS = frozenset(
 
 def _slots(spark: SparkSession) -> int:
     """Return how many tasks the cluster runs at once, as far as Spark knows."""
+    if not is_connect(spark):
+        return max(1, int(spark.sparkContext.defaultParallelism))
     counted: int = spark.range(1024).select(F.spark_partition_id()).distinct().count()
     return max(1, counted)
 

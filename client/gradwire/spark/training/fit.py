@@ -8,7 +8,7 @@ import json
 import logging
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -208,8 +208,13 @@ def check(rows: list[Any]) -> list[Report]:
     return reports
 
 
-def train_on(spark: SparkSession, plan: Plan, training: Training, phases: Phases) -> Outcome:
+def train_on(
+    spark: SparkSession, plan: Plan, prepared: Callable[[], Training], phases: Phases
+) -> Outcome:
     """Train, and return the parameters.
+
+    The master starts and the run is founded before `prepared` returns the data, so while executors
+    are probed.
 
     Raises
     ------
@@ -223,6 +228,7 @@ def train_on(spark: SparkSession, plan: Plan, training: Training, phases: Phases
         model = plan.recipe.make_model()
         with phases.phase("found"):
             access.join(model, Role.WORKER).leave()
+        training = prepared()
         assignment = Assignment(
             master=access.advertised,
             key=access.issuing_text(),

@@ -153,7 +153,7 @@ def _train(assignment: Assignment, spool: Spool | None, report: Report) -> None:
             _train_item(session, recipe, model, optimizer, source, epoch, item, assignment, report)
             if session.stopping:
                 break
-        session.leave()
+        session.leave(training_is_over=spool is None)  # other partitions may come later
     except BaseException as error:
         if not isinstance(error, TransportError):
             with suppress(GradwireError):
