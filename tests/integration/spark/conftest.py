@@ -2,6 +2,7 @@
 
 import shutil
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -14,11 +15,20 @@ from pyspark.sql import DataFrame, SparkSession
 
 from support.spark import cluster, digits
 
+HERE = Path(__file__).parent
 
+SECONDS_MAX = 300
+"""Two clusters on two cores take their time."""
+
+
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Let Spark's own warnings be: it leaves sockets to the garbage collector."""
     for item in items:
-        item.add_marker(pytest.mark.filterwarnings("default"))
+        if HERE in item.path.parents:
+            item.add_marker(pytest.mark.filterwarnings("default"))
+            if item.get_closest_marker("timeout") is None:
+                item.add_marker(pytest.mark.timeout(SECONDS_MAX))
 
 
 @pytest.fixture(scope="module")
