@@ -17,6 +17,7 @@ from torchmetrics.classification import MulticlassAccuracy, MulticlassAUROC, Mul
 
 from gradwire import UsageError
 from gradwire.spark import TorchEstimator, TorchModel
+from gradwire_protocol.crypto.keys import ISSUING_KEY_PREFIX, RUN_KEY_PREFIX, WORKER_KEY_PREFIX
 from support import spark_models
 from support.spark import files_with, line
 
@@ -300,8 +301,8 @@ def test_no_file_has_a_key(trained: TorchModel, spark: SparkSession) -> None:
     folder = Path(spark.conf.get("spark.local.dir") or "").parent
 
     assert files_with(folder, "SparkListenerTaskEnd")
-    assert files_with(folder, "gw-issue") == []
-    assert files_with(folder, "issuing") == []
+    for prefix in (RUN_KEY_PREFIX, ISSUING_KEY_PREFIX, WORKER_KEY_PREFIX):
+        assert files_with(folder, prefix) == []
 
 
 def test_an_export_is_removed_or_reused(data: DataFrame, tmp_path: Path) -> None:
@@ -317,3 +318,15 @@ def test_an_export_is_removed_or_reused(data: DataFrame, tmp_path: Path) -> None
 
     assert [kept] == list((tmp_path / ".gradwire").iterdir())
     assert (kept / "_SUCCESS").stat().st_mtime_ns == written
+
+
+def test_a_finished_training_with_checkpoints_is_not_gone_on_with(
+    data: DataFrame, tmp_path: Path
+) -> None:
+    frame = data.where("held_out")
+    folder = tmp_path / "checkpoints"
+
+    summaries = [estimator(epochs=1, checkpoint=str(folder)).fit(frame).summary for _ in range(2)]
+
+    assert [each.rows for each in summaries if each is not None] == [360, 360]
+    assert list(folder.rglob("*.safetensors"))
