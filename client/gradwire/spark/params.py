@@ -96,7 +96,7 @@ class TorchParams(Params):
             seed=0,
         )
 
-    def _set_given(self, values: dict[str, Any], given: Any = None) -> None:
+    def _set_given(self, values: dict[str, Any]) -> None:
         """Set parameters that were passed; a wrong value is an error that names it."""
         for name, value in values.items():
             if value is NOT_GIVEN:

@@ -239,13 +239,22 @@ def described(value: Any, what: str) -> Any:
 
 
 def made_of(description: Any) -> Any:
-    """Return what `described` has described."""
+    """Return what `described` has described.
+
+    Raises
+    ------
+    UsageError
+        If it is a call of something else than a torch module: whoever wrote it wants code to run.
+    """
     if not isinstance(description, dict):
         return description
     arguments = description["arguments"]
     if "partial" in description:
-        return partial(resolved(made_of(description["partial"])), **arguments)
-    return resolved(made_of(description["call"]))(**arguments)
+        return partial(resolved(description["partial"]), **arguments)
+    made = resolved(description["call"])
+    if not (isinstance(made, type) and issubclass(made, nn.Module)):
+        raise UsageError(f"{description['call']!r} in a saved model is no torch module")
+    return made(**arguments)
 
 
 def _arguments_of(module: nn.Module) -> dict[str, Any] | None:

@@ -19,7 +19,7 @@ from gradwire_udp.files.keys import read_run_keys, write_key
 
 FOLDER_PREFIX: Final = "gradwire-keys-"
 
-MEMORY_FOLDER: Final = "/dev/shm"  # the files have mode 0600
+MEMORY_FOLDER: Final = "/dev/shm"  # nosec B108  # its folder has mode 0700
 
 
 @dataclass(frozen=True, slots=True)

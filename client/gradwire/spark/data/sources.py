@@ -134,19 +134,20 @@ class Spool:
         self._decode = decode
         self._number = number
         self._counts: list[int] = []
-        self._file = tempfile.TemporaryFile()  # noqa: SIM115  # it lives as long as the spool
-        writer: pa.ipc.RecordBatchFileWriter | None = None
-        for received in partition:
-            if writer is None:
-                writer = pa.ipc.new_file(self._file, received.schema)
-            for start in range(0, received.num_rows, SPOOL_ROWS):
-                part = received.slice(start, SPOOL_ROWS)
-                writer.write_batch(part)
-                self._counts.append(part.num_rows)
-        if writer is not None:
-            writer.close()
-            self._file.flush()
-            self._reader = pa.ipc.open_file(pa.memory_map(f"/proc/self/fd/{self._file.fileno()}"))
+        with tempfile.TemporaryFile() as file:
+            writer: pa.ipc.RecordBatchFileWriter | None = None
+            for received in partition:
+                if writer is None:
+                    writer = pa.ipc.new_file(file, received.schema)
+                for start in range(0, received.num_rows, SPOOL_ROWS):
+                    part = received.slice(start, SPOOL_ROWS)
+                    writer.write_batch(part)
+                    self._counts.append(part.num_rows)
+            if writer is not None:
+                writer.close()
+                file.flush()
+                # What is mapped stays when the file is closed, and is gone with the process.
+                self._reader = pa.ipc.open_file(pa.memory_map(f"/proc/self/fd/{file.fileno()}"))
 
     def __len__(self) -> int:
         """Return how many record batches there are."""

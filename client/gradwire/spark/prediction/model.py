@@ -16,7 +16,7 @@ from torch import nn
 
 from gradwire.errors import UsageError
 from gradwire.spark.data.columns import Column, Columns, columns_of
-from gradwire.spark.params import NOT_GIVEN, TorchParams
+from gradwire.spark.params import TorchParams
 from gradwire.spark.persistence import TorchReader, TorchWriter
 from gradwire.spark.prediction.predictor import Predictor, weights_of, with_parameters
 from gradwire.spark.recipe import Recipe
@@ -44,7 +44,7 @@ class TorchModel(TorchParams, Model, MLReadable[Any], MLWritable):
 
     def __init__(self, **parameters: Any) -> None:
         super().__init__()
-        self._set_given(parameters, NOT_GIVEN)
+        self._set_given(parameters)
         self.state: dict[str, torch.Tensor] | None = None
         """Parameters and buffers by name."""
         self.summary: Summary | None = None

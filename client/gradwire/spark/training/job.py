@@ -4,12 +4,15 @@ import re
 from collections.abc import Callable
 from concurrent.futures import Future, wait
 from threading import Thread
-from typing import Any
+from typing import Any, Final
 from uuid import uuid4
 
 from pyspark.sql import SparkSession
 
 from gradwire.spark.errors import WorkerFailedError
+
+OUT_OF_MEMORY: Final = ("bad_alloc", "MemoryError", "Cannot allocate", "failed to map segment")
+"""What C++, Python, the system and its loader say where no more memory may be mapped."""
 
 
 class SparkJob:
@@ -70,7 +73,7 @@ def _told(text: str) -> str:
 
 def advice(error: str) -> str:
     """Return what to do about an error of a task that says little by itself."""
-    if "bad_alloc" in error or "MemoryError" in error or "Cannot allocate" in error:
+    if any(sign in error for sign in OUT_OF_MEMORY):
         return (
             ". spark.executor.pyspark.memory limits what workers may map: they need 2g for each "
             "core"

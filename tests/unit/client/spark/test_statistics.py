@@ -8,6 +8,8 @@ from xml.etree import ElementTree
 
 import pytest
 
+pytest.importorskip("pyspark", reason="Spark is not installed: make frameworks")
+
 from gradwire.spark.statistics.records import Phase
 from gradwire.spark.statistics.summary import Event, Summary
 from gradwire.spark.training.fit import Outcome
