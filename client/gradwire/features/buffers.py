@@ -124,9 +124,11 @@ class BufferSharing(Feature):
         """Set our buffers to the mean of all workers', with `own` for ours."""
         layout, by_rank = self._module.layout, dict[int, BufferValues]()
         for rank, buffers in self._others.buffers.items():
-            if rank == self._rank and own is not None:
-                own = own if buffers.nbytes else None  # withdrawn: the run was finished without us
+            if rank == self._rank and not buffers.nbytes:
+                own = None  # withdrawn: the run was finished without us
                 continue
+            if rank == self._rank and own is not None:
+                continue  # those of the last worker of our rank
             values = layout.unpack(buffers)
             assert values is not None, "`SharedBuffers` has dropped what does not fit"
             by_rank[rank] = values

@@ -7,7 +7,6 @@ from dataclasses import replace
 from typing import Any, Self
 
 import pyarrow as pa
-import pyspark.resource
 import torch
 from pyspark.ml import Estimator
 from pyspark.ml.util import MLReadable, MLWritable
@@ -25,7 +24,7 @@ from gradwire.spark.params import NOT_GIVEN, TrainingParams
 from gradwire.spark.persistence import TorchReader, TorchWriter
 from gradwire.spark.prediction.model import TorchModel
 from gradwire.spark.recipe import Recipe
-from gradwire.spark.training.addresses import is_connect
+from gradwire.spark.training.cluster import check_determinate, profile_of, registered, slots
 from gradwire.spark.training.fit import Phases, Plan, Training, check, probing, train_on
 from gradwire.threads import console
 
@@ -229,6 +228,8 @@ class TorchEstimator(TrainingParams, Estimator[TorchModel], MLReadable[Any], MLW
             )
         held = None if indicator is None else F.coalesce(F.col(indicator), F.lit(False))
         kept = dataset if held is None else dataset.where(~held)
+        if held is not None and recipe.loss is None:
+            raise UsageError("validationIndicatorCol needs loss= to score with, besides trainBatch")
         if plan.limits is not None and self._value("approach") == "direct":
             raise UsageError(
                 "earlyStopping needs approach='export': with 'direct' nobody knows when an epoch "
@@ -269,7 +270,7 @@ class TorchEstimator(TrainingParams, Estimator[TorchModel], MLReadable[Any], MLW
                 source = self._exported(data, columns, plan, stack)
             return Training(source, None, columns, decode, held_out)
         spread = self._value("repartition")
-        _check_determinate(dataset, spread=spread)
+        check_determinate(dataset, spread=spread)
         partitions = data.repartition(plan.workers) if spread else data
         return Training(None, partitions, columns, decode, held_out)
 
@@ -353,7 +354,7 @@ class TorchEstimator(TrainingParams, Estimator[TorchModel], MLReadable[Any], MLW
         limits = self._value("earlyStopping")
         return Plan(
             recipe=recipe,
-            workers=self._value("numWorkers") or _slots(spark),
+            workers=self._value("numWorkers") or slots(spark),
             batch=self._value("batchSize"),
             epochs=self._value("epochs"),
             seed=self._value("seed"),
@@ -362,9 +363,9 @@ class TorchEstimator(TrainingParams, Estimator[TorchModel], MLReadable[Any], MLW
             port=self._value("port"),
             network_mask=self._value("networkMask"),
             settings=dict(self._value("join") or {}),
-            profile=_registered(
+            profile=registered(
                 spark,
-                self._value("resourceProfile") or _profile(spark, self._value("workersPerNode")),
+                self._value("resourceProfile") or profile_of(spark, self._value("workersPerNode")),
             ),
             lease_seconds=self._value("leaseSeconds"),
             checkpoint=self._value("checkpoint"),
@@ -384,53 +385,3 @@ class TorchEstimator(TrainingParams, Estimator[TorchModel], MLReadable[Any], MLW
 _PARAMETERS = frozenset(
     name for name in dir(TrainingParams) if not name.startswith("_") and name[0].islower()
 )
-
-
-def _slots(spark: SparkSession) -> int:
-    """Return how many tasks the cluster runs at once, as far as Spark knows."""
-    if not is_connect(spark):
-        return max(1, int(spark.sparkContext.defaultParallelism))
-    counted: int = spark.range(1024).select(F.spark_partition_id()).distinct().count()
-    return max(1, counted)
-
-
-def _profile(spark: SparkSession, workers: int | None) -> Any:
-    """Return a profile with which so many tasks run on an executor."""
-    if workers is None:
-        return None
-    cores = spark.conf.get("spark.executor.cores", None)
-    if cores is None:
-        raise UsageError(
-            f"workersPerNode={workers}: set spark.executor.cores, so that it is known how many "
-            "cores each worker gets"
-        )
-    cpus = int(cores) // workers
-    if not cpus:
-        raise UsageError(f"workersPerNode={workers}: executors have {cores} cores")
-    requests = pyspark.resource.TaskResourceRequests().cpus(cpus)
-    return pyspark.resource.ResourceProfileBuilder().require(requests).build
-
-
-def _registered(spark: SparkSession, profile: Any) -> Any:
-    """Return the profile, once Spark Connect has given it a number.
-
-    It asks the session of the thread that wants to know first; threads of jobs have none.
-    """
-    if profile is not None and is_connect(spark):
-        _ = profile.id
-    return profile
-
-
-def _check_determinate(data: DataFrame, *, spread: bool) -> None:
-    """Refuse input that differs from one evaluation to the next, where Spark says so."""
-    frame = getattr(data, "_jdf", None)
-    if frame is None:
-        return  # on Spark Connect it is known when an executor is lost
-    execution = frame.queryExecution()
-    is_shuffled = spread or "Exchange" in execution.executedPlan().toString()
-    if is_shuffled and not execution.analyzed().deterministic():
-        raise DataError(
-            "approach='direct': the input is another one each time it is computed, as with rand() "
-            "before a repartition, so a lost executor would end the training: pass "
-            "approach='export', or write the data to a table first"
-        )

@@ -158,7 +158,7 @@ class TrainingParams(TorchParams):
     )
     repartition: Param[Any] = _param(
         "repartition",
-        "spread the rows over the partitions anew first: mixes sorted data, evens out skewed data",
+        "spread the rows over the partitions first: it mixes sorted data and evens out skewed data",
         TypeConverters.toBoolean,
     )
     earlyStopping: Param[Any] = _param(

@@ -244,7 +244,7 @@ def made_of(description: Any) -> Any:
     Raises
     ------
     UsageError
-        If it is a call of something else than a torch module: whoever wrote it wants code to run.
+        If it is a call of something else than a torch module: the file would run any code.
     """
     if not isinstance(description, dict):
         return description

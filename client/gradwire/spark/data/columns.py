@@ -88,7 +88,7 @@ def columns_of_table(
 def selected(data: DataFrame, columns: Columns) -> DataFrame:
     """Return the columns alone, named by their place, as plain numbers, arrays and bytes."""
     return data.select(
-        [_expression(data, c).alias(f"c{place}") for place, c in enumerate(columns.all)]
+        [expression(data, c).alias(f"c{place}") for place, c in enumerate(columns.all)]
     )
 
 
@@ -140,8 +140,8 @@ def _field(data: DataFrame, name: str, role: str) -> T.StructField:
     raise DataError(f"no {role} column {name!r}; there are {', '.join(data.columns)}")
 
 
-def _expression(data: DataFrame, column: Column) -> Any:
-    """Return the column with elements of the type that its tensor has."""
+def expression(data: DataFrame, column: Column) -> Any:
+    """Return the column as plain numbers, arrays or bytes, of the type that its tensor has."""
     found = F.col(f"`{column.name}`")
     kind = data.schema[column.name].dataType
     element = "bigint" if column.is_integer else "float"

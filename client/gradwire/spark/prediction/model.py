@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import torch
 from pyspark.ml import Model
-from pyspark.ml.functions import array_to_vector, predict_batch_udf, vector_to_array
+from pyspark.ml.functions import array_to_vector, predict_batch_udf
 from pyspark.ml.util import MLReadable, MLWritable
 from pyspark.sql import Column as SqlColumn
 from pyspark.sql import DataFrame
@@ -15,7 +15,7 @@ from pyspark.sql import types as T
 from torch import nn
 
 from gradwire.errors import UsageError
-from gradwire.spark.data.columns import Column, Columns, columns_of
+from gradwire.spark.data.columns import Column, Columns, columns_of, expression
 from gradwire.spark.params import TorchParams
 from gradwire.spark.persistence import TorchReader, TorchWriter
 from gradwire.spark.prediction.predictor import Predictor, weights_of, with_parameters
@@ -203,7 +203,7 @@ def _predicted(
         batch_size=ROWS,
         input_tensor_shapes=_shapes(data, columns),
     )
-    return udf(*(_input(data, each) for each in columns))
+    return udf(*(expression(data, each) for each in columns))
 
 
 def _shapes(data: DataFrame, columns: Sequence[Column]) -> list[list[int] | None] | None:
@@ -213,19 +213,7 @@ def _shapes(data: DataFrame, columns: Sequence[Column]) -> list[list[int] | None
     widths = {column.name: column.width for column in columns if column.kind == "array"}
     unknown = [column for column in columns if column.name in widths and column.width is None]
     if unknown:
-        sizes = [F.size(_input(data, each)).alias(each.name) for each in unknown]
+        sizes = [F.size(expression(data, each)).alias(each.name) for each in unknown]
         first = data.select(sizes).first()
         widths.update({each.name: first[each.name] if first else 1 for each in unknown})
     return [None if (width := widths.get(column.name)) is None else [width] for column in columns]
-
-
-def _input(data: DataFrame, column: Column) -> SqlColumn:
-    """Return the column as plain numbers, arrays or bytes."""
-    found = F.col(f"`{column.name}`")
-    kind = data.schema[column.name].dataType
-    if column.kind == "binary":
-        return found
-    if kind.typeName() in {"vector", "vectorudt"}:
-        return vector_to_array(found, dtype="float32")
-    element = "bigint" if column.is_integer else "float"
-    return found.cast(f"array<{element}>" if column.kind == "array" else element)
