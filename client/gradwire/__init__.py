@@ -47,9 +47,11 @@ if TYPE_CHECKING:
     from gradwire.session.early_stopping import EarlyStopping
     from gradwire.session.join import join
     from gradwire.session.session import Session
+    from gradwire.settings.modes import Averaging, Mode, Sharing, Synchronous
     from gradwire.settings.settings import Settings
 
 __all__ = [
+    "Averaging",
     "ConnectionLostError",
     "DeadlineError",
     "DivergedError",
@@ -59,6 +61,7 @@ __all__ = [
     "Item",
     "LoadedCheckpoint",
     "LocalMaster",
+    "Mode",
     "NonFiniteError",
     "OutOfRangeError",
     "PeerUpdate",
@@ -67,6 +70,8 @@ __all__ = [
     "Session",
     "SessionStats",
     "Settings",
+    "Sharing",
+    "Synchronous",
     "TransportError",
     "UnreachableError",
     "UsageError",
@@ -77,14 +82,18 @@ __all__ = [
 ]
 
 MODULES: Final = {
+    "Averaging": "settings.modes",
     "EarlyStopping": "session.early_stopping",
     "LoadedCheckpoint": "session.checkpoints",
     "Item": "participant.items",
     "LocalMaster": "cli.launch.local_master",
+    "Mode": "settings.modes",
     "PeerUpdate": "replica.pull",
     "Session": "session.session",
     "SessionStats": "replica.stats",
     "Settings": "settings.settings",
+    "Sharing": "settings.modes",
+    "Synchronous": "settings.modes",
     "join": "session.join",
     "load_checkpoint": "session.checkpoints",
     "local_master": "cli.launch.local_master",

@@ -35,6 +35,7 @@ from gradwire_protocol.delivery.events import (
     MessageDelivered,
     MessageReceived,
 )
+from gradwire_protocol.delivery.ordering import InOrder
 from gradwire_protocol.delivery.outgoing import Priority
 from gradwire_protocol.delivery.shaped_message import ShapedMessage
 from gradwire_protocol.errors import (
@@ -51,7 +52,6 @@ from gradwire_protocol.errors import (
     VersionMismatchError,
     ViolationError,
 )
-from gradwire_protocol.messages.ordering import InOrder
 from gradwire_protocol.wire.close_codes import CloseCode
 
 __all__ = [

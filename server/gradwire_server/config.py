@@ -14,8 +14,9 @@ from gradwire_protocol.limits import (
     WINDOW_BYTES_MIN,
 )
 from gradwire_protocol.messages.fields import ADDRESS_CHARACTERS_MAX
-from gradwire_protocol.messages.kinds import RANKS_MAX
+from gradwire_protocol.messages.kinds import WORKERS_MAX
 from gradwire_protocol.messages.layout import ELEMENTS_MAX, NAME_CHARACTERS_MAX
+from gradwire_protocol.messages.modes import parse_mode
 from gradwire_protocol.messages.orders import RUNS_MAX
 from gradwire_protocol.settings import check_settings, setting
 from gradwire_server.updates.update_log import UPDATE_LOG_BYTES_MAX
@@ -65,6 +66,13 @@ class MasterConfig:
         "Name of the only run to serve. Without it, runs of any names are served.",
         characters_max=NAME_CHARACTERS_MAX,
     )
+    mode: str | None = setting(
+        None,
+        "Mode of the runs: sharing, synchronous, averaging, or with what differs from the "
+        "defaults, as in 'averaging(every=16, bits=8)'. Workers that ask for another one are "
+        "refused. Without it, the first worker of a run says.",
+        characters_max=200,
+    )
     runs_max: int = setting(
         16,
         "Runs at once. All other limits hold for all of them together.",
@@ -92,7 +100,7 @@ class MasterConfig:
         above=0,
     )
     # With the default memory, each of 56 can have 16 MiB under way.
-    workers_max: int = setting(56, "Workers and observers at once.", least=1, most=RANKS_MAX)
+    workers_max: int = setting(56, "Workers and observers at once.", least=1, most=WORKERS_MAX)
     # Each takes 4 bytes more in every copy for joining workers, and 4 while a checkpoint is
     # written.
     parameters_max: int = setting(
@@ -223,6 +231,8 @@ class MasterConfig:
     def __post_init__(self) -> None:
         """Raise `UsageError` for settings that cannot work."""
         check_settings(self)
+        if self.mode is not None:
+            parse_mode(self.mode)
         if self.window_bytes < WINDOW_BYTES_MIN:
             needed = self.connections_max * WINDOW_BYTES_MIN
             raise UsageError(

@@ -31,6 +31,12 @@ DELAY_BUCKETS = (1e-3, 2e-3, 5e-3, 1e-2, 2e-2, 5e-2, 0.1, 0.2, 0.5, 1.0, 5.0)
 and should stay below a training step."""
 
 
+WORKERS_BUCKETS = (1, 2, 4, 8, 16, 32, 64, 128)
+
+ROUND_BUCKETS = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 120.0)
+"""From a small model on one machine to the usual timeout."""
+
+
 class Departure(StrEnum):
     """Why a worker no longer takes part; a label of `gradwire_leaves_total`."""
 
@@ -158,6 +164,7 @@ class RunMetrics(AdmissionMetrics):
             "gradwire_updates_discarded_total",
             "Updates dropped with their worker: it was in quarantine, or they waited for its rate.",
         )
+        self._add_round_metrics()
         self._add_replica_metrics()
         self.runs_finished = self._counter(
             "gradwire_runs_finished_total", "Runs that all live workers have finished."
@@ -239,6 +246,26 @@ class RunMetrics(AdmissionMetrics):
         self.state_parts_dropped = self._counter(
             "gradwire_optimizer_state_parts_dropped_total",
             "Parts of optimizers' states that came when no worker waited for them any more.",
+        )
+
+    def _add_round_metrics(self) -> None:
+        self.rounds_closed = self._counter(
+            "gradwire_rounds_closed_total",
+            "Rounds whose mean was relayed, in a mode with rounds.",
+        )
+        self.rounds_timed_out = self._counter(
+            "gradwire_rounds_timed_out_total",
+            "Rounds that closed without some worker, because it took too long.",
+        )
+        self.round_contributors = self._histogram(
+            "gradwire_round_contributors_workers",
+            "Workers that have contributed to a round.",
+            WORKERS_BUCKETS,
+        )
+        self.round_seconds = self._histogram(
+            "gradwire_round_duration_seconds",
+            "From the first contribution to a round to its end.",
+            ROUND_BUCKETS,
         )
 
     def _add_replica_metrics(self) -> None:

@@ -1,4 +1,4 @@
-"""Whole histories: ``python tests/simulation SEED... [--long | --crowd] [--jobs N]``.
+"""Whole histories: ``python tests/simulation SEED... [--long | --crowd] [--mode MODE] [--jobs N]``.
 
 One seed is shown: what is planned, and a line for everything that happens. Several seeds, or a
 range of them as FIRST:LAST, are run on all cores; of those that fail is printed how to see them
@@ -17,7 +17,8 @@ from typing import Final
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from support.plans import Size
+from gradwire_protocol.messages.modes import Mode, parse_mode
+from support.plans import SHARING, Size
 from support.playing import HistoryFailed, command_of, play
 
 BATCH: Final = {"short": 25, "long": 2, "crowd": 1}
@@ -36,17 +37,19 @@ def main() -> int:
     parser.add_argument("--long", action="store_true", help="histories with more of everything")
     parser.add_argument("--crowd", action="store_true", help="histories with 50 or 200 workers")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes at once")
+    parser.add_argument("--mode", type=parse_mode, default=SHARING, help="as averaging(every=2)")
     arguments = parser.parse_args()
+    mode: Mode = arguments.mode
     size: Size = "long" if arguments.long else "crowd" if arguments.crowd else "short"
     if len(arguments.seeds) == 1 and ":" not in arguments.seeds[0]:
-        return show(int(arguments.seeds[0]), size)
-    return soak(seeds_in(arguments.seeds), size, arguments.jobs)
+        return show(int(arguments.seeds[0]), size, mode)
+    return soak(seeds_in(arguments.seeds), size, mode, arguments.jobs)
 
 
-def show(seed: int, size: Size) -> int:
+def show(seed: int, size: Size, mode: Mode) -> int:
     """Play one history, and print what happens in it."""
     try:
-        play(seed, size, show=sys.stdout)
+        play(seed, size, mode, show=sys.stdout)
     except HistoryFailed as failure:
         print(str(failure).partition("\n")[0], file=sys.stderr)
         return 1
@@ -65,7 +68,7 @@ def seeds_in(texts: list[str]) -> Iterator[int]:
             yield from count(int(first))
 
 
-def soak(seeds: Iterator[int], size: Size, jobs: int) -> int:
+def soak(seeds: Iterator[int], size: Size, mode: Mode, jobs: int) -> int:
     """Play many histories on many cores; return the exit status."""
     began = said_at = monotonic()
     played, seconds, failures = 0, 0.0, 0
@@ -74,7 +77,7 @@ def soak(seeds: Iterator[int], size: Size, jobs: int) -> int:
         try:
             while failures < FAILURES_MAX:
                 while len(under_way) < 2 * jobs and (batch := list(islice(seeds, BATCH[size]))):
-                    under_way.add(pool.submit(play_all, batch, size))
+                    under_way.add(pool.submit(play_all, batch, size, mode))
                 if not under_way:
                     break
                 done, under_way = wait(under_way, return_when=FIRST_COMPLETED)
@@ -93,14 +96,14 @@ def soak(seeds: Iterator[int], size: Size, jobs: int) -> int:
     return 1 if failures else 0
 
 
-def play_all(seeds: list[int], size: Size) -> tuple[int, float, list[str]]:
+def play_all(seeds: list[int], size: Size, mode: Mode) -> tuple[int, float, list[str]]:
     """Play some histories; return how many, the seconds it took, and what is wrong with each."""
     began, failed = process_time(), []
     for seed in seeds:
         try:
-            play(seed, size)
+            play(seed, size, mode)
         except HistoryFailed as failure:
-            failed.append(f"{str(failure).partition(chr(10))[0]}\n  {command_of(seed, size)}")
+            failed.append(f"{str(failure).partition(chr(10))[0]}\n  {command_of(seed, size, mode)}")
     return len(seeds), process_time() - began, failed
 
 

@@ -296,8 +296,8 @@ def a_checkpoint_gets_its_name_before_it_is_on_the_disk(patch: pytest.MonkeyPatc
 def a_checkpoint_says_more_than_it_has(patch: pytest.MonkeyPatch) -> None:
     start_from = Relay.start_from
 
-    def further(self: Relay, versions: Mapping[int, int]) -> None:
-        start_from(self, {rank: sequence + 1 for rank, sequence in versions.items()})
+    def further(self: Relay, versions: Mapping[int, int], *stable: Mapping[int, int]) -> None:
+        start_from(self, {rank: sequence + 1 for rank, sequence in versions.items()}, *stable)
 
     patch.setattr(Relay, "start_from", further)
 

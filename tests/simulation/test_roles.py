@@ -153,7 +153,7 @@ def test_an_observer_is_no_peer_and_takes_no_rank_that_a_worker_could_have() -> 
     [late] = run.join_and_wait(1)
     run.network.run_for(1.0)
 
-    assert (late.rank, observer.rank) == (1, 4091)
+    assert (late.rank, observer.rank) == (1, 3999)
     for member in (*run.workers, observer):
         assert [peer.rank for peer in member.peers] == [0, 1]
     assert (run.sample("workers"), run.sample("observers")) == (2, 1)

@@ -10,6 +10,7 @@ from gradwire.replica.repair import Repair
 from gradwire.replica.shared_parameters import SharedParameters
 from gradwire.worker.inbox import Rebase
 from gradwire.worker.update_log import OwnUpdate, OwnUpdateLog
+from gradwire_protocol.messages.kinds import WORKERS_MAX
 from gradwire_protocol.messages.updates import EncodedUpdate
 
 if TYPE_CHECKING:
@@ -30,7 +31,8 @@ class WorkerAccounts:
         self.residual_when_settled: np.ndarray[Any, np.dtype[np.float64]] | None = None
         self._worker = worker
         welcome = participant.welcome
-        self._versions = {**welcome.versions, welcome.rank: welcome.sequence}
+        self._has_rounds = welcome.mode.has_rounds
+        self._versions = self._relayed({**welcome.versions, welcome.rank: welcome.sequence})
         """What it has, by our own reckoning."""
         self._shared = shared = participant.shared
         for rank, sequence in self._versions.items():
@@ -52,7 +54,12 @@ class WorkerAccounts:
     def _note_encoded(self, update: OwnUpdate) -> None:
         rank = self._shared.rank
         self._worker.run.ledger.encoded(self._worker.name, rank, update.sequence, update.body)
-        self._versions[rank] = update.sequence
+        if not self._has_rounds:
+            self._versions[rank] = update.sequence
+
+    def _relayed(self, versions: Mapping[int, int]) -> dict[int, int]:
+        """Return the versions of what was relayed: contributions to rounds are not."""
+        return {r: s for r, s in versions.items() if r >= WORKERS_MAX or not self._has_rounds}
 
     def _on_update(self, rank: int, update: EncodedUpdate) -> None:
         name, last = self._worker.name, self._versions.get(rank, 0)
@@ -62,7 +69,7 @@ class WorkerAccounts:
         Repair.note(self._repair, rank, update)
 
     def _on_sum(self, versions: Mapping[int, int]) -> None:
-        for rank, sequence in versions.items():
+        for rank, sequence in self._relayed(versions).items():
             self._take(rank, sequence)
         Repair.note_sum(self._repair, versions)
 
@@ -85,6 +92,7 @@ class WorkerAccounts:
     def _rebase(self, versions: Mapping[int, int]) -> None:
         """Note which updates are in a replica that takes the place of ours, and which are not."""
         worker, run, own = self._worker, self._worker.run, self._shared.rank
+        versions = self._relayed(versions)
         for rank in versions.keys() | self._versions.keys():
             if rank == own:
                 continue
@@ -95,4 +103,5 @@ class WorkerAccounts:
                 assert run.state.recovered, "nothing is taken back"
                 run.ledger.take_back(worker.name, rank, each)
             self._take(rank, versions.get(rank, 0))
-        self._versions = {**versions, own: self._versions[own]}
+        kept = {} if self._has_rounds else {own: self._versions[own]}
+        self._versions = {**versions, **kept}

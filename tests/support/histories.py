@@ -71,6 +71,7 @@ class History(SimulatedRun):
         self.is_training = True
         """Whether workers train; else they only take what comes."""
         self.buffer_steps = plan.buffer_steps
+        self.mode = plan.mode
         self.leads = (
             Leads(plan.staleness_bound, plan.staleness_timeout_seconds)
             if isinstance(plan.staleness_bound, int)
@@ -302,7 +303,8 @@ class History(SimulatedRun):
             self.ledger = Ledger()
         else:
             self.ledger.cut(resumed.relay.versions)
-            expected = self.initial + self.ledger.sum_of(resumed.relay.versions, self.elements)
+            relayed = resumed.relayed(resumed.relay.versions)
+            expected = self.initial + self.ledger.sum_of(relayed, self.elements)
             assert resumed.replica.values.tobytes() == expected.tobytes(), (
                 "bits: a checkpoint is not the sum of the updates that it says it has"
             )

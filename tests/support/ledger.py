@@ -37,6 +37,12 @@ class Ledger:
         self.encoders[rank, sequence] = worker
         self.note(worker, rank, sequence)
 
+    def relayed_by_master(self, rank: int, sequence: int, body: bytes) -> None:
+        """Note a result of a round."""
+        known = self.updates.setdefault((rank, sequence), body)
+        assert known == body, f"bits: result {rank}/{sequence} is another one"
+        self.encoders[rank, sequence] = "a master"
+
     def note(self, worker: str, rank: int, sequence: int) -> None:
         """Note that a worker has applied an update."""
         self.applied[worker, rank, sequence] += 1

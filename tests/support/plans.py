@@ -7,6 +7,7 @@ from random import Random
 from typing import Any, Final, Literal
 
 from gradwire.settings.training import StalenessBound
+from gradwire_protocol.messages.modes import Mode
 from support.faults import (
     BrokenDisk,
     ClockJump,
@@ -25,6 +26,8 @@ from support.faults import (
     said,
 )
 from support.network import Link
+
+SHARING: Final = Mode()
 
 Size = Literal["short", "long", "crowd"]
 
@@ -68,6 +71,7 @@ class Plan:
     """How many steps a worker may be ahead of the slowest one; the setting of that name."""
     staleness_timeout_seconds: float
     """How long one is waited for that makes no step."""
+    mode: Mode
     settings: Mapping[str, Any]
     """Of all workers, where they are not those of every simulated one."""
     watched: bool
@@ -81,7 +85,7 @@ class Plan:
             f"{'sealed' if self.sealed else 'no keys'}, idle timeout {self.idle_seconds} s, "
             f"steps of {self.interval} s, log of {self.log_bytes_max} bytes, buffers every "
             f"{self.buffer_steps} steps, staleness bound {self.staleness_bound}, timeout "
-            f"{self.staleness_timeout_seconds} s, settings {dict(self.settings)}",
+            f"{self.staleness_timeout_seconds} s, settings {dict(self.settings)}, mode {self.mode}",
             f"link: {said(self.link) or 'ordinary'}; gro {self.gro}; checkpoints every "
             f"{self.checkpoint_seconds} s, resumed: {self.resumes}",
             *(
@@ -106,8 +110,8 @@ SETTINGS: Final[Sequence[Mapping[str, Any]]] = (
 part of what was trained, or that multiplies it."""
 
 
-def draw(seed: int, size: Size = "short") -> Plan:
-    """Draw a history."""
+def draw(seed: int, size: Size = "short", mode: Mode = SHARING) -> Plan:
+    """Draw a history; the mode changes nothing else but that nothing bounds the staleness."""
     random = Random(f"{size} {seed}")
     idle = random.choice([1.0, 2.0, 3.0])
     sealed = random.random() < 0.3
@@ -135,8 +139,9 @@ def draw(seed: int, size: Size = "short") -> Plan:
             [None, 0] if size == "crowd" else [None, 0, 1, 3]
         ),
         # In a crowd with a bound, each would look at all others a hundred times a second.
-        staleness_bound="auto" if size == "crowd" else staleness.choice(["auto", "off", 1, 2, 4]),
+        staleness_bound=_bound(staleness, size, mode),
         staleness_timeout_seconds=staleness.choice([0.3, 1.0, 4.0]),
+        mode=mode,
         settings=Random(f"settings {size} {seed}").choice(SETTINGS),
         watched=size == "short" and random.random() < WATCHED_SHARE,
         acts=tuple(
@@ -144,6 +149,11 @@ def draw(seed: int, size: Size = "short") -> Plan:
             for _ in range(acts)
         ),
     )
+
+
+def _bound(random: Random, size: Size, mode: Mode) -> StalenessBound:
+    bound: StalenessBound = random.choice(["auto", "off", 1, 2, 4]) if size != "crowd" else "auto"
+    return "off" if mode.has_rounds else bound
 
 
 def _workers(random: Random, seed: int, size: Size) -> int:

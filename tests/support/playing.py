@@ -12,9 +12,10 @@ from typing import Final, TextIO
 from unittest.mock import patch
 
 from gradwire_protocol.messages.admission import Roster
+from gradwire_protocol.messages.modes import Mode
 from support.faults import Fault
 from support.histories import History
-from support.plans import Act, Size, draw
+from support.plans import SHARING, Act, Plan, Size, draw
 from support.quiescence import come_to_rest, finish
 from support.trace import Trace
 from support.training import MASTER
@@ -35,7 +36,12 @@ class HistoryFailed(Exception):  # noqa: N818  # it is what a person reads first
 
 
 def play(
-    seed: int, size: Size = "short", *, show: TextIO | None = None, folder: Path = FOLDER
+    seed: int,
+    size: Size = "short",
+    mode: Mode = SHARING,
+    *,
+    show: TextIO | None = None,
+    folder: Path = FOLDER,
 ) -> History:
     """Carry out the history of a seed.
 
@@ -43,6 +49,7 @@ def play(
     ----------
     seed : int
     size : "short", "long" or "crowd"
+    mode : Mode
     show : TextIO, optional
         Where its trace is written while it happens.
     folder : Path
@@ -53,22 +60,24 @@ def play(
     HistoryFailed
         If an invariant does not hold, or the code under test raises anything.
     """
-    plan = draw(seed, size)
+    plan = draw(seed, size, mode)
     trace = Trace(show)
     for line in plan.lines():
         trace.note("plan", "%s", line)
     with trace.listening(MASTER), _rosters_read_once():
         try:
             history = History(plan, trace)
-            _play(history)
+            with history.round_accounts.watching(lambda: history.ledger):
+                _play(history)
         except Exception as error:
-            raise HistoryFailed(_report(seed, size, trace, error, folder)) from error
+            raise HistoryFailed(_report(plan, trace, error, folder)) from error
     return history
 
 
-def command_of(seed: int, size: Size) -> str:
+def command_of(seed: int, size: Size, mode: Mode = SHARING) -> str:
     """Return what shows a history again."""
     option = "" if size == "short" else f" --{size}"
+    option += "" if mode == SHARING else f" --mode '{mode}'"
     return f"python tests/simulation {seed}{option}"
 
 
@@ -108,7 +117,8 @@ def _strike(history: History, fault: Fault, until: float) -> None:
         network.after(AGAIN_SECONDS, partial(_strike, history, fault, until))
 
 
-def _report(seed: int, size: Size, trace: Trace, error: Exception, folder: Path) -> str:
+def _report(plan: Plan, trace: Trace, error: Exception, folder: Path) -> str:
+    seed, size = plan.seed, plan.size
     what = str(error) if type(error) is AssertionError else f"{type(error).__name__}: {error}"
     [*_, where] = extract_tb(error.__traceback__)
     what = what or f"{Path(where.filename).name}, line {where.lineno}: {where.line}"
@@ -119,5 +129,5 @@ def _report(seed: int, size: Size, trace: Trace, error: Exception, folder: Path)
     return (
         f"the {size} history of seed {seed}: {what}\n"
         f"the last {LINES_SHOWN} lines of {len(trace)} in {path}:\n{shown}\n"
-        f"again: {command_of(seed, size)}"
+        f"again: {command_of(seed, size, plan.mode)}"
     )

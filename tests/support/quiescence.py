@@ -5,6 +5,7 @@ Every function raises `AssertionError`, and says first which invariant is broken
 - waits: all who are alive come to rest within `CALM_SECONDS` of virtual time;
 - acknowledged: no update is missing that a worker has sent who is alive, or that was acknowledged
   to one that died;
+- contributed: in a mode with rounds, their results contain each contribution once;
 - bits: master and workers have the same replica, the sum of all updates in it, each once;
 - buffers: what is averaged is in the range of what was sent, and all end with the same mean;
 - conservation: what a worker's steps changed, it has sent or still has;
@@ -87,10 +88,13 @@ def check(history: History, workers: Sequence[Trainee]) -> None:
             f"acknowledged: updates {versions.get(rank, 0) + 1} to {sequence} of rank {rank} are "
             "missing"
         )
-    everything = (history.initial + history.ledger.sum_of(versions, history.elements)).tobytes()
+    if run.rounds is not None:
+        history.round_accounts.check(versions)
+    relayed = run.relayed(versions)
+    everything = (history.initial + history.ledger.sum_of(relayed, history.elements)).tobytes()
     assert run.replica.values.tobytes() == everything, f"bits: {MASTER} has another replica"
     for worker in workers:
-        for rank, sequence in versions.items():
+        for rank, sequence in relayed.items():
             for each in range(1, sequence + 1):
                 times = history.ledger.applied[worker.name, rank, each]
                 assert times == 1, f"once: {worker.name} applied {rank}/{each} {times} times"
@@ -154,6 +158,8 @@ def _unrest_of(history: History) -> list[str]:
     phases = [member.phase.name for member in history.master.roster]
     if phases != [Phase.LIVE.name] * len(processes):
         unsettled.append(f"of {len(processes)} workers, the roster has {phases}")
+    if run.rounds is not None and run.rounds.opened_at is not None:
+        unsettled.append(f"a round waits for ranks {run.rounds.awaited - run.rounds.complete}")
     if history.master.unstable:
         unsettled.append(f"{history.master.unstable} updates are not stable")
     return unsettled

@@ -3,6 +3,7 @@
 from gradwire_protocol.messages.admission import Join, Peer, Refuse, Resume, Roster, Welcome
 from gradwire_protocol.messages.fields import WORKER_ID_BYTES
 from gradwire_protocol.messages.layout import Layout, Tensor
+from gradwire_protocol.messages.modes import AVERAGING, Mode
 from gradwire_protocol.messages.orders import Order, OrderDone
 from gradwire_protocol.messages.replicas import Blocks, Contents, Digest, Recall, Snapshot, Want
 from gradwire_protocol.messages.schema import Record
@@ -26,12 +27,14 @@ RESUME = Resume(1, 7, {0: 5}, 3)
 PLAN = Plan("train", 100, 3, 7, 3_600)
 LEDGER = Ledger(12, (3, 10, 11))
 SPAN = Span({1: 5}, {1: 7}, 2, 1)
+MODE = Mode(AVERAGING, every=16, bits=8)
 EXAMPLES: tuple[Record, ...] = (
     Tensor("weight", (3, 4)),
     LAYOUT,
     PEER,
     RESUME,
-    Join("run", bytes(WORKER_ID_BYTES), "host:123", 1, 1, -24, LAYOUT, RESUME),
+    Join("run", bytes(WORKER_ID_BYTES), "host:123", 1, 1, -24, LAYOUT, RESUME, mode=MODE),
+    MODE,
     Welcome("run", 1, 5, -24, LAYOUT, (PEER,), founder=True, versions={1: 5}),
     Refuse("run_full", "16 workers take part, which is the limit"),
     Roster((PEER,)),

@@ -41,6 +41,11 @@ FOREVER = 1e9
 """Seconds of waits that a simulated script does not want to end in vain."""
 
 
+def is_observer(credentials: Credentials) -> bool:
+    """Return whether what somebody dials with is the key of an observer."""
+    return credentials.key is not None and credentials.key.role is Role.OBSERVER
+
+
 class WatchedMembership(Membership):
     """A membership that tells its simulated worker what the network half notes."""
 
@@ -157,12 +162,12 @@ class SimulatedWorker:
             quantum_exponent=-24,
             layout=run.layout,
             gives_state=run.gives_state,
+            mode=None if credentials is not None and is_observer(credentials) else run.mode,
         )
         self.initial = self.random.normal(0, 0.1, run.elements).astype(np.float32)
         self.membership = WatchedMembership(self, run.elements)
         self.membership.post = self._post
         self.membership.notify = self._look_later
-        key = None if credentials is None else credentials.key
         entry = Entry(
             self.settings(feedback),
             SimulatedParameters(self, self.initial.copy()),
@@ -172,7 +177,7 @@ class SimulatedWorker:
             random=run.network.random.random,
             clock=lambda: self.now,
             buffers=self.module,
-            observes=key is not None and key.role is Role.OBSERVER,
+            observes=credentials is not None and is_observer(credentials),
         )
         self.worker = entry.worker
         self.endpoint = Endpoint(

@@ -20,6 +20,7 @@ from gradwire_protocol.connection.session_ids import ALL_SESSION_IDS
 from gradwire_protocol.messages.admission import Welcome
 from gradwire_protocol.messages.fields import WORKER_ID_BYTES
 from gradwire_protocol.messages.layout import Layout, Tensor
+from gradwire_protocol.messages.modes import Mode
 from gradwire_server.checkpoints.writer import CheckpointWriter
 from gradwire_server.config import MasterConfig
 from gradwire_server.master.master import Master
@@ -32,6 +33,7 @@ from support.invariants import Invariants
 from support.ledger import Ledger
 from support.network import Link, SimulatedNetwork
 from support.peer import ScriptedPeer, join_request
+from support.round_accounts import RoundAccounts
 from support.runs import GivenBackground, value_of
 from support.simulated_buffers import Range, SimulatedBuffers, check_the_end
 from support.simulated_worker import SimulatedWorker
@@ -67,6 +69,8 @@ class SimulatedRun:
     """
 
     buffer_steps: int | None = None
+    mode: Mode | None = None
+    """What workers ask for that join."""
     shard = ALL_SESSION_IDS
     """Session ids that are the master's to give away."""
 
@@ -99,6 +103,7 @@ class SimulatedRun:
         got the run back with it."""
         self.layout = Layout((Tensor("weights", (elements,)),))
         self.ledger = Ledger()
+        self.round_accounts = RoundAccounts()
         self.initial: Int32Array = np.zeros(elements, np.int32)
         self.config = ConnectionConfig(
             idle_timeout_seconds=idle_timeout_seconds,
@@ -365,7 +370,9 @@ class SimulatedRun:
             [worker.module for worker in with_buffers if worker.module is not None],
             [worker.rank for worker in with_buffers if worker not in self.observers],
         )
-        versions = run.relay.versions
+        if run.rounds is not None:
+            self.round_accounts.check(run.relay.versions)
+        versions = run.relayed(run.relay.versions)
         everything = (self.initial + self.ledger.sum_of(versions, self.elements)).tobytes()
         if self.damage_may_stay:
             everything = run.replica.values.tobytes()

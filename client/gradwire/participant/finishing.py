@@ -5,6 +5,7 @@ that no more comes. It has finished when it has applied the updates of all worke
 applies updates.
 """
 
+from gradwire.participant.contributing import Contributing
 from gradwire.replica.pull import Pull
 from gradwire.replica.push import Push
 from gradwire.replica.shared_parameters import SharedParameters
@@ -20,7 +21,7 @@ class Finishing:
     def __init__(
         self,
         shared: SharedParameters,
-        sending: Push,
+        sending: Push | Contributing,
         applying: Pull,
         membership: Membership,
         worker: Worker,

@@ -20,6 +20,7 @@ from typing import Any
 
 from gradwire.errors import ConnectionLostError, DeadlineError, DivergedError, UsageError
 from gradwire.optimizer.delays import Delays
+from gradwire.participant.contributing import Contributing
 from gradwire.participant.feature import Feature
 from gradwire.participant.finishing import Finishing
 from gradwire.participant.items import Items
@@ -43,6 +44,7 @@ from gradwire.worker.membership import Membership
 from gradwire.worker.worker import Worker
 from gradwire_codecs import Feedback
 from gradwire_protocol.messages.admission import Welcome
+from gradwire_protocol.messages.kinds import WORKERS_MAX
 from gradwire_protocol.messages.work import Plan
 
 
@@ -119,6 +121,20 @@ class Participant:
             clock=clock,
         )
         self.applying = Pull(self.shared, membership, worker, self.delays, self.tally, clock)
+        self.contributing = None
+        if welcome.mode.has_rounds:
+            self.contributing = Contributing(
+                settings=settings,
+                welcome=welcome,
+                shared=self.shared,
+                membership=membership,
+                thresholds=self.thresholds,
+                divergence=self.divergence,
+                outbox=self.outbox,
+                applying=self.applying,
+                tally=self.tally,
+                clock=clock,
+            )
         self.state = CheckpointState(
             settings=settings,
             shared=self.shared,
@@ -128,7 +144,9 @@ class Participant:
             tally=self.tally,
         )
         self._world_size = settings.workers or 1
-        self._finishing = Finishing(self.shared, self.sending, self.applying, membership, worker)
+        self._finishing = Finishing(
+            self.shared, self.contributing or self.sending, self.applying, membership, worker
+        )
         self._offline = OfflineLimit(settings, membership, clock)
         self._loops: set[str] = set()
         """Works whose items a loop runs over."""
@@ -180,15 +198,17 @@ class Participant:
             yield from self.pull()
             return
         yield from self._before_push()
-        if self._has_trained():
-            self.sending.push()
-            if not self.is_paused:
-                self.applying.pull_gathered()
-        else:
+        if not self._has_trained():
             self.sending.skip()
             self.check_connected()
             if not self.is_paused:
                 self.applying.pull()
+        elif self.contributing is not None:
+            yield from self._contribute(self.contributing)
+        else:
+            self.sending.push()
+            if not self.is_paused:
+                self.applying.pull_gathered()
         yield from self._end_step()
 
     def push(self, change: Any = None) -> Procedure[int]:
@@ -198,10 +218,12 @@ class Participant:
         """
         yield from self._before_push()
         elements = 0
-        if self._has_trained() or change is not None:
-            elements = self.sending.push(change)
-        else:
+        if not self._has_trained() and change is None:
             self.sending.skip()
+        elif self.contributing is not None:
+            elements = yield from self._contribute(self.contributing, change)
+        else:
+            elements = self.sending.push(change)
         self._has_pushed = True
         return elements
 
@@ -217,7 +239,8 @@ class Participant:
 
     def world_size(self) -> int:
         """Return a number above each rank that the run has had, as far as this worker knows."""
-        ranks = {rank for rank, sequence in self.shared.versions.items() if sequence}
+        versions = self.shared.versions
+        ranks = {rank for rank, sequence in versions.items() if sequence and rank < WORKERS_MAX}
         ranks |= {peer.rank for peer in self.membership.peers}
         self._world_size = max(self._world_size, *(rank + 1 for rank in ranks))
         return self._world_size
@@ -374,6 +397,18 @@ class Participant:
             raise membership.error or ConnectionLostError("the connection is closed")
 
     # Private: a step.
+
+    def _contribute(self, contributing: Contributing, change: Any = None) -> Procedure[int]:
+        """Count a step; after the last one of a round, contribute and wait for its result."""
+        contributing.note_step(change)
+        elements = 0
+        if contributing.is_due and not self.is_paused:
+            elements = contributing.contribute()
+            yield from contributing.wait()
+            self.check_connected()
+        elif not self.is_paused:
+            self.applying.pull()
+        return elements
 
     def _before_push(self) -> Procedure[None]:
         self.check_connected()

@@ -41,11 +41,12 @@ class Outbox:
         self.pace = 0
         """Microseconds that a step takes without waits; told beside the clock."""
 
-    def hand_over(self, bodies: list[bytes]) -> int:
+    def hand_over(self, bodies: list[bytes], *, is_contribution: bool = False) -> int:
         """Post encoded updates to the network half; return how many elements they change.
 
         Without any, an empty update tells the clock, if the others do not know it yet. The caller
-        holds `SharedParameters.changing`, in a block of `Membership.sending`.
+        holds `SharedParameters.changing`, in a block of `Membership.sending`. A contribution to a
+        round ends with the last one.
         """
         if not bodies:
             if self._clock_told == self.clock:
@@ -62,7 +63,8 @@ class Outbox:
             shared.versions[shared.rank] += 1
             clock = self.clock if number == len(bodies) else 0
             sequence, pace = shared.versions[shared.rank], self.pace if clock else 0
-            updates.append(OwnUpdate(sequence, based_on, body, clock, pace))
+            is_last = is_contribution and number == len(bodies)
+            updates.append(OwnUpdate(sequence, based_on, body, clock, pace, is_last))
             self._worker.own_updates.append(updates[-1])
         tally.updates_sent += len(bodies)
         tally.elements_sent += elements

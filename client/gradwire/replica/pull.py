@@ -76,7 +76,7 @@ class Pull:
         if comparison is not None:
             self._compare(comparison)
         elif membership.lost is None:
-            digest = shared.repair.digest(shared.versions)
+            digest = shared.repair.digest(shared.replica_versions)
             if digest is not None:
                 self._membership.post(self._worker.tell_digest, digest)
         return applied
@@ -128,7 +128,7 @@ class Pull:
                 return
             self._membership.replica_wanted = False
             values = self._feedback.replica.values.astype("<i4").tobytes()
-            versions = dict(self._shared.versions)
+            versions = dict(self._shared.replica_versions)
         self._membership.post(self._worker.found_again, values, versions)
 
     # Private: comparing replicas.
@@ -157,11 +157,11 @@ class Pull:
             with self._shared.undisturbed():
                 shared.repair.mend(rebase)
             if rebase.missed:
-                own = {shared.rank: shared.versions[shared.rank]}
-                shared.versions = {**rebase.blocks.versions, **own}
+                shared.versions = {shared.rank: shared.versions[shared.rank]}
+                shared.note(rebase.blocks.versions)
         if arrivals.conflated is not None:
             self._feedback.apply_sum(arrivals.conflated)
-            shared.versions |= arrivals.conflated_versions
+            shared.note(arrivals.conflated_versions)
             shared.repair.note_sum(arrivals.conflated_versions)
             self._delays.note_sum(arrivals.conflated_versions.keys(), arrivals.conflated_count)
             tally.updates_applied += arrivals.conflated_count
@@ -174,7 +174,7 @@ class Pull:
                 continue  # the version vector counts the update that it corrects
             shared.repair.note(rank, update)
             staleness = count_updates(shared.versions, without=rank) - update.based_on
-            shared.versions[rank] = update.sequence
+            shared.note({rank: update.sequence, **update.closes})
             self._delays.note_update(rank, staleness)
             applied.append(PeerUpdate(rank, update.sequence, elements, staleness))
         tally.updates_applied += len(applied)

@@ -5,7 +5,7 @@ and at no other time but one: while no step may come for long, the network threa
 replica (see `Pull.lend`).
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from threading import Lock
@@ -53,13 +53,17 @@ class SharedParameters:
         """Value of one unit of the replica."""
         self.versions = {**welcome.versions, self.rank: welcome.sequence}
         """By rank: the last update that the parameters contain, own ones included."""
+        self.has_rounds = welcome.mode.has_rounds
+        """Whether own updates are contributions, which the replica contains as part of a result."""
+        self.contained = welcome.sequence
+        """In rounds, the last own update that is in a result."""
         self.changing = Lock()
         """Held while the replica changes, or while another thread reads it."""
         self.repair = Repair(
             feedback,
             self.rank,
             self.versions,
-            own_updates,
+            OwnUpdateLog() if self.has_rounds else own_updates,
             welcome.layout,
             seconds=settings.digest_seconds,
             clock=clock,
@@ -71,6 +75,16 @@ class SharedParameters:
         self.named_errors: Callable[[], AbstractContextManager[None]] = partial(
             named_errors, welcome.layout, self.quantum
         )
+
+    def note(self, versions: Mapping[int, int]) -> None:
+        """Note which updates of others were applied; in rounds, which own ones are in them."""
+        self.contained = versions.get(self.rank, self.contained)
+        self.versions.update((r, s) for r, s in versions.items() if r != self.rank)
+
+    @property
+    def replica_versions(self) -> dict[int, int]:
+        """By rank: the last update that the replica contains."""
+        return {**self.versions, self.rank: self.contained} if self.has_rounds else self.versions
 
     def settle(self) -> None:
         """Set the parameters to the shared ones; drop what was not sent."""

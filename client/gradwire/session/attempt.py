@@ -53,7 +53,7 @@ class Attempt:
         self._entry = Entry(
             settings,
             parameters,
-            self._request(gives_state=shared is not None),
+            self._request(gives_state=shared is not None, observes=observes),
             membership,
             master=show_addresses(self._addresses),
             random=SystemRandom().random,
@@ -92,7 +92,7 @@ class Attempt:
             participant.features = [file.beginning, *participant.features, file]
         return Session(participant, self._network, self._waits)
 
-    def _request(self, *, gives_state: bool) -> Join:
+    def _request(self, *, gives_state: bool, observes: bool) -> Join:
         """Return the request for the master."""
         settings, layout = self._settings, self._parameters.layout
         request = Join(
@@ -104,6 +104,7 @@ class Attempt:
             quantum_exponent=self._quantum_exponent(),
             layout=layout,
             gives_state=gives_state,
+            mode=None if observes else settings.run_mode,
         )
         size = len(layout.pack())
         if size > LAYOUT_BYTES_MAX:

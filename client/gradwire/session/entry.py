@@ -104,7 +104,9 @@ class Entry:
         replica = yield from self._replica()
         self._log_rank()
         self._warn_of_settings(replica)
-        settings, parameters = self._settings, self._parameters
+        assert self.membership.welcome is not None
+        settings = self._settings.in_mode(self.membership.welcome.mode)
+        parameters = self._parameters
         feedback = parameters.feedback(
             replica, portion=portion_of(settings.feedback), threads=settings.codec_threads
         )

@@ -17,12 +17,14 @@ from gradwire.settings.training import (
 )
 from gradwire_codecs import ThresholdPolicy
 from gradwire_protocol.crypto.keys import IssuingKey, RunKey, WorkerKey
+from gradwire_protocol.messages.modes import Mode
 
 
 class SettingKeywords(TypedDict, total=False):
     """Every keyword is optional; None counts as not passed."""
 
     master: str | None
+    mode: Mode | str | None
     run: str | None
     rank: int | None
     workers: int | None

@@ -7,7 +7,7 @@ torchrun in ``MASTER_ADDR``, ``RANK`` and ``WORLD_SIZE``, comes last.
 
 import warnings
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from os import PathLike, fspath
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -18,8 +18,9 @@ from gradwire.settings.training import TrainingSettings
 from gradwire_protocol import ConnectionConfig
 from gradwire_protocol.crypto.keys import IssuingKey, RunKey, WorkerKey
 from gradwire_protocol.limits import DATAGRAM_BYTES, DATAGRAM_BYTES_MAX
-from gradwire_protocol.messages.kinds import RANKS_MAX
+from gradwire_protocol.messages.kinds import WORKERS_MAX
 from gradwire_protocol.messages.layout import NAME_CHARACTERS_MAX
+from gradwire_protocol.messages.modes import Mode, parse_mode
 from gradwire_protocol.settings import check_settings, declared_settings, setting
 from gradwire_udp.files.configuration import read_table, unknown_names, unknown_variables
 from gradwire_udp.files.keys import WORKER_CREDENTIAL, credential
@@ -50,11 +51,33 @@ STARTED_HERE: Final = "LOCAL_WORLD_SIZE"
 variables are about launchers, and not about workers."""
 
 
+IN_ROUNDS: Final[dict[str, Any]] = {
+    "feedback": "shared",
+    "scale": "sum",
+    "momentum": "keep",
+    "staleness_bound": "off",
+    "finish_residual": "send",
+    "residual_clip": None,
+    "warm_up_workers": None,
+}
+"""What settings mean where workers contribute to rounds: the mean needs no scale, and nothing is
+late."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Settings(TrainingSettings):
     """How a session behaves. Durations are in seconds, sizes in bytes, as the names say."""
 
     master: str = setting("", "Where the master listens: `host` or `host:port`.")
+
+    mode: Mode | str | None = setting(
+        None,
+        "How workers train together: `gradwire.Sharing()`, `Synchronous()` or `Averaging()`, or as "
+        "text, as in 'averaging(every=16, bits=8)'. The first worker's counts for the run. None "
+        "takes that of the run or of its master, and else 'sharing'.",
+        accepts=lambda value: isinstance(value, Mode),
+        accepts_text="a mode such as gradwire.Averaging(every=16)",
+    )
 
     run: str | None = setting(
         None,
@@ -66,7 +89,7 @@ class Settings(TrainingSettings):
         None,
         "Rank to ask for; the master gives a free one if it is taken.",
         least=0,
-        most=RANKS_MAX - 1,
+        most=WORKERS_MAX - 1,
     )
 
     workers: int | None = setting(
@@ -74,7 +97,7 @@ class Settings(TrainingSettings):
         "How many workers there will be. `join` waits for them until the run has begun, at most "
         "`start_timeout_seconds`. None, where no launcher says it either, waits for nobody.",
         least=1,
-        most=RANKS_MAX,
+        most=WORKERS_MAX,
     )
 
     quantum: float | None = setting(
@@ -201,6 +224,7 @@ class Settings(TrainingSettings):
     def __post_init__(self) -> None:
         """Refuse settings that cannot work, naming the value."""
         self.quantum_exponent  # noqa: B018  # refuses a quantum that is no power of two
+        self.run_mode  # noqa: B018  # refuses what is no mode
         check_settings(self)
         if self.density_band is not None:  # TOML has no tuples
             object.__setattr__(self, "density_band", tuple(self.density_band))
@@ -224,6 +248,31 @@ class Settings(TrainingSettings):
             if 2.0**exponent == self.quantum:
                 return exponent
         raise UsageError(f"quantum={self.quantum!r}; it has to be a power of two from 2^-40 to 1")
+
+    @property
+    def run_mode(self) -> Mode | None:
+        """The mode that this worker asks for; None for that of the run."""
+        return parse_mode(self.mode) if isinstance(self.mode, str) else self.mode
+
+    def in_mode(self, mode: Mode) -> "Settings":
+        """Return the settings as they hold in a run of this mode.
+
+        Raises
+        ------
+        UsageError
+            If one of them has no meaning there.
+        """
+        if not mode.has_rounds:
+            return self
+        usual = {each.name: each.default for each in fields(TrainingSettings)}
+        for name, value in IN_ROUNDS.items():
+            given = getattr(self, name)
+            if given not in (usual[name], value):
+                raise UsageError(
+                    f"{name}={given!r}: in a run with mode {mode} workers train on what all have, "
+                    f"and wait for each other; leave out {name}"
+                )
+        return replace(self, **IN_ROUNDS)
 
     @property
     def connection(self) -> ConnectionConfig:

@@ -65,6 +65,7 @@ class Admission:
             run=welcome.run,
             rank=rank,
             quantum_exponent=welcome.quantum_exponent,
+            mode=welcome.mode,
             resume=Resume(
                 rank,
                 self._own.sequence,

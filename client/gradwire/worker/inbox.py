@@ -52,7 +52,7 @@ class Arrivals:
     conflated_count: int = 0
     """How many updates the sum contains, with those that the master had conflated."""
     conflated_versions: dict[int, int] = field(default_factory=dict)
-    """By rank: the last sequence in the sum."""
+    """By rank: the last sequence in the sum; in rounds, of contributions as well."""
 
 
 class Inbox:
@@ -101,6 +101,7 @@ class Inbox:
                 conflated.apply(body)
             self._rest.conflated_count += total.updates
             self._rest.conflated_versions |= total.versions
+            self._rest.conflated_versions |= total.closes
 
     @property
     def is_empty(self) -> bool:
@@ -147,6 +148,7 @@ class Inbox:
         if rank is not None:
             self._rest.conflated_count += 1
             self._rest.conflated_versions[rank] = update.sequence
+            self._rest.conflated_versions |= update.closes
 
 
 def complete(values: memoryview, arrivals: Arrivals, blocks: Blocks) -> tuple[int, ...]:

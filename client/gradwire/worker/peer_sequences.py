@@ -26,6 +26,8 @@ class Sum:
     """How many updates are in it."""
     clocks: dict[int, int] = field(default_factory=dict)
     """By rank: how many of its steps these and earlier updates contain, if it told that."""
+    closes: Mapping[int, int] = field(default_factory=dict)
+    """In rounds, by rank: the last contributed update that is in the replica with the sum."""
 
 
 class SumAssembly:
@@ -72,7 +74,7 @@ class SumAssembly:
         assert span is not None
         bodies = tuple(body for body in self._bodies.values() if body)
         self._bodies, self._span = {}, None
-        return Sum(bodies, dict(span.after), span.updates, dict(span.clocks))
+        return Sum(bodies, dict(span.after), span.updates, dict(span.clocks), span.closes)
 
 
 class PeerSequences:
@@ -161,4 +163,10 @@ class PeerSequences:
     def _keep(self, ready: list[UpdateReceived]) -> list[UpdateReceived]:
         for each in ready:
             self.log.append(each.rank, each.update)
+            self.note_closed(each.update.closes)
         return ready
+
+    def note_closed(self, closes: Mapping[int, int]) -> None:
+        """Note which contributions to rounds are in what has come."""
+        if closes:
+            self._versions = {**self._versions, **closes}

@@ -52,6 +52,7 @@ class PeerUpdates:
             return
         self.origins.check_follows(span, rank)
         self._membership.on_sum(self.sums.take_sum())
+        self.origins.note_closed(span.closes)
         for other, sequence in span.after.items():
             connection.skip_to(other, sequence + 1)
             self._hand_on(self.origins.pass_over(other, sequence), connection)

@@ -113,8 +113,10 @@ class WorkerState:
     def send(self, update: OwnUpdate) -> None:
         """Send an own update."""
         assert self.link is not None
+        sequence = update.sequence
+        closes = {self.rank: sequence} if update.is_last else {}
         encoded = EncodedUpdate(
-            update.sequence, update.based_on, update.body, update.clock, update.pace
+            sequence, update.based_on, update.body, update.clock, update.pace, closes
         )
         self.link.send_update(self.rank, update.sequence, encoded.pack())
 

@@ -37,6 +37,8 @@ class OwnUpdate:
     """How many of our steps our updates up to this one contain; 0 if that is not told."""
     pace: int = 0
     """Microseconds that a step of ours takes; 0 if that is not told."""
+    is_last: bool = False
+    """Whether a contribution to a round ends with it."""
 
 
 class OwnUpdateLog:

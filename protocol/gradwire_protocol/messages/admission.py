@@ -22,6 +22,7 @@ from gradwire_protocol.messages.fields import (
 )
 from gradwire_protocol.messages.kinds import RANKS_MAX, Kind
 from gradwire_protocol.messages.layout import LAYOUT_BYTES_MAX, NAME_CHARACTERS_MAX, Layout
+from gradwire_protocol.messages.modes import Mode
 from gradwire_protocol.messages.schema import (
     SMALL_BYTES_MAX,
     Record,
@@ -52,6 +53,7 @@ class RefusalCode(StrEnum):
     OTHER_RUN = "other_run"
     OTHER_LAYOUT = "other_layout"
     OTHER_CODEC = "other_codec"
+    OTHER_MODE = "other_mode"
     TOO_LARGE = "too_large"
     RUN_FULL = "run_full"
     RUN_FINISHED = "run_finished"
@@ -116,6 +118,8 @@ class Join(Record):
     """The updates in the part of a snapshot that had arrived when its connection was lost."""
     gives_state: bool = False
     """Whether it gives the state of its optimizer to workers that ask for it."""
+    mode: Mode | None = None
+    """The mode that it wants; None for that of the run. The first worker's is the run's."""
 
     KIND: ClassVar[Kind] = Kind.JOIN
     BYTES_MAX: ClassVar[int] = LAYOUT_BYTES_MAX + 2 * VERSIONS_BYTES_MAX + SMALL_BYTES_MAX
@@ -154,6 +158,8 @@ class Welcome(Record):
     wants."""
     buffers: Annotated[int, integer(0, 2 * RANKS_MAX)] = 0
     """How many BUFFERS follow: the run's at this moment."""
+    mode: Mode = field(default_factory=Mode)
+    """That of the run."""
 
     KIND: ClassVar[Kind] = Kind.WELCOME
     BYTES_MAX: ClassVar[int] = LAYOUT_BYTES_MAX + ROSTER_BYTES_MAX + VERSIONS_BYTES_MAX

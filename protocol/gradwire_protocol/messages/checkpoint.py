@@ -10,14 +10,15 @@ A checkpoint is a safetensors file, so other programs can read it, too::
 The header, which has no line breaks::
 
     {"__metadata__":{"gradwire_checkpoint":"1","sha256":"<64 hexadecimal digits>","run":"mnist",
-    "quantum_exponent":"-24","versions":"[[0,5],[2,7]]","works":"[]","finished":"false",
-    "digest":"<16 hexadecimal digits>"},
+    "quantum_exponent":"-24","versions":"[[0,5],[2,7]]","works":"[]",
+    "mode":"sharing","finished":"false","digest":"<16 hexadecimal digits>"},
     "weights":{"dtype":"I32","shape":[2,3],"data_offsets":[0,24]},
     "bias":{"dtype":"I32","shape":[1],"data_offsets":[24,28]}}
 
 The tensors are those of the layout, in its order and without gaps. A parameter is its integer times
 two to the power of `quantum_exponent`. `versions` are pairs of a rank and its last sequence.
 `works` has a record (`work.WorkState`) for each work whose items are granted: which are done.
+`mode` is the text of a mode, as in ``averaging(every=16)``.
 
 The reader packs the contents of the header again and refuses a header with other bytes. So the
 header has no duplicate names, gaps, overlaps or other types, and no other form of JSON.
@@ -32,7 +33,7 @@ import json
 import re
 import struct
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import chain, islice, zip_longest
 from typing import Annotated, Final
 
@@ -51,6 +52,7 @@ from gradwire_protocol.messages.layout import (
     TENSORS_MAX,
     Layout,
 )
+from gradwire_protocol.messages.modes import Mode, parse_mode
 from gradwire_protocol.messages.schema import (
     SHOWN_MAX,
     SMALL_BYTES_MAX,
@@ -125,6 +127,8 @@ class Checkpoint(Record):
     """Digest of the replica, as the codec computes it."""
     works: Annotated[tuple[WorkState, ...], listing(record(WorkState), WORKS_MAX)] = ()
     """Which items were trained on, with updates that are all in the replica."""
+    mode: Mode = field(default_factory=Mode)
+    """That of the run. In one with rounds, `versions` also say what was contributed."""
 
     @property
     def updates(self) -> int:
@@ -163,6 +167,7 @@ def _header_of(checkpoint: Checkpoint, checksum: str = "0" * CHECKSUM_DIGITS) ->
             "quantum_exponent": _json(checkpoint.quantum_exponent),
             "versions": _json(list(checkpoint.versions.items())),
             "works": _json([each.to_plain() for each in checkpoint.works]),
+            "mode": str(checkpoint.mode),
             "finished": _json(checkpoint.finished),
             "digest": f"{checkpoint.digest:016x}",
         }
@@ -253,6 +258,8 @@ def _parse_field(name: str, text: str) -> object:
     try:
         if name == "digest":
             return int(text, 16)
+        if name == "mode":
+            return parse_mode(text).to_plain()
         return text if name == "run" else json.loads(text)
     except ValueError as error:
         raise ValueError(f"{name}: {error}") from None

@@ -38,6 +38,9 @@ ORDER and receives DONE or REFUSE, one for each order, in order. A standby sends
 what workers receive, and VOTERS (see `gradwire_server.master.terms`). The role of a peer follows
 from its key; without keys, every peer is a worker.
 
+In a run with rounds (see `modes`), the updates of workers are not relayed. What a round comes to is
+an update of a rank of the master's.
+
 Updates travel in the stream of their origin's rank with their sequence as number, so a relayed
 message is the same for every receiver. A worker's own stream brings it only corrections: what the
 master clipped from its updates. `CONTROL_STREAM` carries the rest in order, numbered from 0 on each
@@ -54,7 +57,15 @@ from typing import Final
 from gradwire_protocol.limits import STREAMS_MAX
 
 RANKS_MAX: Final = STREAMS_MAX - 4
-"""Most workers of one run: a stream for each, and four others."""
+"""Ranks of one run: a stream for each, and four others."""
+
+ROUND_RANKS: Final = 92
+"""Ranks of masters."""
+
+WORKERS_MAX: Final = RANKS_MAX - ROUND_RANKS
+"""Most workers of one run. The ranks from here on are those of masters: the results of rounds are
+updates of one of them. Each master that goes on with a run takes another one, because the last one
+may have closed rounds that were lost with it."""
 
 CONTROL_STREAM: Final = 2**16 - 1
 SNAPSHOT_STREAM: Final = 2**16 - 2

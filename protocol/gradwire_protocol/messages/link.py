@@ -10,6 +10,7 @@ from typing import Final, TypeAlias, TypeVar, get_args
 
 from gradwire_protocol.connection.connection import Connection
 from gradwire_protocol.delivery.events import MessageReceived
+from gradwire_protocol.delivery.ordering import InOrder
 from gradwire_protocol.delivery.outgoing import Priority
 from gradwire_protocol.delivery.shaped_message import Payload, ShapedMessage
 from gradwire_protocol.errors import InvalidMessageError
@@ -22,7 +23,6 @@ from gradwire_protocol.messages.kinds import (
     STATE_STREAM,
     Kind,
 )
-from gradwire_protocol.messages.ordering import InOrder
 from gradwire_protocol.messages.orders import Order, OrderDone
 from gradwire_protocol.messages.replicas import Blocks, Contents, Digest, Recall, Snapshot, Want
 from gradwire_protocol.messages.standby import Follow, Promise, Voters

@@ -166,6 +166,17 @@ def integer(low: int, high: int) -> Check:
     return check
 
 
+def choice(*choices: object) -> Check:
+    """Allow these values only."""
+
+    def check(value: object) -> object:
+        if isinstance(value, bool) or value not in choices:
+            raise ValueError(f"{_abbreviate(value)} is none of {', '.join(map(repr, choices))}")
+        return value
+
+    return check
+
+
 def text(length_max: int) -> Check:
     """Allow printable texts of at most `length_max` characters."""
 

@@ -14,11 +14,11 @@ from gradwire_protocol.messages.fields import (
     SequenceNumber,
     Versions,
 )
-from gradwire_protocol.messages.kinds import Kind
+from gradwire_protocol.messages.kinds import RANKS_MAX, Kind
 from gradwire_protocol.messages.layout import ELEMENTS_MAX
 from gradwire_protocol.messages.schema import SMALL_BYTES_MAX, Record, blob, integer
 
-UPDATE_BYTES_MAX: Final = MESSAGE_BYTES_MAX - 256
+UPDATE_BYTES_MAX: Final = MESSAGE_BYTES_MAX - VERSIONS_BYTES_MAX
 """Largest encoded update: a message less the map around it."""
 
 PART_ELEMENTS: Final = 2**16
@@ -39,10 +39,13 @@ class EncodedUpdate(Record):
     """Steps of its origin in all updates up to this one; 0 if unknown."""
     pace: Pace = 0
     """How long its origin takes for a step, without its waits, in microseconds; 0 if unknown."""
+    closes: Versions = field(default_factory=dict)
+    """Empty, but in rounds. In the last update of a contribution: its rank and sequence. In the
+    last update of a round's result: by rank, the last contributed update that is in the replica."""
 
     KIND: ClassVar[Kind] = Kind.UPDATE
     BYTES_MAX: ClassVar[int] = MESSAGE_BYTES_MAX
-    LIST_ITEMS_MAX: ClassVar[int] = 0
+    LIST_ITEMS_MAX: ClassVar[int] = RANKS_MAX
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +71,8 @@ class Span(Record):
     """How many messages carry the sum."""
     clocks: Clocks = field(default_factory=dict)
     """By rank: the clock of the last update in the sum, where known."""
+    closes: Versions = field(default_factory=dict)
+    """In rounds, by rank: the last contributed update that is in the replica with the sum."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +90,7 @@ class Conflated(Record):
     """The updates in the sum; only in the last part."""
 
     KIND: ClassVar[Kind] = Kind.CONFLATED
-    BYTES_MAX: ClassVar[int] = 4 * PART_ELEMENTS + 2 * SMALL_BYTES_MAX + 3 * VERSIONS_BYTES_MAX
+    BYTES_MAX: ClassVar[int] = 4 * PART_ELEMENTS + 2 * SMALL_BYTES_MAX + 4 * VERSIONS_BYTES_MAX
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,7 +25,8 @@ SESSION_SETTINGS: Final = _names(
     alone_steps_max buffer_steps bytes_per_second cipher clip_steps codec_threads congestion
     connect_timeout_seconds datagram_bytes datagram_bytes_max density_band digest_seconds feedback
     finish_residual finish_timeout_seconds idle_timeout_seconds initial_threshold
-    join_timeout_seconds key key_file leave_timeout_seconds log_level loop master momentum quantum
+    join_timeout_seconds key key_file leave_timeout_seconds log_level loop master mode momentum
+    quantum
     quiet rank reconnect_seconds residual_clip run scale shake_up_divisor shake_up_steps
     share_buffers
     share_optimizer_state staleness_bound staleness_timeout_seconds start_timeout_seconds
@@ -39,7 +40,7 @@ MASTER_SETTINGS: Final = _names(
     """
     advertise checkpoint checkpoint_keep checkpoint_seconds conflation_mib_max congestion
     datagram_bytes datagram_bytes_max deny deny_file drain_seconds http http_token_file
-    idle_timeout_seconds insecure key_file link_rate listen loop network new_run
+    idle_timeout_seconds insecure key_file link_rate listen loop mode network new_run
     outlier_norm_multiple outlier_policy parameters_max processes public_metrics
     reassembly_mib_max recovery_seconds rejoin_seconds relay_backlog_mib_max resume run
     runs_max

@@ -46,6 +46,7 @@ class Copy:
             quantum_exponent=self.replica.quantum_exponent,
             versions=self.versions,
             works=self.works,
+            mode=self.of.mode,
             finished=self.finished,
             digest=self.replica.digest(),
         )

@@ -4,6 +4,7 @@ from typing import Final
 
 from gradwire_protocol import InvalidMessageError, Role
 from gradwire_protocol.messages.admission import CODEC_VERSION, Join, RefusalCode, Refuse, Resume
+from gradwire_protocol.messages.modes import Mode, parse_mode
 from gradwire_server.config import MasterConfig
 from gradwire_server.state.roster import Roster
 from gradwire_server.state.run import Run
@@ -73,6 +74,8 @@ def refusal(join: Join, state: State, run: Run | None) -> Refuse | None:
         )
     if run is not None:
         return _refusal_by_run(join, run, state.roster)
+    if config.mode is not None and join.mode not in (None, parse_mode(config.mode)):
+        return _other_mode(join.mode, "this master was started with", config.mode)
     others = state.totals.elements(without=state.run)
     if join.layout.elements + others > config.parameters_max:
         beside = f", beside the {others} of its other runs" if others else ""
@@ -107,6 +110,8 @@ def _refusal_by_run(join: Join, run: Run, roster: Roster) -> Refuse | None:
     twin = roster.with_id(join.worker_id)
     if twin is not None:
         return Refuse(RefusalCode.ALREADY_JOINED, f"this worker takes part already, as {twin.name}")
+    if join.mode is not None and join.mode != run.mode:
+        return _other_mode(join.mode, f"run {run.name!r} has", run.mode)
     difference = run.layout.difference(join.layout)
     if difference is not None:
         return Refuse(
@@ -115,6 +120,14 @@ def _refusal_by_run(join: Join, run: Run, roster: Roster) -> Refuse | None:
             f"begin a run of another name (run='...' or GRADWIRE_RUN), or {HOW_TO_END}",
         )
     return None
+
+
+def _other_mode(asked: Mode | None, who: str, mode: object) -> Refuse:
+    return Refuse(
+        RefusalCode.OTHER_MODE,
+        f"mode {asked} was asked for, and {who} mode {mode}: leave out mode= and GRADWIRE_MODE to "
+        f"take that one, begin a run of another name, or {HOW_TO_END}",
+    )
 
 
 def finished_without(run: str) -> Refuse:
@@ -130,7 +143,7 @@ def finished_without(run: str) -> Refuse:
 def _has_all_accepted(join: Join, run: Run) -> bool:
     """Return whether a returning worker has no update left to send."""
     resume = join.resume
-    return resume is not None and resume.sequence == run.relay.versions.get(resume.rank, 0)
+    return resume is not None and resume.sequence == run.accepted(resume.rank)
 
 
 def not_expected(config: MasterConfig) -> Refuse:
@@ -158,7 +171,7 @@ def check_claims(resume: Resume, run: Run) -> None:
     run does not have: its replica could never become equal to the others'.
     """
     versions = run.relay.versions
-    accepted = versions.get(resume.rank, 0)
+    accepted = run.accepted(resume.rank)
     if resume.sequence < accepted:
         raise InvalidMessageError(
             f"returns as rank {resume.rank} with {resume.sequence} updates sent; {accepted} were "

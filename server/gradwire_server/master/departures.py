@@ -87,7 +87,7 @@ class Departures:
             else:
                 self.finish_run_if_complete()  # the run no longer waits for it
             return
-        if member.last_sequence > run.relay.versions.get(member.rank, 0):
+        if member.last_sequence > run.accepted(member.rank):
             return
         if member.leaving is None:
             self.finish_run_if_complete()
@@ -109,6 +109,8 @@ class Departures:
         waited_for = [member for member in self._state.roster.workers if member.quarantine is None]
         if self._state.stopping is not None and any(m.leaving is not None for m in waited_for):
             return  # they leave because the master stops, and would have gone on training
+        if run.rounds is not None and run.rounds.has_rest:
+            return  # what the last mean has left is relayed first
         if waited_for and all(
             member.last_sequence is not None
             and versions.get(member.rank, 0) >= member.last_sequence

@@ -72,7 +72,7 @@ class Draining:
     def _is_done(self, member: Member) -> bool:
         """Return whether a worker's updates were all accepted, and all messages to it delivered."""
         assert self._state.run is not None
-        accepted = self._state.run.relay.versions.get(member.rank, 0)
+        accepted = self._state.run.accepted(member.rank)
         return (
             member.last_sequence is not None
             and member.last_sequence <= accepted

@@ -28,6 +28,7 @@ from gradwire_protocol.messages.kinds import EndCode
 from gradwire_protocol.messages.link import UpdateReceived
 from gradwire_server.config import MasterConfig
 from gradwire_server.master.departures import Departures
+from gradwire_server.master.rounds import RoundKeeper
 from gradwire_server.metrics import Departure, RunMetrics
 from gradwire_server.state.roster import Member, Phase, Roster
 from gradwire_server.state.run import DivergedUpdateError, Run
@@ -52,6 +53,7 @@ class Intake:
         decoder: Decoder,
         roster: Roster,
         departures: Departures,
+        rounds: RoundKeeper,
         on_accepted: Callable[[Member], None],
     ) -> None:
         self._config = config
@@ -59,6 +61,7 @@ class Intake:
         self._decoder = decoder
         self._roster = roster
         self._departures = departures
+        self._rounds = rounds
         self._on_accepted = on_accepted
         self._paced: dict[Member, Run] = {}
         """Members with updates that wait for their rate."""
@@ -77,6 +80,8 @@ class Intake:
         if member.phase not in (Phase.SYNCING, Phase.LIVE):
             raise InvalidMessageError(f"{member.name} sent an update before it had the parameters")
         sequence = received.update.sequence
+        if run.rounds is not None:
+            run.rounds.check(member.rank, received.update)
         if member.last_sequence is not None:
             _check_last(member, sequence, member.last_sequence)
         if member.updates.is_duplicate(sequence):
@@ -176,7 +181,7 @@ class Intake:
         connection, sequence = member.link.connection, received.update.sequence
         quarantine = member.quarantine
         if self._roster.of(connection) is not member or (
-            sequence != run.relay.next_sequence(member.rank) + len(quarantine or ())
+            sequence != run.accepted(member.rank) + 1 + len(quarantine or ())
         ):
             connection.release(received.charge)  # an earlier one was invalid
             return
@@ -235,7 +240,11 @@ class Intake:
     def _accept(
         self, run: Run, member: Member, received: UpdateReceived, update: Update, staleness: int
     ) -> None:
-        """Add an update to the replica and pass it on."""
+        """Add an update to the replica and pass it on, or take it into the round."""
+        if run.rounds is not None:
+            self._rounds.take(run, member, received, update)
+            self._count_accepted(update, len(received.update.body), staleness)
+            return
         run.apply_update(member.rank, update)
         run.relay.accept(
             member.rank,
@@ -259,6 +268,10 @@ class Intake:
     ) -> None:
         """Add a clipped update to the replica, pass it on, and send its origin the correction."""
         clipped = clip(update, share)
+        if run.rounds is not None:  # its origin has nothing of it in its replica to correct
+            self._metrics.updates_clipped.inc()
+            self._accept(run, member, received, clipped.update, staleness)
+            return
         run.apply_update(member.rank, clipped.update)
         member.corrections += 1
         run.relay.accept_clipped(

@@ -85,7 +85,7 @@ class Items:
         run = self._state.run
         if run is None or member.observes:
             return
-        accepted = run.relay.versions.get(member.rank, 0)
+        accepted = run.accepted(member.rank)
         for ledger in run.works.values():
             returned = ledger.returned
             ledger.lose(member.rank, accepted)

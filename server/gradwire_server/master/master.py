@@ -53,6 +53,7 @@ from gradwire_server.master.intake import Intake
 from gradwire_server.master.items import Items
 from gradwire_server.master.optimizer_states import OptimizerStates
 from gradwire_server.master.reception import Reception, name_of
+from gradwire_server.master.rounds import RoundKeeper
 from gradwire_server.master.stability import Stability
 from gradwire_server.master.status import status_of
 from gradwire_server.master.terms import Terms
@@ -128,12 +129,14 @@ class Master:
             on_forgotten=self._forget,
         )
         self.terms = Terms(self._state, self._departures)
+        self._rounds = RoundKeeper(self._state)
         self._intake = Intake(
             config,
             metrics,
             self._state.decoder,
             self.roster,
             self._departures,
+            self._rounds,
             self._accepted,
         )
         self.reception = Reception(
@@ -310,6 +313,7 @@ class Master:
             self.items.next_timer(),
             self.checkpoints.next_timer(),
             self._draining.next_timer(),
+            self._rounds.next_timer(),
         )
         return min((deadline for deadline in deadlines if deadline is not None), default=None)
 
@@ -465,6 +469,7 @@ class Master:
         self._intake.forget(member)
         self._buffers.forget(member)
         self.items.forget(member)
+        self._rounds.forget(member)
 
     def _accepted(self, member: Member) -> None:
         """Act on an update that is in the replica and queued for the others."""
@@ -476,6 +481,9 @@ class Master:
     def _conclude(self) -> None:
         """Do what is due after every event."""
         self.terms.conclude()
+        if self._rounds.conclude():
+            self._stability.expect()
+            self._departures.finish_run_if_complete()
         self._states.conclude()
         self.reception.answer_deferred()
         self._stability.conclude()

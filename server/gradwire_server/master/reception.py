@@ -13,8 +13,10 @@ from gradwire_protocol.messages.admission import Join, Refuse, Resume, name_in_r
 from gradwire_protocol.messages.fields import covers
 from gradwire_protocol.messages.kinds import EndCode
 from gradwire_protocol.messages.link import Link, Message, UpdateReceived
+from gradwire_protocol.messages.modes import Mode, parse_mode
 from gradwire_protocol.messages.standby import Follow, Promise
 from gradwire_protocol.messages.updates import Finished
+from gradwire_server.config import MasterConfig
 from gradwire_server.master.admission import (
     check_claims,
     finished_without,
@@ -232,14 +234,19 @@ class Reception:
             return not_expected(state.config)  # the run of its partial replica may still return
         try:
             name = join.run or state.config.run or RUN_DEFAULT
-            run = Run.begin(name, join, state.config.relay)
+            run = Run.begin(name, join, state.config.relay, _mode_of(join, state.config))
         except MemoryError:
             return no_memory_for(join)
         if join.resume is not None:
             seconds = state.config.recovery_seconds
             answer_seconds = max(seconds, ANSWER_SECONDS_MIN)
             versions = None if own is None else own.relay.versions
-            run.recovery = RunRecovery(answer_seconds, state.now + seconds, own_versions=versions)
+            run.recovery = RunRecovery(
+                answer_seconds,
+                state.now + seconds,
+                own_versions=versions,
+                has_rounds=run.mode.has_rounds,
+            )
             run.local_copy = own
         return run
 
@@ -352,13 +359,18 @@ class Reception:
     def _add_member(self, rank: int, link: Link, join: Join, run: Run) -> Member:
         """Add a member to the roster; the caller sends it the parameters next."""
         state = self._state
-        first = run.relay.versions.get(rank, 0) + 1
+        first = run.accepted(rank) + 1
         pace: UpdateRate[UpdateReceived] = UpdateRate(state.config.update_rate_max)
         member = Member(rank, join, link, InOrder(first), pace=pace)
         state.roster.add_member(member)
         state.count_members()
         self._items.enter(member)
         return member
+
+
+def _mode_of(join: Join, config: MasterConfig) -> Mode:
+    """Return the mode of the run that a worker begins."""
+    return join.mode or (parse_mode(config.mode) if config.mode is not None else Mode())
 
 
 def name_of(message: Message) -> str:

@@ -4,6 +4,7 @@ from typing import Any
 
 from gradwire_server.state.roster import Member, Roster
 from gradwire_server.state.run import Run
+from gradwire_server.updates.rounds import Rounds
 
 
 def status_of(
@@ -14,6 +15,8 @@ def status_of(
         "name": run.name,
         "finished": run.finished,
         "parameters": run.layout.elements,
+        "mode": str(run.mode),
+        "round": None if run.rounds is None else _round(run.rounds, now),
         "damaged_blocks": sorted(run.damaged),
         "workers": [_described(member) for member in roster if not member.observes],
         "observers": [
@@ -24,6 +27,16 @@ def status_of(
         "items_paused": run.items_paused,
         "works": [ledger.status(now) for ledger in run.works.values()],
         "checkpoint": checkpoint,
+    }
+
+
+def _round(rounds: Rounds, now: float) -> dict[str, Any]:
+    return {
+        "closed": rounds.closed,
+        "contributed": sorted(rounds.contributors),
+        "complete": sorted(rounds.complete),
+        "awaited": sorted(rounds.awaited - rounds.complete),
+        "seconds": None if rounds.opened_at is None else round(now - rounds.opened_at, 3),
     }
 
 

@@ -114,7 +114,7 @@ def _begin_if_complete(run: Run, roster: Roster, now: float) -> None:
         run.found()
     else:
         continue_run(run, recovery, now)
-        founder.updates = InOrder(run.relay.next_sequence(founder.rank))
+        founder.updates = InOrder(run.accepted(founder.rank) + 1)
     logger.info("run %r begins with %d parameters", run.name, run.layout.elements)
     _sync_waiting(run, recovery, roster, now)
 
@@ -125,7 +125,7 @@ def _sync_waiting(run: Run, recovery: RunRecovery | None, roster: Roster, now: f
     for other in roster:
         if other.phase is not Phase.WAITING:
             continue
-        other.updates = InOrder(run.relay.next_sequence(other.rank))
+        other.updates = InOrder(run.accepted(other.rank) + 1)
         if (
             recovery is not None
             and other in recovery.returned
@@ -233,6 +233,7 @@ def _welcome(
             roster=roster.peers(),
             founder=founder,
             versions=dict(run.relay.versions),
+            mode=run.mode,
             resumed=resumed,
             term=run.leadership.term,
             standby=run.leadership.other,

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 
 from gradwire_codecs import MalformedUpdateError, decode
 from gradwire_protocol import InvalidMessageError
+from gradwire_protocol.messages.kinds import WORKERS_MAX
 from gradwire_protocol.messages.link import UpdateReceived
 from gradwire_protocol.messages.replicas import Recall
 from gradwire_server.state.restart import RunRecovery
@@ -76,6 +77,7 @@ def continue_run(run: Run, recovery: RunRecovery, now: float) -> None:
             _add(run, received, [] if recovery.heir is None else [recovery.heir], now)
     for rank in recovery.recalled:
         _skip_lost(run, recovery, rank, owners.get(rank))
+    run.begin_rounds()
 
 
 def _begin_log(
@@ -84,7 +86,7 @@ def _begin_log(
     """Start the log with updates that the replica contains; return the others, in order."""
     if recovery.heir is not None:
         bases = {rank: recalled.base for rank, recalled in recovery.recalled.items()}
-        run.relay.start_from({**contents, **bases})
+        run.relay.start_from({**contents, **bases}, _stable(recovery, contents))
     beyond: list[UpdateReceived] = []
     for rank, recalled in recovery.recalled.items():
         for received in recalled.updates:
@@ -92,9 +94,26 @@ def _begin_log(
                 beyond.append(received)
             else:
                 run.relay.log_update(rank, received.update.sequence, received.message)
+                if received.update.closes:
+                    run.relay.note_closed(rank, received.update.sequence, received.update.closes)
     if recovery.heir is not None:
         run.found()
     return beyond
+
+
+def _stable(recovery: RunRecovery, contents: Mapping[int, int]) -> dict[int, int]:
+    """Return by worker's rank which contributions are in a result that all have who are back."""
+    if not recovery.has_rounds:
+        return {}
+    return {
+        rank: min(
+            said.versions.get(rank, sequence)
+            for member, said in recovery.returned.items()
+            if member.rank != rank or len(recovery.returned) == 1
+        )
+        for rank, sequence in contents.items()
+        if rank < WORKERS_MAX
+    }
 
 
 def may_keep_replica(member: Member, run: Run, recovery: RunRecovery) -> bool:
@@ -142,6 +161,7 @@ def _add(run: Run, received: UpdateReceived, destinations: list[Member], now: fl
         destinations,
         now,
         clock=received.update.clock,
+        closes=received.update.closes,
     )
 
 

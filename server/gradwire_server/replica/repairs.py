@@ -65,7 +65,7 @@ class Repairs:
         member.unchecked_digest = None
         if not _has_all_corrections(member, claim, run):
             return
-        expected = run.digests.at(claim.versions)
+        expected = run.digests.at(run.relayed(claim.versions))
         if expected is None:
             return
         metrics = self._state.metrics

@@ -52,9 +52,10 @@ class Following:
             raise InvalidMessageError("Welcome for a second time")
         assembly = SnapshotAssembly(welcome.layout.elements)
         replica = Replica(np.frombuffer(assembly.values, "<i4"), welcome.quantum_exponent)
-        relay = Relay(welcome.layout.elements, self._limits)
+        mode = welcome.mode
+        relay = Relay(welcome.layout.elements, self._limits, has_rounds=mode.has_rounds)
         relay.start_from(welcome.versions)
-        self.run = Run(welcome.run, welcome.layout, replica, assembly, relay)
+        self.run = Run(welcome.run, welcome.layout, replica, assembly, relay, mode=mode)
         self._apart = Replica(np.zeros(welcome.layout.elements, np.int32))
         early, self._early = self._early, []
         for message in early:
@@ -105,3 +106,5 @@ class Following:
                     f"update {ready.update.sequence} of rank {rank}: {error}"
                 ) from None
             run.relay.log_update(rank, ready.update.sequence, ready.message)
+            if ready.update.closes:
+                run.relay.note_closed(rank, ready.update.sequence, ready.update.closes)

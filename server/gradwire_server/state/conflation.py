@@ -21,7 +21,7 @@ A member that is still receiving its snapshot is sent sums only after that, beca
 should carry one of the two at a time.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
 from gradwire_codecs import Update
@@ -101,6 +101,7 @@ class Conflation:
         now: float,
         *,
         clock: int = 0,
+        closes: Mapping[int, int] | None = None,
     ) -> None:
         """Add an update to the sum for a member."""
         backlog = member.backlog
@@ -109,7 +110,7 @@ class Conflation:
         if backlog.open_sum is None and not self._begin(member, now):
             return
         assert backlog.open_sum is not None
-        if not backlog.open_sum.add_update(rank, sequence, update, clock):
+        if not backlog.open_sum.add_update(rank, sequence, update, clock, closes):
             backlog.drop_reason = (
                 f"the next update would take a parameter of the sum of {backlog.open_sum.updates} "
                 "updates that wait for this worker out of the range of 32 bits"

@@ -9,11 +9,13 @@ Which updates are stable follows from the backlogs of the members, so tracking i
 its own.
 """
 
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 
 from gradwire_codecs import Update, decode
 from gradwire_protocol import ShapedMessage
 from gradwire_protocol.limits import charge_of
+from gradwire_protocol.messages.kinds import WORKERS_MAX
 from gradwire_protocol.messages.updates import EncodedUpdate
 from gradwire_server.config import RELAY_LIMITS, RelayLimits
 from gradwire_server.state.conflation import Conflation
@@ -24,7 +26,9 @@ from gradwire_server.updates.update_log import UpdateLog
 class Relay:
     """The accepted updates, and which member has which."""
 
-    def __init__(self, elements: int, limits: RelayLimits = RELAY_LIMITS) -> None:
+    def __init__(
+        self, elements: int, limits: RelayLimits = RELAY_LIMITS, *, has_rounds: bool = False
+    ) -> None:
         self.log = UpdateLog(limits.log_bytes_max)
         """The latest accepted updates."""
         self.conflation = Conflation(
@@ -36,6 +40,9 @@ class Relay:
         """A lower bound: an update stays stable when a worker that lacks it returns."""
         self._members: dict[Member, None] = {}
         """Connected members that were sent an update, as an ordered set."""
+        self._has_rounds = has_rounds
+        self._closed: deque[tuple[int, int, Mapping[int, int]]] = deque()
+        """Rank and sequence of the last update of each round's result, and what it contains."""
 
     def share(self, runs: Callable[[], int], sum_bytes: Callable[[], int]) -> None:
         """Share the limits with other runs.
@@ -50,12 +57,18 @@ class Relay:
         self.log.runs = runs
         self.conflation.total_bytes = sum_bytes
 
-    def start_from(self, versions: Mapping[int, int]) -> None:
-        """Start from a replica that contains these updates; none of them is in the log."""
+    def start_from(
+        self, versions: Mapping[int, int], stable: Mapping[int, int] | None = None
+    ) -> None:
+        """Start from a replica that contains these updates; none of them is in the log.
+
+        `stable` has those ranks of which fewer are stable.
+        """
         self.versions = dict(versions)
-        self._stable = dict(versions)
+        self._stable = {**versions, **(stable or {})}
         for rank, sequence in versions.items():
-            self.log.skip(rank, sequence)
+            if rank >= WORKERS_MAX or not self._has_rounds:  # contributions are in no log
+                self.log.skip(rank, sequence)
 
     def skip_to(self, rank: int, sequence: int) -> None:
         """Skip lost updates of a rank, up to this one."""
@@ -69,17 +82,26 @@ class Relay:
         Observers do not count, nor does a standby that has not received the snapshot.
         """
         reached = dict(self.versions)
+        if self._has_rounds:
+            reached = {rank: s for rank, s in reached.items() if rank >= WORKERS_MAX}
         for member in self._members:
             if not member.observes or (member.stands_by and member.phase is Phase.LIVE):
                 for rank, sequence in member.backlog.received_up_to():
                     reached[rank] = min(reached[rank], sequence)
-        return {rank: max(self._stable.get(rank, 0), at) for rank, at in reached.items()}
+        stable = {rank: max(self._stable.get(rank, 0), at) for rank, at in reached.items()}
+        if not self._has_rounds:
+            return stable
+        contained = {rank: s for rank, s in self._stable.items() if rank < WORKERS_MAX}
+        for rank, sequence, closes in self._closed:
+            if stable.get(rank, 0) >= sequence:
+                contained |= closes
+        return contained | stable
 
     @property
     def unstable(self) -> int:
         """Number of accepted updates that are not stable."""
         stable = self.stable
-        return sum(sequence - stable[rank] for rank, sequence in self.versions.items())
+        return sum(sequence - stable.get(rank, 0) for rank, sequence in self.versions.items())
 
     def next_sequence(self, rank: int) -> int:
         """Return the sequence of the next update of a rank."""
@@ -100,6 +122,7 @@ class Relay:
         now: float,
         *,
         clock: int = 0,
+        closes: Mapping[int, int] | None = None,
     ) -> None:
         """Accept an update and pass it on.
 
@@ -113,12 +136,16 @@ class Relay:
             All members but the origin.
         clock : int
             The step counter in the update, for sums; 0 where it has none.
+        closes : mapping, optional
+            In the last update of a round's result, by rank: the last contribution in it.
         """
         self.log_update(rank, sequence, message)
         charge = charge_of(message.total)
         for member in destinations:
-            if self._queues(member, rank, sequence, charge, update, now, clock):
+            if self._queues(member, rank, sequence, charge, update, now, clock, closes):
                 member.link.relay_update(message)
+        if closes:  # not before it is queued: else it would count as stable
+            self.note_closed(rank, sequence, closes)
 
     def accept_clipped(
         self,
@@ -153,6 +180,14 @@ class Relay:
             if self._queues(other, rank, sequence, charge, update, now, encoded.clock):
                 other.link.send_update(rank, sequence, payload)
 
+    def note_closed(self, rank: int, sequence: int, closes: Mapping[int, int]) -> None:
+        """Note what the result of a round contains that ends with this update."""
+        self._stable = self.stable
+        while self._closed and self._stable.get(self._closed[0][0], 0) >= self._closed[0][1]:
+            self._closed.popleft()
+        self._closed.append((rank, sequence, dict(closes)))
+        self.versions |= closes
+
     def can_catch_up(self, versions: Mapping[int, int], *, without: int) -> bool:
         """Return whether `catch_up` can send all updates that a version vector lacks.
 
@@ -181,7 +216,7 @@ class Relay:
             else:
                 encoded = EncodedUpdate.parse(message.payload)
                 update = decode(encoded.body, self.conflation.elements)
-                self._add(member, rank, sequence, update, now, encoded.clock)
+                self._add(member, rank, sequence, update, now, encoded.clock, encoded.closes)
 
     def on_delivered(self, member: Member, rank: int, sequence: int, now: float) -> float | None:
         """Note that an update was delivered; return when it was accepted.
@@ -224,6 +259,7 @@ class Relay:
         update: Update,
         now: float,
         clock: int,
+        closes: Mapping[int, int] | None = None,
     ) -> bool:
         """Queue an update for a member, or add it to its sum; return whether to send it now.
 
@@ -238,7 +274,7 @@ class Relay:
                 f"{member.backlog.nbytes} bytes are under way to the standby"
             )
             return False
-        self._add(member, rank, sequence, update, now, clock)
+        self._add(member, rank, sequence, update, now, clock, closes)
         return False
 
     def _queue(self, member: Member, rank: int, sequence: int, charge: int, now: float) -> None:
@@ -246,7 +282,14 @@ class Relay:
         member.backlog.append(rank, sequence, charge, now)
 
     def _add(
-        self, member: Member, rank: int, sequence: int, update: Update, now: float, clock: int
+        self,
+        member: Member,
+        rank: int,
+        sequence: int,
+        update: Update,
+        now: float,
+        clock: int,
+        closes: Mapping[int, int] | None,
     ) -> None:
         self._members[member] = None
-        self.conflation.add_update(member, rank, sequence, update, now, clock=clock)
+        self.conflation.add_update(member, rank, sequence, update, now, clock=clock, closes=closes)

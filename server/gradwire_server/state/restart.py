@@ -29,6 +29,7 @@ from typing import Final
 
 from gradwire_protocol import InOrder
 from gradwire_protocol.messages.admission import Resume
+from gradwire_protocol.messages.kinds import WORKERS_MAX
 from gradwire_protocol.messages.link import UpdateReceived
 from gradwire_server.state.roster import Member
 from gradwire_server.updates.update_log import UPDATE_LOG_BYTES_MAX
@@ -75,6 +76,8 @@ class RunRecovery:
     """While gathering, when the master stops waiting for workers; later, the timeout of a stage."""
     returned: dict[Member, Resume] = field(default_factory=dict)
     """The returned workers, each with what it said in its JOIN."""
+    has_rounds: bool = False
+    """Whether only the results of rounds are recalled: workers contribute again what is in none."""
     own_versions: Mapping[int, int] | None = None
     """Versions of the master's own replica, from a checkpoint or from its time as standby."""
     gathering: bool = True
@@ -217,11 +220,12 @@ class RunRecovery:
     # Private.
 
     def _contents_of(self, member: Member) -> Mapping[int, int]:
-        resume = self.returned[member]
-        return {**resume.versions, member.rank: resume.sequence}
+        return {rank: self.last(member, rank) for rank in self._ranks_of(member)}
 
     def _ranks_of(self, member: Member) -> Iterable[int]:
-        return (*self.returned[member].versions, member.rank)
+        """Return the ranks whose updates were relayed, as far as a worker knows them."""
+        ranks = (*self.returned[member].versions, member.rank)
+        return [rank for rank in ranks if rank >= WORKERS_MAX or not self.has_rounds]
 
     def _floors(self) -> dict[int, int]:
         """Return, by rank, the last update that a replica must contain for none to be lost."""
@@ -231,6 +235,8 @@ class RunRecovery:
                 span = self.last(member, rank), self.kept_from(member, rank)
                 spans.setdefault(rank, []).append(span)
         for rank, last in (self.own_versions or {}).items():
+            if rank < WORKERS_MAX and self.has_rounds:
+                continue
             spans.setdefault(rank, []).append((last, last + 1))
         return {rank: _reach_back(each, max(each)[0]) for rank, each in spans.items()}
 

@@ -20,7 +20,7 @@ from typing import Final
 
 from gradwire_protocol import Connection, InOrder, Role
 from gradwire_protocol.messages.admission import Join, Peer, name_in_roster
-from gradwire_protocol.messages.kinds import RANKS_MAX
+from gradwire_protocol.messages.kinds import WORKERS_MAX
 from gradwire_protocol.messages.link import Link, UpdateReceived
 from gradwire_protocol.messages.replicas import Digest
 from gradwire_protocol.messages.snapshots import SnapshotFeed
@@ -195,7 +195,7 @@ class Roster:
         """
         taken = self._by_rank.keys() | kept
         if role is Role.OBSERVER:
-            return next(rank for rank in reversed(range(RANKS_MAX)) if rank not in taken)
+            return next(rank for rank in reversed(range(WORKERS_MAX)) if rank not in taken)
         if wanted is not None and wanted not in taken:
             return wanted
         return next(rank for rank in range(len(taken) + 1) if rank not in taken)

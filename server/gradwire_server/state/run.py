@@ -12,7 +12,9 @@ from gradwire_codecs.replica.replica import FIRST_VALUE_MAX
 from gradwire_protocol import InvalidMessageError
 from gradwire_protocol.messages.admission import Join
 from gradwire_protocol.messages.checkpoint import Checkpoint
+from gradwire_protocol.messages.kinds import WORKERS_MAX
 from gradwire_protocol.messages.layout import Layout
+from gradwire_protocol.messages.modes import Mode
 from gradwire_protocol.messages.replicas import Snapshot
 from gradwire_protocol.messages.snapshots import SnapshotAssembly
 from gradwire_server.config import RELAY_LIMITS, RelayLimits
@@ -22,6 +24,7 @@ from gradwire_server.state.relay import Relay
 from gradwire_server.state.replica_copy import ReplicaCopy
 from gradwire_server.state.restart import RunRecovery
 from gradwire_server.state.work import WorkLedger
+from gradwire_server.updates.rounds import Rounds
 
 
 class DivergedUpdateError(MalformedUpdateError):
@@ -100,14 +103,25 @@ class Run:
     awaits_workers: bool = False
     """Whether the run is from a checkpoint and no worker has joined it yet: no other run may
     replace it."""
+    mode: Mode = field(default_factory=Mode)
+    rounds: Rounds | None = None
+    """What workers contribute, in a mode with rounds."""
     _copy: "ref[ReplicaCopy] | None" = None
 
     @classmethod
-    def begin(cls, name: str, join: Join, limits: RelayLimits = RELAY_LIMITS) -> "Run":
+    def begin(
+        cls,
+        name: str,
+        join: Join,
+        limits: RelayLimits = RELAY_LIMITS,
+        mode: Mode = Mode(),  # noqa: B008  # immutable
+    ) -> "Run":
         """Return a run that waits for the parameters of its first worker."""
         assembly = SnapshotAssembly(join.layout.elements)
-        relay = Relay(join.layout.elements, limits)
-        return cls(name, join.layout, _replica_of(assembly, join), assembly, relay)
+        relay = Relay(join.layout.elements, limits, has_rounds=mode.has_rounds)
+        run = cls(name, join.layout, _replica_of(assembly, join), assembly, relay, mode=mode)
+        run.begin_rounds()  # it takes memory that there has to be
+        return run
 
     @classmethod
     def resume(
@@ -115,19 +129,21 @@ class Run:
     ) -> "Run":
         """Return the run of a checkpoint, with `values` as the memory of its replica."""
         replica = Replica(np.frombuffer(values, "<i4"), checkpoint.quantum_exponent)
-        relay = Relay(checkpoint.layout.elements, limits)
+        mode = checkpoint.mode
+        relay = Relay(checkpoint.layout.elements, limits, has_rounds=mode.has_rounds)
         relay.start_from(checkpoint.versions)
-        digests = Digests(replica.values, checkpoint.versions)
-        return cls(
+        run = cls(
             checkpoint.run,
             checkpoint.layout,
             replica,
             None,
             relay,
-            digests=digests,
+            mode=mode,
             works={each.plan.name: WorkLedger(each.plan, each.ledger) for each in checkpoint.works},
             awaits_workers=True,
         )
+        run.found()
+        return run
 
     def matches(self, join: Join) -> bool:
         """Return whether a returning worker belongs to this run."""
@@ -161,14 +177,32 @@ class Run:
     def found(self) -> None:
         """Start the run: the first parameters are complete."""
         self.assembly = None
-        self.digests = Digests(self.replica.values, self.relay.versions)
+        self.digests = Digests(self.replica.values, self.relayed(self.relay.versions))
+        self.begin_rounds()
+
+    def begin_rounds(self) -> None:
+        """In a mode with rounds, begin with none: what is in no result is contributed again."""
+        if self.rounds is not None:
+            self.rounds.restart(self.relay.versions)
+        elif self.mode.has_rounds:
+            self.rounds = Rounds(self.mode, self.layout, self.relay.versions)
+
+    def relayed(self, versions: Mapping[int, int]) -> dict[int, int]:
+        """Return the part of a version vector that says which updates were relayed."""
+        has_rounds = self.mode.has_rounds
+        return {r: s for r, s in versions.items() if r >= WORKERS_MAX or not has_rounds}
+
+    def accepted(self, rank: int) -> int:
+        """Return the sequence of the last update that was accepted from a rank."""
+        accepted = self.relay.versions if self.rounds is None else self.rounds.accepted
+        return accepted.get(rank, 0)
 
     def adopt(self, other: "Run") -> None:
         """Take the replica and the relay of another object for the same run."""
         self.replica, self.assembly = other.replica, None
         self.last_checkpoint = other.last_checkpoint
         self.relay, self.digests, self.damaged = other.relay, other.digests, other.damaged
-        self.works = other.works
+        self.works, self.mode = other.works, other.mode
 
     def skip_to(self, rank: int, sequence: int) -> None:
         """Skip lost updates of a rank, up to this one."""
@@ -182,6 +216,13 @@ class Run:
         Raises `DivergedUpdateError` if an element would leave the range of 32 bits. The replica is
         unchanged then.
         """
+        self.check_range(update)
+        self.replica.apply(update)
+        assert self.digests is not None
+        self.digests.add(rank, self.relay.next_sequence(rank), update)
+
+    def check_range(self, update: Update) -> None:
+        """Raise `DivergedUpdateError` if an update takes an element beyond the range of 32 bits."""
         element = self.replica.first_outside(update)
         if element is not None:
             quantum = float(self.replica.quantum)
@@ -190,9 +231,6 @@ class Run:
                 f"{quantum * int(self.replica.values[element]):g} beyond the range of the run, "
                 f"which expresses magnitudes below {quantum * (INT32_MAX + 1):g}"
             )
-        self.replica.apply(update)
-        assert self.digests is not None
-        self.digests.add(rank, self.relay.next_sequence(rank), update)
 
     def copy(self) -> ReplicaCopy:
         """Return a copy of the replica, the same one as long as the replica does not change."""

@@ -4,7 +4,7 @@ On the lattice a sum of updates is exact. It is a vector as long as the model, h
 are in it, and is sent in parts; parts without a change are left out.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Final
 
 import numpy as np
@@ -31,13 +31,22 @@ class Sum:
         """By rank: the sequence of the last update in the sum."""
         self.clocks: dict[int, int] = {}
         """By rank: the step counter in the last update that has one."""
+        self.closes: Mapping[int, int] = {}
+        """In rounds, by rank: the last contributed update that is in the replica with this sum."""
         self.updates = 0
         """Number of updates in the sum."""
         self._total = Replica.zeros(elements)
         self._touched = np.zeros(-(-elements // PART_ELEMENTS), np.bool_)
         """By part: whether an update has changed it."""
 
-    def add_update(self, rank: int, sequence: int, update: Update, clock: int = 0) -> bool:
+    def add_update(
+        self,
+        rank: int,
+        sequence: int,
+        update: Update,
+        clock: int = 0,
+        closes: Mapping[int, int] | None = None,
+    ) -> bool:
         """Add the next update of a rank.
 
         Returns False, and changes nothing, where an element would leave the range of 32 bits.
@@ -51,6 +60,7 @@ class Sum:
         self.after[rank] = sequence
         if clock:
             self.clocks[rank] = clock
+        self.closes = closes or self.closes
         self.updates += 1
         return True
 
@@ -106,7 +116,9 @@ class SumFeed:
         self._sent += 1
         total, span = self.total, None
         if self._next is None:
-            span = Span(total.before, total.after, total.updates, self._sent, total.clocks)
+            span = Span(
+                total.before, total.after, total.updates, self._sent, total.clocks, total.closes
+            )
         self._link.send_conflated(Conflated(start, body, span))
         self._under_way += 1
         return True

@@ -7,7 +7,7 @@ import pytest
 
 from gradwire_protocol import UsageError
 from gradwire_protocol.limits import MIB, REASSEMBLY_BYTES_MAX, WINDOW_BYTES, WINDOW_BYTES_MIN
-from gradwire_protocol.messages.kinds import RANKS_MAX
+from gradwire_protocol.messages.kinds import WORKERS_MAX
 from gradwire_protocol.messages.layout import ELEMENTS_MAX
 from gradwire_server.config import CONNECTIONS_SPARE, MasterConfig
 from support.wording import naming
@@ -21,7 +21,7 @@ def test_the_defaults_work_and_give_every_worker_a_whole_window() -> None:
     assert config.connections_max == config.workers_max + CONNECTIONS_SPARE
 
 
-@pytest.mark.parametrize("workers_max", [1, 56, 57, 200, 1_000, RANKS_MAX])
+@pytest.mark.parametrize("workers_max", [1, 56, 57, 200, 1_000, WORKERS_MAX])
 def test_all_windows_together_stay_within_the_memory_for_messages(workers_max: int) -> None:
     config = MasterConfig(workers_max=workers_max)
 
@@ -54,7 +54,7 @@ TIMES = (*(name for name in ABOVE_0 if name.endswith("_seconds")), "recovery_sec
 NEEDED = 64 * WINDOW_BYTES_MIN
 REFUSED: list[tuple[str, Any, tuple[object, ...]]] = [
     # A setting, a value that it cannot have, and what says which values it can have.
-    *(("workers_max", value, (1, RANKS_MAX)) for value in (0, RANKS_MAX + 1)),
+    *(("workers_max", value, (1, WORKERS_MAX)) for value in (0, WORKERS_MAX + 1)),
     ("reassembly_bytes_max", MIB, ("workers_max", 56, NEEDED, "--reassembly-mib-max")),
     *(("parameters_max", value, (1, ELEMENTS_MAX)) for value in (0, ELEMENTS_MAX + 1)),
     *(("run", value, ("printable", 256)) for value in ("", "a\nb", "r" * 257)),

@@ -26,6 +26,7 @@ FROM_ALL_PLACES: dict[str, tuple[Any, Any, Any]] = {
     # From a file, from the environment, from a keyword.
     "master": ("file:1", "environment:2", "keyword:3"),
     "run": ("file", "environment", "keyword"),
+    "mode": ("synchronous", "averaging", "averaging(every=2)"),
     "rank": (1, 2, 3),
     "workers": (1, 2, 3),
     "threshold": (0.5, 0.25, 0.125),
@@ -277,8 +278,8 @@ REFUSED: list[tuple[str, Any, tuple[object, ...]]] = [
     ("cipher", "rot13", ("auto", "aes", "chacha")),
     ("run", "a\nb", ("printable", 256)),
     ("run", "r" * 257, ("printable", 256)),
-    *(("rank", value, (0, 4091)) for value in (-1, 4092)),
-    *(("workers", value, (1, 4092)) for value in (0, 4093)),
+    *(("rank", value, (0, 3999)) for value in (-1, 4000)),
+    *(("workers", value, (1, 4000)) for value in (0, 4001)),
     ("alone_steps_max", -1, (0,)),
     ("buffer_steps", -1, (0,)),
     *(("codec_threads", value, (1, 64)) for value in (0, 65)),

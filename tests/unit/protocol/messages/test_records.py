@@ -48,6 +48,7 @@ from gradwire_protocol.messages.layout import (
     Tensor,
 )
 from gradwire_protocol.messages.link import CONTROL_RECORDS
+from gradwire_protocol.messages.modes import BITS, EVERY_MAX, ROUND_TIMEOUT_SECONDS_MAX, USUAL, Mode
 from gradwire_protocol.messages.orders import Order, OrderDone
 from gradwire_protocol.messages.replicas import Blocks, Contents, Digest, Recall, Snapshot, Want
 from gradwire_protocol.messages.schema import Record
@@ -85,7 +86,7 @@ from gradwire_protocol.messages.work import (
     Work,
     WorkState,
 )
-from support.records import EXAMPLES, LAYOUT, PEER, PLAN, RESUME, SPAN
+from support.records import EXAMPLES, LAYOUT, MODE, PEER, PLAN, RESUME, SPAN
 from support.wording import naming
 
 NAMES = st.text(max_size=20).filter(str.isprintable)
@@ -109,6 +110,14 @@ SPANS = st.builds(
     st.integers(1, 2**63),
     st.integers(1, ELEMENTS_MAX // PART_ELEMENTS),
     st.dictionaries(RANKS, st.integers(0, CLOCK_MAX), max_size=5),
+    VERSIONS,
+)
+MODES = st.builds(
+    Mode,
+    st.sampled_from(sorted(USUAL)),
+    st.integers(1, EVERY_MAX),
+    st.sampled_from(BITS),
+    st.integers(1, ROUND_TIMEOUT_SECONDS_MAX),
 )
 TERMS = st.integers(0, TERM_MAX)
 STATE_PARTS = st.integers(0, STATE_PARTS_MAX - 1)
@@ -137,6 +146,7 @@ FIELDS: tuple[tuple[Any, ...], ...] = (
         st.none() | RESUMES,
         st.none() | VERSIONS,
         st.booleans(),
+        st.none() | MODES,
     ),
     (
         Welcome,
@@ -153,6 +163,7 @@ FIELDS: tuple[tuple[Any, ...], ...] = (
         st.none() | NAMES,
         st.booleans(),
         st.integers(0, RANKS_MAX),
+        MODES,
     ),
     (Contents, VERSIONS),
     (Recall, RANKS, SEQUENCES, SEQUENCES),
@@ -192,6 +203,8 @@ FIELDS: tuple[tuple[Any, ...], ...] = (
         st.integers(0, 2**63),
         st.binary(max_size=50),
         st.integers(0, CLOCK_MAX),
+        st.integers(0, PACE_MAX),
+        VERSIONS,
     ),
     (Stable, VERSIONS),
     (Finish, SEQUENCES),
@@ -236,6 +249,12 @@ REFUSED: tuple[tuple[type[Record], str, object], ...] = (
     (Join, "resume", replace(RESUME, rank=RANKS_MAX)),
     (Join, "partial", {0: -1}),
     (Join, "gives_state", 1),
+    (Join, "mode", replace(MODE, every=0)),
+    (Mode, "name", "raw"),
+    (Mode, "every", EVERY_MAX + 1),
+    (Mode, "bits", 3),
+    (Mode, "bits", False),
+    (Mode, "round_timeout_seconds", 0),
     (Resume, "rank", -1),
     (Resume, "sequence", SEQUENCE_MAX + 1),
     (Resume, "versions", {RANKS_MAX: 1}),
@@ -251,6 +270,7 @@ REFUSED: tuple[tuple[type[Record], str, object], ...] = (
     (Span, "parts", 0),
     (Span, "clocks", {RANKS_MAX: 1}),
     (Span, "clocks", {0: CLOCK_MAX + 1}),
+    (Span, "closes", {RANKS_MAX: 1}),
     (Conflated, "start", -1),
     (Conflated, "body", bytes(5 * PART_ELEMENTS)),
     (Conflated, "span", replace(SPAN, updates=-1)),
@@ -298,6 +318,7 @@ REFUSED: tuple[tuple[type[Record], str, object], ...] = (
     (Welcome, "roster", (PEER,) * (RANKS_MAX + 1)),
     (Welcome, "founder", 0),
     (Welcome, "versions", {RANKS_MAX: 1}),
+    (Welcome, "mode", None),
     (Refuse, "code", LONG_NAME),
     (Refuse, "reason", LONG_REASON),
     (Roster, "peers", (replace(PEER, rank=-1),)),
@@ -318,6 +339,7 @@ REFUSED: tuple[tuple[type[Record], str, object], ...] = (
     (EncodedUpdate, "clock", CLOCK_MAX + 1),
     (EncodedUpdate, "pace", -1),
     (EncodedUpdate, "pace", PACE_MAX + 1),
+    (EncodedUpdate, "closes", {RANKS_MAX: 1}),
     (Stable, "versions", {0: -1}),
     (Finish, "sequence", -1),
     (Finished, "versions", {-1: 1}),
@@ -437,7 +459,7 @@ EVERYONE = (
     Peer(RANKS_MAX - 1, WIDEST * WORKER_NAME_CHARACTERS_MAX, finished=True),
 ) * RANKS_MAX  # fmt: skip
 LARGEST: tuple[Record, ...] = (
-    EncodedUpdate(SEQUENCE_MAX, 2**63, bytes(UPDATE_BYTES_MAX), CLOCK_MAX),
+    EncodedUpdate(SEQUENCE_MAX, 2**63, bytes(UPDATE_BYTES_MAX), CLOCK_MAX, PACE_MAX, ALL_VERSIONS),
     Welcome(
         WIDEST * NAME_CHARACTERS_MAX,
         RANKS_MAX - 1,
@@ -462,7 +484,14 @@ LARGEST: tuple[Record, ...] = (
     Conflated(
         ELEMENTS_MAX,
         bytes(4 * PART_ELEMENTS),
-        Span(ALL_VERSIONS, ALL_VERSIONS, 2**63, ELEMENTS_MAX // PART_ELEMENTS + 1, ALL_VERSIONS),
+        Span(
+            ALL_VERSIONS,
+            ALL_VERSIONS,
+            2**63,
+            ELEMENTS_MAX // PART_ELEMENTS + 1,
+            ALL_VERSIONS,
+            ALL_VERSIONS,
+        ),
     ),
     Digest(ALL_VERSIONS, 2**64 - 1, SEQUENCE_MAX),
     Blocks(ALL_VERSIONS, bytes(8 * BLOCKS_MAX)),
@@ -505,7 +534,7 @@ def test_a_message_that_is_too_long_is_not_even_unpacked(example: Record) -> Non
     assert kind.BYTES_MAX <= MESSAGE_BYTES_MAX
 
 
-@pytest.mark.parametrize("kind", [Snapshot, EncodedUpdate, Buffers])
+@pytest.mark.parametrize("kind", [Snapshot, Buffers])
 def test_a_message_without_lists_unpacks_none(kind: type[Record]) -> None:
     with pytest.raises(InvalidMessageError, match=f"^{kind.__name__}: 1 exceeds"):
         kind.parse(b"\x91\x90")

@@ -13,6 +13,7 @@ from typer.main import get_command
 from typer.testing import CliRunner
 
 from gradwire_protocol.crypto.keys import SECRET_BYTES, RunKey
+from gradwire_protocol.messages.kinds import WORKERS_MAX
 from gradwire_server.daemon.command import master
 from gradwire_udp.files.keys import write_key
 from support.wording import naming
@@ -67,7 +68,7 @@ def test_every_option_has_a_help_text_and_an_environment_variable() -> None:
 @pytest.mark.parametrize(
     ("arguments", "named"),
     [
-        ("--workers-max 0", ("workers_max", 0, 1, 4092)),
+        ("--workers-max 0", ("workers_max", 0, 1, WORKERS_MAX)),
         ("--datagram-bytes 100", ("datagram_bytes", 100, 4, 1200)),
         ("--idle-timeout-seconds 0", ("idle_timeout_seconds", 0.0, 0.001, 3600)),
         ("--relay-backlog-mib-max 0", ("relay_backlog_bytes_max", 0)),

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from gradwire_protocol import ConnectionConfig, Endpoint, Role
 from gradwire_protocol.messages.admission import Peer
 from gradwire_protocol.messages.fields import WORKER_ID_BYTES
-from gradwire_protocol.messages.kinds import RANKS_MAX
+from gradwire_protocol.messages.kinds import WORKERS_MAX
 from gradwire_server.state.roster import TRANSITIONS, Phase, Roster, role_of
 from support.members import member, roster_of
 
@@ -86,14 +86,14 @@ def test_a_member_is_called_by_its_rank_and_its_own_name() -> None:
 
 
 def test_an_observer_gets_the_highest_free_rank_whatever_it_wants() -> None:
-    roster = roster_of([member(0), member(RANKS_MAX - 1)])
+    roster = roster_of([member(0), member(WORKERS_MAX - 1)])
 
-    assert roster.free_rank(5, Role.OBSERVER) == RANKS_MAX - 2
+    assert roster.free_rank(5, Role.OBSERVER) == WORKERS_MAX - 2
 
 
 def test_observers_are_members_but_neither_workers_nor_peers() -> None:
     worker = member(0, key_name="gpu1")
-    observer = member(RANKS_MAX - 1, key_name="eyes", role=Role.OBSERVER)
+    observer = member(WORKERS_MAX - 1, key_name="eyes", role=Role.OBSERVER)
     roster = roster_of([worker, observer])
 
     assert list(roster) == [worker, observer]

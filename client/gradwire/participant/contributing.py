@@ -1,0 +1,206 @@
+"""`Contributing`: what a worker does in a mode with rounds, in the place of `Push`.
+
+It trains by itself for some steps, contributes what they have changed, and waits for the mean.
+Meanwhile its parameters are those that all workers have: what it has contributed it takes back, and
+what the contribution did not carry waits in the residual. So all workers have the same bits after
+each round.
+"""
+
+import logging
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Final
+
+import numpy as np
+
+from gradwire.errors import DeadlineError, UsageError
+from gradwire.replica.divergence import Divergence
+from gradwire.replica.outbox import Outbox
+from gradwire.replica.pull import Pull
+from gradwire.replica.shared_parameters import SharedParameters
+from gradwire.replica.stats import Tally
+from gradwire.replica.thresholds import Thresholds
+from gradwire.replica.waits import Procedure, Wait
+from gradwire.settings.settings import Settings
+from gradwire.worker.membership import Membership
+from gradwire_codecs import NOTHING, check_finite
+from gradwire_codecs.arrays import describe
+from gradwire_codecs.feedback.contributions import encode_dense, take_back
+from gradwire_codecs.format.header import INT32_MAX
+from gradwire_codecs.replica.round_sum import ranges_of
+from gradwire_protocol.messages.admission import Welcome
+from gradwire_protocol.messages.updates import UPDATE_BYTES_MAX
+
+logger = logging.getLogger("gradwire.session")
+
+EXACT: Final = 1
+"""Quanta of a threshold that leaves nothing that a replica can express."""
+
+
+class Contributing:
+    """The contributions of one worker.
+
+    Parameters
+    ----------
+    welcome : Welcome
+        Its mode is one with rounds.
+    """
+
+    def __init__(
+        self,
+        *,
+        settings: Settings,
+        welcome: Welcome,
+        shared: SharedParameters,
+        membership: Membership,
+        thresholds: Thresholds,
+        divergence: Divergence,
+        outbox: Outbox,
+        applying: Pull,
+        tally: Tally,
+        clock: Callable[[], float],
+    ) -> None:
+        self.mode = welcome.mode
+        self._settings = settings
+        self._shared = shared
+        self._feedback = shared.feedback
+        self._membership = membership
+        self._thresholds = thresholds
+        self._divergence = divergence
+        self._outbox = outbox
+        self._applying = applying
+        self._tally = tally
+        self._clock = clock
+        self._ranges = ranges_of([tensor.elements for tensor in welcome.layout.tensors])
+        self._steps = 0
+        """Steps since the last contribution."""
+        self._rest_is_due = False
+
+    # Steps.
+
+    def note_step(self, change: Any = None) -> None:
+        """Count a step that has changed the parameters, or changes them by this."""
+        self._tally.steps += 1
+        self._steps += 1
+        if change is not None:
+            self._add(change)
+
+    @property
+    def is_due(self) -> bool:
+        """Whether enough steps were made for a contribution."""
+        return self._steps >= self.mode.every
+
+    def contribute(self, *, exact: bool = False) -> int:
+        """Contribute what was changed since the last time; return how many elements that is.
+
+        Parameters
+        ----------
+        exact : bool
+            Whether all of it, at the resolution of the replica.
+        """
+        began = self._clock()
+        shared, feedback, tally = self._shared, self._feedback, self._tally
+        shared.parameters.gather()
+        with self._membership.sending() as may_send, shared.changing:
+            if not may_send:
+                return 0
+            with self._divergence.named_errors():
+                bodies = self._encode(exact=exact)
+            take_back(feedback, bodies)
+            sent = self._outbox.hand_over(bodies or [NOTHING], is_contribution=True)
+        shared.parameters.scatter()
+        self._steps = 0
+        tally.density = sent / len(feedback.replica)
+        tally.encode_seconds += self._clock() - began
+        self._divergence.note_step()
+        return sent
+
+    def wait(self) -> Procedure[None]:
+        """Wait until a round contains what was contributed, and apply its result.
+
+        Raises `DeadlineError` where that takes several timeouts.
+        """
+        membership, shared, began = self._membership, self._shared, self._clock()
+        contributed = shared.versions[shared.rank]
+        patience = 2 * self.mode.round_timeout_seconds + self._settings.reconnect_seconds
+        while True:
+            known = membership.updates_received
+            self._applying.pull()
+            if shared.contained >= contributed or membership.stopping is not None:
+                break
+            if membership.closed:
+                break
+            if self._clock() >= began + patience:
+                raise DeadlineError(
+                    f"waited {patience:g} s for {self._purpose()}: look at the master's log"
+                )
+            yield Wait(partial(self._has_news, known), began + patience, self._purpose)
+        self._tally.steps_waited += 1
+        self._tally.wait_seconds += self._clock() - began
+
+    # The end, as in `Push`.
+
+    def flush(self, portion: float | None = None) -> None:
+        """Begin to contribute all that is left; the mean of it counts, whatever the settings."""
+        self._rest_is_due = True
+
+    def flush_on(self) -> bool:
+        """Contribute what is left; return whether that is done."""
+        if self._rest_is_due and self.may_flush_on():
+            self.contribute(exact=True)
+            self._rest_is_due = False
+        return not self._rest_is_due
+
+    def may_flush_on(self) -> bool:
+        """Return whether something is left, and can be contributed now."""
+        membership = self._membership
+        return self._rest_is_due and membership.lost is None and membership.stopping is None
+
+    @property
+    def unflushed(self) -> int:
+        """How many elements are left to look at."""
+        return len(self._feedback.replica) if self._rest_is_due else 0
+
+    # Private.
+
+    def _encode(self, *, exact: bool) -> list[bytes]:
+        feedback, magnitude_max = self._feedback, self.mode.magnitude_max
+        if exact:
+            return feedback.encode(EXACT, magnitude_max=INT32_MAX, bytes_max=UPDATE_BYTES_MAX)
+        if magnitude_max is not None:
+            return encode_dense(feedback, self._ranges, magnitude_max, bytes_max=UPDATE_BYTES_MAX)
+        threshold = self._thresholds.next()
+        if threshold is None:
+            return []
+        bodies = feedback.encode(threshold, magnitude_max=INT32_MAX, bytes_max=UPDATE_BYTES_MAX)
+        self._tally.threshold = threshold * self._shared.quantum
+        return bodies
+
+    def _add(self, change: Any) -> None:
+        parameters = self._shared.parameters
+        array = parameters.to_array(change)
+        size = len(self._feedback.replica)
+        if array.dtype != np.float32 or array.size != size:
+            raise UsageError(
+                f"a change has to be float32 with {size} elements, not {describe(array)}"
+            )
+        flat = array.reshape(-1)
+        with self._shared.named_errors():
+            check_finite(flat)
+        parameters.gather()
+        self._feedback.add_change(flat)
+        parameters.scatter()
+
+    def _has_news(self, known: int) -> bool:
+        membership = self._membership
+        return (
+            membership.updates_received != known
+            or membership.replica_wanted
+            or membership.comparison is not None
+            or membership.stopping is not None
+        )
+
+    def _purpose(self) -> str:
+        others = sorted(peer.rank for peer in self._membership.peers if not peer.finished)
+        others = [rank for rank in others if rank != self._shared.rank]
+        return f"the round of ranks {', '.join(map(str, others)) or 'none but ours'} to close"

@@ -1,0 +1,69 @@
+"""The run modes as users write them: ``gradwire.join(model, mode=gradwire.Averaging(every=16))``.
+
+Each returns a `Mode`, which can also be written as text, as in ``averaging(every=16)``.
+"""
+
+from typing import Final
+
+from gradwire_protocol.messages.modes import (
+    AVERAGING,
+    SHARING,
+    SPARSE,
+    SYNCHRONOUS,
+    Mode,
+    new_mode,
+)
+
+__all__ = ["Averaging", "Mode", "Sharing", "Synchronous"]
+
+ROUND_TIMEOUT_SECONDS: Final = 120
+
+
+def Sharing() -> Mode:  # noqa: N802  # reads like a type
+    """Return the mode in which each update goes to all workers at once; the default."""
+    return new_mode(SHARING)
+
+
+def Synchronous(  # noqa: N802
+    *, bits: int | None = None, round_timeout_seconds: int = ROUND_TIMEOUT_SECONDS
+) -> Mode:
+    """Return the mode in which all workers make each step together.
+
+    What each has changed in a step goes into a mean, which all apply. With plain SGD and equal
+    batches that is one process with all batches.
+
+    Parameters
+    ----------
+    bits : 4 or 8, optional
+        Sends all elements of a change, with so many bits; without it, what has reached the
+        threshold. The rest is kept, and sent later.
+    round_timeout_seconds : int
+        How long the others wait for a worker that does not contribute.
+    """
+    bits = SPARSE if bits is None else bits
+    return new_mode(SYNCHRONOUS, bits=bits, round_timeout_seconds=round_timeout_seconds)
+
+
+def Averaging(  # noqa: N802
+    every: int = 16,
+    *,
+    bits: int | None = None,
+    round_timeout_seconds: int = ROUND_TIMEOUT_SECONDS,
+) -> Mode:
+    """Return the mode in which parameters are averaged every so many steps.
+
+    In between, each worker trains by itself. Deeplearning4j's parameter averaging, and FedAvg
+    (McMahan et al., 2017) with equal weights.
+
+    Parameters
+    ----------
+    every : int
+        Steps between two averages.
+    bits : 4 or 8, optional
+        Sends all elements of a change, with so many bits; without it, what has reached the
+        threshold. The rest is kept, and sent later.
+    round_timeout_seconds : int
+        How long the others wait for a worker that does not contribute.
+    """
+    bits = SPARSE if bits is None else bits
+    return new_mode(AVERAGING, every=every, bits=bits, round_timeout_seconds=round_timeout_seconds)

@@ -1,0 +1,137 @@
+"""The rounds of a run whose workers contribute: when one closes, and what is then relayed."""
+
+import logging
+
+from gradwire_codecs import NOTHING, MalformedUpdateError, Update, decode
+from gradwire_codecs.format.update import split_update
+from gradwire_protocol import ShapedMessage
+from gradwire_protocol.messages.fields import count_updates
+from gradwire_protocol.messages.kinds import Kind
+from gradwire_protocol.messages.link import UpdateReceived
+from gradwire_protocol.messages.updates import UPDATE_BYTES_MAX, EncodedUpdate
+from gradwire_server.state.roster import Member, Phase
+from gradwire_server.state.run import Run
+from gradwire_server.state.state import State
+from gradwire_server.updates.rounds import Rounds, new_rank
+
+logger = logging.getLogger("gradwire.master")
+
+
+class RoundKeeper:
+    """Takes contributions, and closes rounds."""
+
+    def __init__(self, state: State) -> None:
+        self._state = state
+
+    def take(self, run: Run, member: Member, received: UpdateReceived, update: Update) -> None:
+        """Take an update into the round in progress.
+
+        Raises `DivergedUpdateError` if it takes an element beyond the range of the run.
+        """
+        rounds = run.rounds
+        assert rounds is not None
+        run.check_range(update)
+        if rounds.opened_at is None:
+            rounds.open({*self._training(run, rounds), member.rank}, self._state.now)
+        rounds.fragment_bytes = received.message.fragment_bytes
+        rounds.add(member.rank, received.update, update)
+
+    def forget(self, member: Member) -> None:
+        """Wait no more for a member that was removed."""
+        run = self._state.run
+        if run is not None and run.rounds is not None:
+            run.rounds.awaited.discard(member.rank)
+
+    def conclude(self) -> bool:
+        """Close the round, if all have contributed or it is time; return whether it was closed."""
+        run = self._state.run
+        rounds = None if run is None else run.rounds
+        if run is None or rounds is None or not run.founded:
+            return False
+        is_last = not any(_trains(each, rounds) for each in self._state.roster.workers)
+        if rounds.opened_at is None:
+            if not (is_last and rounds.has_rest):
+                return False
+            self._relay_all(run, rounds, rounds.close(is_last=True))
+            return True
+        missing = rounds.missing(self._training(run, rounds))
+        if missing and not rounds.is_due(self._state.now):
+            return False
+        if missing:
+            self._state.metrics.rounds_timed_out.inc()
+            logger.warning(
+                "run %r: a round closes after %d s without ranks %s; what they contribute counts "
+                "in a later one",
+                run.name,
+                rounds.mode.round_timeout_seconds,
+                ", ".join(map(str, missing)),
+            )
+        metrics = self._state.metrics
+        metrics.rounds_closed.inc()
+        metrics.round_contributors.observe(len(rounds.contributors))
+        metrics.round_seconds.observe(self._state.now - rounds.opened_at)
+        self._relay_all(run, rounds, rounds.close(is_last=is_last))
+        return True
+
+    def next_timer(self) -> float | None:
+        """Return when `conclude` has to be called at the latest."""
+        run = self._state.run
+        return None if run is None or run.rounds is None else run.rounds.due
+
+    # Private.
+
+    def _training(self, run: Run, rounds: Rounds) -> list[int]:
+        """Return the ranks that may still contribute; not those that wait for an item."""
+        idle = {rank for ledger in run.works.values() for rank in ledger.waiting}
+        workers = self._state.roster.workers
+        return [each.rank for each in workers if each.rank not in idle and _trains(each, rounds)]
+
+    def _relay_all(self, run: Run, rounds: Rounds, means: list[Update]) -> None:
+        """Add a result to the replica, and pass it on."""
+        bodies = [body for mean in means for body in split_update(mean, UPDATE_BYTES_MAX)]
+        bodies = bodies or [NOTHING]
+        for number, body in enumerate(bodies, 1):
+            self._relay(run, rounds, body, is_end=number == len(bodies))
+        self._state.queues_grew = True
+
+    def _relay(self, run: Run, rounds: Rounds, body: bytes, *, is_end: bool) -> None:
+        """Add a part of a result to the replica, and pass it on."""
+        update = decode(body, run.layout.elements)
+        relay = run.relay
+        if rounds.rank is None:
+            rounds.rank = new_rank(relay.versions, self._state.now)
+        rank = rounds.rank
+        try:
+            run.apply_update(rank, update)
+        except MalformedUpdateError as error:  # the mean of what is in range may be beyond it
+            logger.error("a part of a round is dropped: %s", error)  # noqa: TRY400
+            body = NOTHING
+            update = decode(body, run.layout.elements)
+            run.apply_update(rank, update)
+        sequence = relay.next_sequence(rank)
+        encoded = EncodedUpdate(
+            sequence,
+            count_updates(relay.versions, without=rank),
+            body,
+            closes=rounds.contained if is_end else {},
+        )
+        message = ShapedMessage.of(
+            rank, sequence, Kind.UPDATE, encoded.pack(), rounds.fragment_bytes
+        )
+        members = [m for m in self._state.roster if m.phase in (Phase.SYNCING, Phase.LIVE)]
+        relay.accept(
+            rank, sequence, message, update, members, self._state.now, closes=encoded.closes
+        )
+
+
+def _trains(member: Member, rounds: Rounds) -> bool:
+    """Return whether a member may still contribute: it has not finished, and is heard."""
+    return (
+        member.phase in (Phase.SYNCING, Phase.LIVE)
+        and member.quarantine is None
+        and not member.removing
+        and (
+            member.last_sequence is None
+            or rounds.accepted.get(member.rank, 0) < member.last_sequence
+        )
+    )

@@ -1,0 +1,142 @@
+"""`Rounds`: what the workers of one run have contributed to its rounds.
+
+A contribution is an update that is not relayed: it goes into a sum. When the round closes, the mean
+is added to the replica and relayed, as updates of a rank that no worker has. So the versions of a
+replica say two things here: by that rank, which results it contains, and by the ranks of workers,
+which of their updates are in these results.
+"""
+
+from collections.abc import Collection, Mapping
+from typing import Final
+
+from gradwire_codecs import Update
+from gradwire_codecs.replica.round_sum import RoundSum, ranges_of
+from gradwire_protocol import InvalidMessageError
+from gradwire_protocol.messages.kinds import ROUND_RANKS, WORKERS_MAX
+from gradwire_protocol.messages.layout import Layout
+from gradwire_protocol.messages.modes import Mode
+from gradwire_protocol.messages.updates import EncodedUpdate
+
+NO_FRAGMENTS: Final = 0
+
+CLOCK_SECONDS: Final = 1e-6
+"""Resolution of the clock that a rank is drawn by."""
+
+
+class Rounds:
+    """The round in progress, and which updates earlier ones contain.
+
+    Parameters
+    ----------
+    mode : Mode
+        One with rounds.
+    versions : mapping
+        Those of the replica.
+    """
+
+    def __init__(self, mode: Mode, layout: Layout, versions: Mapping[int, int]) -> None:
+        self.mode = mode
+        self._elements = layout.elements
+        if mode.bits:
+            self._ranges = ranges_of([tensor.elements for tensor in layout.tensors])
+        else:
+            self._ranges = [(0, layout.elements)]
+        self.restart(versions)
+
+    def restart(self, versions: Mapping[int, int]) -> None:
+        """Begin without contributions, with a replica of these versions.
+
+        Raises `MemoryError` if there is no room for a sum.
+        """
+        self._sum = RoundSum(self._elements, self._ranges)
+        self.rank: int | None = None
+        """Rank of the results, from the first one on."""
+        self.contained = {r: s for r, s in versions.items() if r < WORKERS_MAX}
+        """By rank: the last update in a closed round."""
+        self.accepted = dict(self.contained)
+        """By rank: the last update that was taken."""
+        self.complete: set[int] = set()
+        """Ranks whose contribution to this round is complete."""
+        self.awaited: set[int] = set()
+        """Ranks that the round waits for: those that took part when it was opened."""
+        self.opened_at: float | None = None
+        """When the first contribution came; None before."""
+        self.has_rest = False
+        """Whether a mean has left something for the next round."""
+        self._divisor = 1
+        """How many contributed to the last round."""
+        self.closed = 0
+        """How many rounds this master has closed."""
+        self.fragment_bytes = NO_FRAGMENTS
+        """How the last contribution was cut into packets: results are cut like it."""
+
+    @property
+    def contributors(self) -> list[int]:
+        """Ranks with updates in this round."""
+        return [
+            rank
+            for rank, sequence in self.accepted.items()
+            if sequence > self.contained.get(rank, 0)
+        ]
+
+    def check(self, rank: int, update: EncodedUpdate) -> None:
+        """Raise `InvalidMessageError` for an update that does not say what it contributes to."""
+        if update.closes and update.closes != {rank: update.sequence}:
+            raise InvalidMessageError(
+                f"update {update.sequence} of rank {rank} closes {dict(update.closes)}; a "
+                "contribution ends with an update of its own"
+            )
+
+    def open(self, awaited: Collection[int], now: float) -> None:
+        """Open a round: its first contribution has come."""
+        self.opened_at, self.awaited = now, set(awaited)
+
+    def add(self, rank: int, encoded: EncodedUpdate, update: Update) -> None:
+        """Add the next update of a rank."""
+        self._sum.add(update)
+        self.accepted[rank] = encoded.sequence
+        if encoded.closes:
+            self.complete.add(rank)
+
+    def missing(self, trains: Collection[int]) -> list[int]:
+        """Return the ranks that the round waits for, of those that train."""
+        return sorted((self.awaited & set(trains)) - self.complete)
+
+    def is_due(self, now: float) -> bool:
+        """Return whether the round closes without those that are missing."""
+        due = self.due
+        return due is not None and now >= due
+
+    @property
+    def due(self) -> float | None:
+        """When that is."""
+        return None if self.opened_at is None else self.opened_at + self.mode.round_timeout_seconds
+
+    def close(self, *, is_last: bool) -> list[Update]:
+        """Close the round; return its mean, or what earlier ones have left if none was open.
+
+        Parameters
+        ----------
+        is_last : bool
+            Whether nobody trains any more, so that nothing may be left for another round.
+        """
+        self._divisor = len(self.contributors) or self._divisor
+        mean = self._sum.take_mean(self._divisor, self.mode.magnitude_max, is_last=is_last)
+        self.has_rest = not is_last
+        self.contained = dict(self.accepted)
+        self.complete.clear()
+        self.awaited.clear()
+        self.opened_at = None
+        self.closed += 1
+        return mean
+
+
+def new_rank(versions: Mapping[int, int], now: float) -> int:
+    """Return a rank for the results of a master, which no earlier one of the run has had.
+
+    One that was killed may have relayed results that only a worker has which is away. So it is not
+    the next rank of those that are known, but a random one: by the clock.
+    """
+    first = round(now / CLOCK_SECONDS)
+    ranks = (WORKERS_MAX + (first + each) % ROUND_RANKS for each in range(ROUND_RANKS))
+    return next((rank for rank in ranks if rank not in versions), WORKERS_MAX)

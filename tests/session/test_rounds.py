@@ -1,0 +1,335 @@
+"""Modes with rounds, in sessions against a real master: means, bits, who comes and who goes."""
+
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import gradwire
+from gradwire import Averaging, Session, Sharing, Synchronous
+from gradwire_codecs.arrays import Float32Array
+from gradwire_protocol import Role
+from gradwire_server.config import MasterConfig
+from support.local_master import LocalMaster
+from support.sessions import RUN_KEY, change, finish, join, participant_of, zeros
+from support.waiting import wait_until
+from support.wording import naming
+
+QUANTUM = 2.0**-24
+EXACT: dict[str, Any] = {"threshold": QUANTUM, "shake_up_steps": 0}
+STEPS = 30
+WORKERS = 3
+BATCH = 8
+FEATURES = 6
+
+
+def at_once(*calls: Callable[[], Any]) -> list[Any]:
+    """Call all at once, each on a thread of its own."""
+    with ThreadPoolExecutor(len(calls)) as pool:
+        return [future.result() for future in [pool.submit(call) for call in calls]]
+
+
+def step_all(*sessions: Session) -> None:
+    at_once(*(session.step for session in sessions))
+
+
+def two(master: LocalMaster, mode: Any, **options: Any) -> list[tuple[Session, Float32Array]]:
+    """Return two sessions in a mode, with their parameters."""
+    targets = zeros(), zeros()
+    sessions = [join(master, target, mode=mode, **options) for target in targets]
+    wait_until(lambda: len(sessions[0].workers) == len(sessions), "both to take part")
+    return list(zip(sessions, targets, strict=True))
+
+
+# Equal to one process with all batches.
+
+
+def batch_of(rank: int, step: int) -> tuple[torch.Tensor, torch.Tensor]:
+    generator = torch.Generator().manual_seed(1_000 * rank + step)
+    inputs = torch.randn(BATCH, FEATURES, generator=generator)
+    return inputs, torch.tanh(2 * inputs[:, :2])
+
+
+def net() -> nn.Module:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(FEATURES, 8), nn.Tanh(), nn.Linear(8, 2))
+
+
+def values_of(module: nn.Module) -> torch.Tensor:
+    return torch.cat([parameter.detach().flatten() for parameter in module.parameters()])
+
+
+def train(module: nn.Module, batches: list[tuple[torch.Tensor, torch.Tensor]]) -> None:
+    """Make one step of plain SGD with all these batches."""
+    inputs, targets = (torch.cat(each) for each in zip(*batches, strict=True))
+    optimizer = torch.optim.SGD(module.parameters(), lr=0.1)
+    optimizer.zero_grad()
+    ((module(inputs) - targets) ** 2).mean().backward()
+    optimizer.step()
+
+
+@pytest.mark.parametrize("mode", [Averaging(every=1), Synchronous()], ids=str)
+def test_with_plain_sgd_it_is_one_process_with_all_batches(master: LocalMaster, mode: Any) -> None:
+    alone, expected = net(), []
+    for step in range(STEPS):
+        train(alone, [batch_of(rank, step) for rank in range(WORKERS)])
+        expected.append(values_of(alone))
+    found: dict[int, list[torch.Tensor]] = {rank: [] for rank in range(WORKERS)}
+    ready = threading.Barrier(WORKERS)
+
+    def work(rank: int) -> None:
+        module = net()
+        session = join(master, module, mode=mode, rank=rank, **EXACT)
+        ready.wait(30)
+        session.wait(WORKERS)
+        for step in range(STEPS):
+            train(module, [batch_of(session.rank, step)])
+            session.step()
+            found[session.rank].append(values_of(module))
+        session.finish()
+
+    join(master, net(), mode=mode, rank=WORKERS).leave()  # else two could found the run
+    at_once(*(lambda rank=rank: work(rank) for rank in range(WORKERS)))
+
+    for step, values in enumerate(expected, 1):
+        mine, *others = (each[step - 1] for each in found.values())
+        assert (mine - values).abs().max() <= (step + 1) * QUANTUM
+        assert all(torch.equal(mine, other) for other in others)
+
+
+@pytest.mark.parametrize("bits", [8, 4])
+def test_what_few_bits_leave_out_is_sent_later(master: LocalMaster, bits: int) -> None:
+    (one, mine), (other, theirs) = two(master, Synchronous(bits=bits))
+    for _ in range(4):
+        mine += change(1.0, 0.3, 0.001, 0.0)
+        theirs += change(-0.5, 0.1, 0.0, 0.002)
+        step_all(one, other)
+        assert mine.tolist() == theirs.tolist()
+    finish(one, other)
+
+    assert mine == pytest.approx([1.0, 0.8, 0.002, 0.004], abs=QUANTUM)
+    assert mine.tolist() == theirs.tolist()
+
+
+# Steps of a round.
+
+
+def test_between_two_means_each_worker_trains_by_itself(master: LocalMaster) -> None:
+    (one, mine), (other, theirs) = two(master, Averaging(every=2), **EXACT)
+    mine += change(1, 0, 0, 0)
+    theirs += change(0, 3, 0, 0)
+    one.step()
+    other.step()
+    assert (mine.tolist(), theirs.tolist()) == ([1, 0, 0, 0], [0, 3, 0, 0])
+
+    mine += change(1, 0, 0, 0)
+    step_all(one, other)
+
+    assert mine.tolist() == theirs.tolist() == [1, 1.5, 0, 0]
+    assert one.stats.updates_sent == 1
+    finish(one, other)
+
+
+def test_the_last_steps_count_and_all_end_with_the_same_bits(master: LocalMaster) -> None:
+    (one, mine), (other, theirs) = two(master, Averaging(every=10), **EXACT)
+    for _ in range(3):
+        mine += change(1, 0, 0, 0)
+        one.step()
+    theirs += change(0, 1, 0, 0)
+    other.step()
+    finish(one, other)
+
+    assert mine.tolist() == theirs.tolist() == [1.5, 0.5, 0, 0]
+    assert one.digest() == other.digest()
+
+
+def test_nothing_is_contributed_in_a_pause(master: LocalMaster) -> None:
+    (one, mine), (other, theirs) = two(master, Averaging(every=1), **EXACT)
+    with one.paused():
+        mine += change(1, 0, 0, 0)
+        one.step()
+        assert one.stats.updates_sent == 0
+    theirs += change(0, 1, 0, 0)
+    step_all(one, other)
+
+    assert mine.tolist() == theirs.tolist() == [0.5, 0.5, 0, 0]
+    finish(one, other)
+
+
+def test_a_loop_may_push_changes(master: LocalMaster) -> None:
+    (one, mine), (other, theirs) = two(master, Synchronous(), **EXACT)
+
+    at_once(lambda: one.push(change(1, 0, 0, 0)), lambda: other.push(change(0, 0, 1, 0)))
+    one.pull()
+    other.pull()
+
+    assert mine.tolist() == theirs.tolist() == [0.5, 0, 0.5, 0]
+    finish(one, other)
+
+
+# Who comes, and who goes.
+
+
+def test_who_joins_late_takes_part_from_the_next_round_on(master: LocalMaster) -> None:
+    (one, mine), (other, theirs) = two(master, Synchronous(), **EXACT)
+    mine += change(2, 0, 0, 0)
+    with ThreadPoolExecutor(1) as pool:
+        step = pool.submit(one.step)
+        wait_until(lambda: one.stats.updates_delivered == 1, "the contribution")
+        latest = zeros()
+        late = join(master, latest, **EXACT)
+        theirs += change(0, 2, 0, 0)
+        other.step()
+        step.result()
+    assert mine.tolist() == theirs.tolist() == [1, 1, 0, 0]
+
+    latest += change(0, 0, 3, 0)
+    step_all(one, other, late)
+
+    assert latest.tolist() == mine.tolist() == [1, 1, 1, 0]
+    finish(one, other, late)
+
+
+def test_nobody_waits_for_who_has_left_or_finished(master: LocalMaster) -> None:
+    (one, mine), (other, theirs) = two(master, Synchronous(), **EXACT)
+    theirs += change(0, 2, 0, 0)
+    other.leave()
+    mine += change(2, 0, 0, 0)
+    one.step()
+
+    assert mine.tolist() in ([1, 1, 0, 0], [2, 2, 0, 0])  # in one round, or in two
+    one.finish()
+
+
+def test_who_does_not_contribute_is_waited_for_once(
+    master: LocalMaster, caplog: pytest.LogCaptureFixture
+) -> None:
+    (one, mine), (other, theirs) = two(master, Synchronous(round_timeout_seconds=1), **EXACT)
+    mine += change(2, 0, 0, 0)
+    one.step()
+    assert mine.tolist() == [2, 0, 0, 0]
+    assert naming("round", "1 s", "ranks 1") == caplog.text
+
+    theirs += change(0, 2, 0, 0)
+    with ThreadPoolExecutor(1) as pool:
+        late = pool.submit(other.step)
+        mine += change(2, 0, 0, 0)
+        one.step()
+        late.result()
+
+    assert theirs.tolist() == mine.tolist() == [3, 1, 0, 0]
+    finish(one, other)
+
+
+def test_an_observer_sees_means(keyed_master: LocalMaster) -> None:
+    master = keyed_master
+    target = zeros()
+    worker = join(master, target, mode=Synchronous(), key=RUN_KEY, **EXACT)
+    seen = zeros()
+    observer = join(master, seen, key=RUN_KEY.worker_key("eyes", Role.OBSERVER))
+    target += change(0, 1, 0, 0)
+    worker.step()
+
+    def is_there() -> bool:
+        observer.step()
+        return bool(seen[1] == 1)
+
+    wait_until(is_there, "the observer to see the mean")
+    worker.finish()
+
+
+def test_workers_with_items_do_not_wait_for_who_waits_for_an_item(master: LocalMaster) -> None:
+    (one, mine), (other, _) = two(master, Synchronous(), **EXACT)
+    taken: list[int] = []
+
+    def train_on(session: Session) -> None:
+        for item in session.items("train", 1):
+            for _ in range(3):
+                session._participant.shared.parameters.vector[:] += change(1, 0, 0, 0)
+                session.step()
+            taken.append(item.index)
+
+    at_once(lambda: train_on(one), lambda: train_on(other))
+
+    assert taken == [0]
+    finish(one, other)
+    assert mine[0] >= 1.5
+
+
+# Which mode.
+
+
+def test_who_does_not_say_takes_the_mode_of_the_run(master: LocalMaster) -> None:
+    first = join(master, mode="averaging(every=3)")
+    second = join(master)
+
+    assert participant_of(second).welcome.mode == Averaging(every=3)
+    finish(first, second)
+
+
+def test_another_mode_is_refused_with_both(master: LocalMaster) -> None:
+    first = join(master, mode=Averaging(every=3))
+
+    with pytest.raises(gradwire.RefusedError, match=naming("synchronous", "averaging(every=3)")):
+        join(master, mode=Synchronous())
+    with pytest.raises(gradwire.RefusedError, match=naming("sharing", "averaging(every=3)")):
+        join(master, mode=Sharing())
+    first.finish()
+
+
+@pytest.fixture
+def insisting() -> Iterator[LocalMaster]:
+    with LocalMaster(MasterConfig(mode="synchronous(bits=8)")) as running:
+        yield running
+
+
+def test_a_master_may_insist(insisting: LocalMaster) -> None:
+    with pytest.raises(gradwire.RefusedError, match=naming("averaging", "synchronous(bits=8)")):
+        join(insisting, mode=Averaging())
+
+    session = join(insisting)
+    assert participant_of(session).welcome.mode == Synchronous(bits=8)
+    session.finish()
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"scale": "mean"},
+        {"feedback": 0.5},
+        {"staleness_bound": 3},
+        {"finish_residual": "drop"},
+        {"residual_clip": 2.0},
+        {"warm_up_workers": 1},
+    ],
+    ids=lambda settings: next(iter(settings)),
+)
+def test_a_setting_without_a_meaning_is_refused(
+    master: LocalMaster, settings: dict[str, Any]
+) -> None:
+    [name] = settings
+    with pytest.raises(gradwire.UsageError, match=naming(name, settings[name], "averaging")):
+        join(master, mode=Averaging(), **settings)
+
+
+def test_a_nan_is_refused_before_it_is_contributed(master: LocalMaster) -> None:
+    target = zeros()
+    session = join(master, target, mode=Averaging(every=1))
+    target[2] = np.nan
+
+    with pytest.raises(gradwire.DivergedError):
+        session.step()
+    assert session.stats.updates_sent == 0
+    session.close()
+
+
+def test_what_is_no_mode_is_refused_before_anybody_is_dialled() -> None:
+    with pytest.raises(gradwire.UsageError, match=naming("gossip", "averaging")):
+        gradwire.join(zeros(), master="127.0.0.1:1", mode="gossip")
+    with pytest.raises(gradwire.UsageError, match=naming("every", 0)):
+        Averaging(every=0)

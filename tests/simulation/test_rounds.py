@@ -1,0 +1,213 @@
+"""Modes with rounds in histories with every fault, and rules of rounds that are broken.
+
+What has to be true besides (`support.round_accounts`): what results are said to contain, they
+contain once, whoever was killed in which phase of a round. ``python tests/simulation SEED --mode
+'averaging(every=2, round_timeout_seconds=1)'`` shows a history.
+"""
+
+import re
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+
+from gradwire.participant.contributing import Contributing
+from gradwire.replica.shared_parameters import SharedParameters
+from gradwire.worker.own_updates import OwnUpdates
+from gradwire_codecs import Update
+from gradwire_codecs.replica.round_sum import RoundSum
+from gradwire_protocol.messages.kinds import WORKERS_MAX
+from gradwire_protocol.messages.modes import AVERAGING, SYNCHRONOUS, Mode
+from gradwire_server.config import MasterConfig
+from gradwire_server.state.relay import Relay
+from gradwire_server.state.restart import RunRecovery
+from support.keyed import RUN_KEY
+from support.network import Link, link_of
+from support.playing import HistoryFailed, play
+from support.tiers import IS_DEEP, count
+from support.training import MASTER, SimulatedRun
+from support.two_masters import PairedRun
+
+MODES = (
+    Mode(AVERAGING, every=2, round_timeout_seconds=1),
+    Mode(SYNCHRONOUS, bits=4, round_timeout_seconds=1),
+    Mode(AVERAGING, every=3, bits=8, round_timeout_seconds=3),
+)
+HISTORIES = count(1_000, quick=15, of="histories of each mode with rounds")
+BATCH = 5
+LONG = count(10, quick=1, of="long histories of a mode with rounds")
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("first", range(0, HISTORIES, BATCH))
+@pytest.mark.parametrize("mode", MODES, ids=str)
+def test_whatever_goes_wrong_each_contribution_counts_once(mode: Mode, first: int) -> None:
+    for seed in range(first, first + BATCH):
+        play(seed, mode=mode)
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("seed", range(LONG))
+def test_a_long_history(seed: int) -> None:
+    play(seed, "long", MODES[seed % len(MODES)])
+
+
+def test_rounds_are_closed_with_all_and_by_the_clock() -> None:
+    closed = timed_out = 0
+    for seed in range(3):
+        history = play(seed, mode=MODES[0])
+        closed += history.round_accounts.rounds
+        timed_out += int(history.sample("rounds_timed_out_total"))
+
+    assert closed > timed_out > 0
+
+
+# A master and its standby.
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.seeds(30)
+def test_a_standby_goes_on_with_the_rounds(seed: int) -> None:
+    random = Random(seed)
+    run = PairedRun(seed, link_of(random), elements=random.choice([20, 400]))
+    run.mode = MODES[seed % len(MODES)]
+    with run.round_accounts.watching(lambda: run.ledger):
+        run.begin(random.randint(2, 4))
+        run.network.after(random.uniform(0, 3), run.kill_primary)
+        run.train(10, interval=0.2)
+        run.network.run(lambda: run.standby.terms.in_charge, seconds=60)
+        run.wait_until_all_are_back(seconds=200)
+        run.train(3)
+        run.finish_all()
+
+
+# Workers that do not keep up.
+
+
+@pytest.mark.parametrize("mode", MODES, ids=str)
+def test_results_are_added_up_for_who_does_not_keep_up(mode: Mode) -> None:
+    config = MasterConfig(relay_backlog_bytes_max=6_000)
+    run = SimulatedRun(3, Link(delay=0.005), elements=3_000, master=config, run_key=RUN_KEY)
+    run.mode = mode
+    with run.round_accounts.watching(lambda: run.ledger):
+        run.join_and_wait(2)
+        slow = run.observe()
+        run.network.run(lambda: slow.live, seconds=60)
+        run.network.set_link(MASTER, slow.name, Link(delay=0.005, rate=2_000, queue_bytes=20_000))
+        run.train(30, interval=0.2)
+        run.network.set_link(MASTER, slow.name, run.network.link)
+        run.network.run(lambda: slow.sums > 0, seconds=60)
+        run.finish()
+
+
+# Rules that are broken are found.
+
+Plant = Callable[[pytest.MonkeyPatch], None]
+
+
+def one_of_two_is_not_added(patch: pytest.MonkeyPatch) -> None:
+    add = RoundSum.add
+
+    def first_of_two(self: RoundSum, update: Update) -> None:
+        if len(update.index) % 2:
+            add(self, update)
+
+    patch.setattr(RoundSum, "add", first_of_two)
+
+
+def who_contributes_nothing_is_divided_by(patch: pytest.MonkeyPatch) -> None:
+    take_mean = RoundSum.take_mean
+
+    def of_one_more(self: RoundSum, divisor: int, *limit: Any, **options: Any) -> list[Update]:
+        return take_mean(self, divisor + 1, *limit, **options)
+
+    patch.setattr(RoundSum, "take_mean", of_one_more)
+
+
+def a_new_master_takes_what_was_contributed_for_contained(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(SharedParameters, "replica_versions", property(lambda self: dict(self.versions)))
+
+
+def contributions_are_forgotten_when_they_are_sent(patch: pytest.MonkeyPatch) -> None:
+    delivered = OwnUpdates.on_delivered
+
+    def and_forgotten(self: OwnUpdates, sequence: int, now: float | None = None) -> None:
+        delivered(self, sequence, now)
+        self.log.forget(sequence)
+
+    patch.setattr(OwnUpdates, "on_delivered", and_forgotten)
+
+
+def a_new_master_uses_the_rank_of_the_last_one(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr("gradwire_server.master.rounds.new_rank", lambda versions, now: WORKERS_MAX)
+
+
+def what_was_contributed_stays_in_the_parameters(patch: pytest.MonkeyPatch) -> None:
+    def keeps(feedback: Any, bodies: Sequence[bytes]) -> None:
+        return None
+
+    patch.setattr("gradwire.participant.contributing.take_back", keeps)
+
+
+def a_new_master_wants_contributions_from_who_has_them(patch: pytest.MonkeyPatch) -> None:
+    ranks = RunRecovery._ranks_of
+
+    def all_ranks(self: RunRecovery, member: Any) -> Any:
+        self.has_rounds = False
+        return ranks(self, member)
+
+    patch.setattr(RunRecovery, "_ranks_of", all_ranks)
+
+
+def what_is_in_a_result_is_stable_at_once(patch: pytest.MonkeyPatch) -> None:
+    note_closed = Relay.note_closed
+
+    def boasted(self: Relay, rank: int, sequence: int, closes: Any) -> None:
+        note_closed(self, rank, sequence, closes)
+        self._stable |= closes
+
+    patch.setattr(Relay, "note_closed", boasted)
+
+
+def the_last_steps_are_not_contributed(patch: pytest.MonkeyPatch) -> None:
+    def nothing(self: Contributing) -> bool:
+        self._rest_is_due = False
+        return True
+
+    patch.setattr(Contributing, "flush_on", nothing)
+
+
+FAULTS: list[tuple[Plant, str, int]] = [
+    (one_of_two_is_not_added, "contributed: a mean is not the mean", 0),
+    (who_contributes_nothing_is_divided_by, "contributed: a mean is not the mean", 0),
+    (a_new_master_takes_what_was_contributed_for_contained, "contributed: .* in 0 rounds", 2),
+    (contributions_are_forgotten_when_they_are_sent, "were sent and 0 are kept", 48),
+    (a_new_master_uses_the_rank_of_the_last_one, "bits: result .* is another one", 3),
+    (what_was_contributed_stays_in_the_parameters, "conservation: .* neither sent nor kept", 1),
+    (a_new_master_wants_contributions_from_who_has_them, "contributed: .* in 0 rounds", 2),
+    (what_is_in_a_result_is_stable_at_once, "what was stable is so for ever", 7),
+    (the_last_steps_are_not_contributed, "left: .* has finished with", 0),
+]
+"""What is planted, what a history that finds it says, and the seed of one that does."""
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize(
+    ("plant", "says", "pinned"), FAULTS, ids=[plant.__name__ for plant, _, _ in FAULTS]
+)
+def test_a_broken_rule_is_found(
+    plant: Plant, says: str, pinned: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """By its pinned seed in the quick tier; the deep tier searches all seeds from the first one."""
+    plant(monkeypatch)
+    complaints = []
+    for seed in range(200) if IS_DEEP else [pinned]:
+        try:
+            play(seed, mode=MODES[0], folder=tmp_path)
+        except HistoryFailed as failure:
+            complaints.append(str(failure).partition("\n")[0])
+            if re.search(says, complaints[-1]):
+                return
+    raise AssertionError(f"seed {pinned} does not find it; complaints: {complaints}")

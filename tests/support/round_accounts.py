@@ -1,0 +1,89 @@
+"""`RoundAccounts`: what workers contribute to rounds, and which result contains it.
+
+Results are entered into the `Ledger`, as no worker encodes one.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from unittest.mock import patch
+
+import numpy as np
+
+from gradwire_codecs import Update
+from gradwire_codecs.arrays import Int64Array
+from gradwire_protocol import ShapedMessage
+from gradwire_protocol.messages.kinds import WORKERS_MAX
+from gradwire_protocol.messages.updates import EncodedUpdate
+from gradwire_server.state.relay import Relay
+from gradwire_server.updates.rounds import Rounds
+from support.ledger import Ledger
+
+
+class RoundAccounts:
+    """Watches the rounds of all masters of a history."""
+
+    def __init__(self) -> None:
+        self.rounds = 0
+        """How many were closed."""
+        self._open: dict[Rounds, list[tuple[int, int]]] = {}
+        self._left: dict[Rounds, Int64Array] = {}
+        """What was contributed, less what has become of it, in quanta."""
+        self._workers = 1
+        """How many contributed to the round that was closed last."""
+        self._last: list[tuple[int, int]] = []
+        """What the round contains that was closed last."""
+        self._in: dict[tuple[int, int], list[tuple[int, int]]] = {}
+        """By rank and sequence of a result's last update: which updates of workers it contains."""
+
+    @contextmanager
+    def watching(self, ledger: Callable[[], Ledger]) -> Iterator[None]:
+        """Watch what happens in the block; `ledger` returns the one in use."""
+        log_update, add, close = Relay.log_update, Rounds.add, Rounds.close
+
+        def watched_add(rounds: Rounds, rank: int, encoded: EncodedUpdate, update: Update) -> None:
+            name = rank, encoded.sequence
+            assert encoded.body == ledger().updates[name], f"contributed: {name} is another update"
+            self._open.setdefault(rounds, []).append(name)
+            left = self._left.setdefault(rounds, np.zeros(rounds._elements, np.int64))
+            left[update.index] += update.change
+            add(rounds, rank, encoded, update)
+
+        def watched_close(rounds: Rounds, *, is_last: bool) -> list[Update]:
+            self._last = self._open.pop(rounds, [])
+            self.rounds += 1
+            self._workers = len({rank for rank, _ in self._last}) or self._workers
+            means, left = close(rounds, is_last=is_last), self._left[rounds]
+            for mean in means:
+                left[mean.index] -= self._workers * mean.change.astype(np.int64)
+            assert (rounds._sum._total == left).all(), "contributed: a mean is not the mean"
+            return means
+
+        def watched_log(relay: Relay, rank: int, sequence: int, message: ShapedMessage) -> None:
+            log_update(relay, rank, sequence, message)
+            if rank >= WORKERS_MAX:
+                result = EncodedUpdate.parse(message.payload)
+                ledger().relayed_by_master(rank, sequence, result.body)
+                if result.closes:
+                    self._in.setdefault((rank, sequence), self._last)
+
+        with (
+            patch.object(Rounds, "add", watched_add),
+            patch.object(Rounds, "close", watched_close),
+            patch.object(Relay, "log_update", watched_log),
+        ):
+            yield
+
+    def check(self, versions: Mapping[int, int]) -> None:
+        """Check that results contain each update that they are said to contain, once."""
+        times = Counter(
+            name
+            for (rank, sequence), names in self._in.items()
+            if sequence <= versions.get(rank, 0)
+            for name in names
+        )
+        for rank, last in versions.items():
+            for sequence in range(1, last + 1) if rank < WORKERS_MAX else ():
+                found = times.pop((rank, sequence), 0)
+                assert found == 1, f"contributed: {rank}/{sequence} is in {found} rounds"
+        assert not times, f"contributed: {dict(times)} are in no replica, but in rounds"

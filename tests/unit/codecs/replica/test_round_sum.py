@@ -1,0 +1,153 @@
+"""Sums of contributions: nothing is lost in a mean, whoever contributes and however it rounds."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gradwire_codecs import Update
+from gradwire_codecs.arrays import Int64Array
+from gradwire_codecs.format.header import INT32_MAX, MULTIPLE_MAX
+from gradwire_codecs.replica.round_sum import (
+    RANGE_ELEMENTS_MAX,
+    RANGE_ELEMENTS_MIN,
+    RoundSum,
+    ranges_of,
+)
+
+ELEMENTS = 12
+RANGES = [(0, 5), (5, ELEMENTS)]
+
+MULTIPLES = st.sampled_from([1, 3, 1000, MULTIPLE_MAX])
+
+
+@st.composite
+def updates(draw: st.DrawFn) -> Update:
+    """Return an update of some elements of the vector."""
+    multiple = draw(MULTIPLES)
+    most = min(INT32_MAX // multiple, 500)
+    start = draw(st.integers(0, ELEMENTS - 1))
+    stop = draw(st.integers(start + 1, ELEMENTS))
+    counts = draw(
+        st.dictionaries(
+            st.integers(start, stop - 1), st.integers(-most, most).filter(bool), min_size=1
+        )
+    )
+    index = np.array(sorted(counts), np.uint32)
+    count = np.array([counts[i] for i in index.tolist()], np.int32)
+    return Update(start, stop, multiple, index, count)
+
+
+ROUNDS = st.lists(st.lists(updates(), min_size=1, max_size=5), min_size=1, max_size=4)
+
+
+def dense(update: Update) -> Int64Array:
+    values = np.zeros(ELEMENTS, np.int64)
+    values[update.index] = update.change
+    return values
+
+
+def relayed(means: Sequence[Update]) -> Int64Array:
+    return sum((dense(mean) for mean in means), np.zeros(ELEMENTS, np.int64))
+
+
+@given(rounds=ROUNDS, magnitude_max=st.sampled_from([None, 7, 127]))
+def test_what_rounding_leaves_goes_into_the_next_round(
+    rounds: list[list[Update]], magnitude_max: int | None
+) -> None:
+    total = RoundSum(ELEMENTS, RANGES)
+    left = np.zeros(ELEMENTS, np.int64)
+    for contributions in rounds:
+        for update in contributions:
+            total.add(update)
+        means = total.take_mean(len(contributions), magnitude_max)
+
+        left += relayed([*contributions]) - len(contributions) * relayed(means)
+        assert total._total.tolist() == left.tolist()
+        for mean in means:
+            assert np.abs(mean.change.astype(np.int64)).max() <= INT32_MAX
+            assert (mean.start, mean.stop) in RANGES
+            if magnitude_max is not None and mean.multiple < MULTIPLE_MAX:
+                assert np.abs(mean.count).max() <= magnitude_max
+
+
+@given(contributions=st.lists(updates(), min_size=1, max_size=5))
+def test_the_first_mean_is_the_mean_to_half_a_unit(contributions: list[Update]) -> None:
+    total, workers = RoundSum(ELEMENTS, RANGES), len(contributions)
+    for update in contributions:
+        total.add(update)
+
+    means = total.take_mean(workers, None)
+
+    exact = relayed(contributions) / workers
+    unit = np.ones(ELEMENTS)
+    for start, stop in RANGES:
+        finest = min(
+            (u.multiple for u in contributions if u.start < stop and u.stop > start), default=1
+        )
+        unit[start:stop] = max(finest // workers, 1)
+    assert (np.abs(relayed(means) - exact) <= unit / 2).all()
+
+
+@given(contributions=st.lists(updates(), min_size=1, max_size=5))
+def test_the_last_mean_leaves_less_than_a_quantum_of_each(contributions: list[Update]) -> None:
+    total, workers = RoundSum(ELEMENTS, RANGES), len(contributions)
+    for update in contributions:
+        total.add(update)
+
+    means = total.take_mean(workers, 7)
+    last = total.take_mean(workers, 7, is_last=True)
+
+    exact = relayed(contributions) / workers
+    assert (np.abs(relayed([*means, *last]) - exact) <= 0.5).all()
+
+
+def test_equal_contributions_have_themselves_as_their_mean() -> None:
+    index, count = np.array([1, 7], np.uint32), np.array([3, -2], np.int32)
+    total = RoundSum(ELEMENTS, [(0, ELEMENTS)])
+    for _ in range(3):
+        total.add(Update(0, ELEMENTS, 9, index, count))
+
+    [mean] = total.take_mean(3, None)
+
+    assert mean.index.tolist() == [1, 7]
+    assert mean.change.tolist() == [27, -18]
+    assert total.take_mean(3, None) == []
+
+
+def test_a_mean_at_the_end_of_int32_fits() -> None:
+    total = RoundSum(1, [(0, 1)])
+    largest = Update(0, 1, 1, np.zeros(1, np.uint32), np.array([INT32_MAX], np.int32))
+    for _ in range(5):
+        total.add(largest)
+
+    [mean] = total.take_mean(5, None)
+
+    assert mean.change.tolist() == [INT32_MAX]
+
+
+@given(
+    sizes=st.lists(
+        st.sampled_from([1, 7, RANGE_ELEMENTS_MIN, RANGE_ELEMENTS_MAX, 3 * RANGE_ELEMENTS_MAX + 1]),
+        min_size=1,
+        max_size=20,
+    )
+)
+def test_ranges_cover_the_vector_and_are_neither_tiny_nor_too_large(sizes: list[int]) -> None:
+    ranges = ranges_of(sizes)
+
+    assert [start for start, _ in ranges] == [0, *(stop for _, stop in ranges[:-1])]
+    assert ranges[-1][1] == sum(sizes)
+    assert max(stop - start for start, stop in ranges) <= RANGE_ELEMENTS_MAX
+    small = [stop - start for start, stop in ranges if stop - start < RANGE_ELEMENTS_MIN]
+    large = sum(size >= RANGE_ELEMENTS_MIN for size in sizes)
+    assert len(small) <= 2 * large + 1
+
+
+@pytest.mark.parametrize("sizes", [[5], [100, 100], [RANGE_ELEMENTS_MIN, 3]])
+def test_tensors_that_are_small_share_a_range(sizes: list[int]) -> None:
+    expected = 2 if sizes[0] == RANGE_ELEMENTS_MIN else 1
+
+    assert len(ranges_of(sizes)) == expected
