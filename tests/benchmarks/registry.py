@@ -80,6 +80,7 @@ BENCHMARKS: Final[Mapping[str, Benchmark]] = {
     "estimate": Benchmark("benchmarks.estimate"),
     "latency": Benchmark("benchmarks.latency"),
     "lossy": Benchmark("benchmarks.lossy"),
+    "modes": Benchmark("benchmarks.modes"),
     "overhead": Benchmark("benchmarks.overhead"),
     "recovery": Benchmark("benchmarks.recovery"),
     "relay": Benchmark("benchmarks.relay"),

@@ -73,7 +73,7 @@ def train(module: nn.Module, batches: list[tuple[torch.Tensor, torch.Tensor]]) -
     optimizer.step()
 
 
-@pytest.mark.parametrize("mode", [Averaging(every=1), Synchronous()], ids=str)
+@pytest.mark.parametrize("mode", [Averaging(every=1, bits=0), Synchronous()], ids=str)
 def test_with_plain_sgd_it_is_one_process_with_all_batches(master: LocalMaster, mode: Any) -> None:
     alone, expected = net(), []
     for step in range(STEPS):
@@ -120,7 +120,7 @@ def test_what_few_bits_leave_out_is_sent_later(master: LocalMaster, bits: int) -
 
 
 def test_between_two_means_each_worker_trains_by_itself(master: LocalMaster) -> None:
-    (one, mine), (other, theirs) = two(master, Averaging(every=2), **EXACT)
+    (one, mine), (other, theirs) = two(master, Averaging(every=2, bits=0), **EXACT)
     mine += change(1, 0, 0, 0)
     theirs += change(0, 3, 0, 0)
     one.step()
@@ -136,7 +136,7 @@ def test_between_two_means_each_worker_trains_by_itself(master: LocalMaster) -> 
 
 
 def test_the_last_steps_count_and_all_end_with_the_same_bits(master: LocalMaster) -> None:
-    (one, mine), (other, theirs) = two(master, Averaging(every=10), **EXACT)
+    (one, mine), (other, theirs) = two(master, Averaging(every=10, bits=0), **EXACT)
     for _ in range(3):
         mine += change(1, 0, 0, 0)
         one.step()
@@ -149,7 +149,7 @@ def test_the_last_steps_count_and_all_end_with_the_same_bits(master: LocalMaster
 
 
 def test_nothing_is_contributed_in_a_pause(master: LocalMaster) -> None:
-    (one, mine), (other, theirs) = two(master, Averaging(every=1), **EXACT)
+    (one, mine), (other, theirs) = two(master, Averaging(every=1, bits=0), **EXACT)
     with one.paused():
         mine += change(1, 0, 0, 0)
         one.step()

@@ -62,7 +62,9 @@ def picture_model() -> nn.Module:
 def killing(folder: str, victims: str, model: nn.Module, batch: Batch) -> torch.Tensor:
     """Return the loss of a batch, after the first batches have killed where they were.
 
-    `victims` names one after the other: ``executor`` or ``worker``, the Python process of a task.
+    `victims` names one after the other: ``worker``, the Python process of a task; ``executor``; or
+    ``daemon``, the Python process that starts those of tasks. The process of this task is killed
+    each time: it would outlive its daemon.
     """
     for place, victim in enumerate(victims.split()):
         try:
@@ -71,6 +73,8 @@ def killing(folder: str, victims: str, model: nn.Module, batch: Batch) -> torch.
             continue
         if victim == "executor":
             os.kill(executor_of_this_task(), signal.SIGKILL)
+        if victim == "daemon":
+            os.kill(os.getppid(), signal.SIGKILL)
         os.kill(os.getpid(), signal.SIGKILL)
     return class_loss(model, batch)
 

@@ -25,7 +25,7 @@ def Sharing() -> Mode:  # noqa: N802  # reads like a type
 
 
 def Synchronous(  # noqa: N802
-    *, bits: int | None = None, round_timeout_seconds: int = ROUND_TIMEOUT_SECONDS
+    *, bits: int = SPARSE, round_timeout_seconds: int = ROUND_TIMEOUT_SECONDS
 ) -> Mode:
     """Return the mode in which all workers make each step together.
 
@@ -34,20 +34,19 @@ def Synchronous(  # noqa: N802
 
     Parameters
     ----------
-    bits : 4 or 8, optional
-        Sends all elements of a change, with so many bits; without it, what has reached the
-        threshold. The rest is kept, and sent later.
+    bits : 0, 4 or 8
+        Of each element that is sent. With 0, only elements that have reached the threshold are. The
+        rest is kept, and sent later.
     round_timeout_seconds : int
         How long the others wait for a worker that does not contribute.
     """
-    bits = SPARSE if bits is None else bits
     return new_mode(SYNCHRONOUS, bits=bits, round_timeout_seconds=round_timeout_seconds)
 
 
 def Averaging(  # noqa: N802
     every: int = 16,
     *,
-    bits: int | None = None,
+    bits: int = 8,
     round_timeout_seconds: int = ROUND_TIMEOUT_SECONDS,
 ) -> Mode:
     """Return the mode in which parameters are averaged every so many steps.
@@ -59,11 +58,10 @@ def Averaging(  # noqa: N802
     ----------
     every : int
         Steps between two averages.
-    bits : 4 or 8, optional
-        Sends all elements of a change, with so many bits; without it, what has reached the
-        threshold. The rest is kept, and sent later.
+    bits : 0, 4 or 8
+        Of each element that is sent. With 0, only elements that have reached the threshold are. The
+        rest is kept, and sent later.
     round_timeout_seconds : int
         How long the others wait for a worker that does not contribute.
     """
-    bits = SPARSE if bits is None else bits
     return new_mode(AVERAGING, every=every, bits=bits, round_timeout_seconds=round_timeout_seconds)

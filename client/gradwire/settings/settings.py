@@ -73,7 +73,7 @@ class Settings(TrainingSettings):
     mode: Mode | str | None = setting(
         None,
         "How workers train together: `gradwire.Sharing()`, `Synchronous()` or `Averaging()`, or as "
-        "text, as in 'averaging(every=16, bits=8)'. The first worker's counts for the run. None "
+        "text, as in 'averaging(every=5, bits=4)'. The first worker's counts for the run. None "
         "takes that of the run or of its master, and else 'sharing'.",
         accepts=lambda value: isinstance(value, Mode),
         accepts_text="a mode such as gradwire.Averaging(every=16)",

@@ -15,6 +15,7 @@ from pyspark.sql import functions as F
 from torch import nn
 
 from gradwire.errors import UsageError
+from gradwire.settings.modes import Mode
 from gradwire.spark.data.batches import Batch, Decode, batch_of, joined
 from gradwire.spark.data.columns import Column, Columns, columns_of, columns_of_table, selected
 from gradwire.spark.data.export import default_directory, exported, items_of
@@ -94,6 +95,8 @@ class TorchEstimator(TrainingParams, Estimator[TorchModel], MLReadable[Any], MLW
         UDP port of the driver's master; 0 is a free one.
     networkMask : str, optional
         Network by which executors reach the driver, as in ``"10.0.0.0/16"``.
+    mode : Mode or str, optional
+        How workers train together, such as ``gradwire.Averaging(every=5)``.
     join : dict, optional
         More settings of `gradwire.join` for all workers.
     """
@@ -130,6 +133,7 @@ class TorchEstimator(TrainingParams, Estimator[TorchModel], MLReadable[Any], MLW
         keyFile: str | None = NOT_GIVEN,
         port: int = NOT_GIVEN,
         networkMask: str | None = NOT_GIVEN,
+        mode: Mode | str | None = NOT_GIVEN,
         join: dict[str, Any] | None = NOT_GIVEN,
     ) -> None:
         given = {name: value for name, value in locals().items() if name in _PARAMETERS}
@@ -362,7 +366,7 @@ class TorchEstimator(TrainingParams, Estimator[TorchModel], MLReadable[Any], MLW
             key_file=self._value("keyFile"),
             port=self._value("port"),
             network_mask=self._value("networkMask"),
-            settings=dict(self._value("join") or {}),
+            settings=self._settings(),
             profile=registered(
                 spark,
                 self._value("resourceProfile") or profile_of(spark, self._value("workersPerNode")),
@@ -371,6 +375,11 @@ class TorchEstimator(TrainingParams, Estimator[TorchModel], MLReadable[Any], MLW
             checkpoint=self._value("checkpoint"),
             limits=None if limits is None else dict(limits),
         )
+
+    def _settings(self) -> dict[str, Any]:
+        """Return the settings of `gradwire.join` for workers, and for the driver that founds."""
+        mode = self._value("mode")
+        return (self._value("join") or {}) | ({} if mode is None else {"mode": mode})
 
     def _model(self, outcome: Any, columns: Columns | None) -> TorchModel:
         model = TorchModel()

@@ -6,6 +6,7 @@ from typing import Any, Final
 from pyspark.ml.param import Param, Params, TypeConverters
 
 from gradwire.errors import UsageError
+from gradwire_protocol.messages.modes import Mode, parse_mode
 
 
 def _names(value: Any) -> list[str]:
@@ -33,6 +34,11 @@ def _at_least(least: int) -> Callable[[Any], int]:
         return number
 
     return convert
+
+
+def _mode(value: Any) -> str | None:
+    """Return the text of a mode: it can be saved."""
+    return None if value is None else str(value if isinstance(value, Mode) else parse_mode(value))
 
 
 def _param(name: str, text: str, converter: Callable[[Any], Any] | None = None) -> Param[Any]:
@@ -192,6 +198,11 @@ class TrainingParams(TorchParams):
         "networkMask", "network by which executors reach the driver, as in '10.0.0.0/16'",
         _optional(TypeConverters.toString),
     )  # fmt: skip
+    mode: Param[Any] = _param(
+        "mode",
+        "how workers train together: a mode such as gradwire.Averaging(every=5), or its text",
+        _mode,
+    )
     join: Param[Any] = _param("join", "more settings of gradwire.join, for all workers")
 
     def __init__(self) -> None:
@@ -214,5 +225,6 @@ class TrainingParams(TorchParams):
             keyFile=None,
             port=0,
             networkMask=None,
+            mode=None,
             join=None,
         )

@@ -64,7 +64,7 @@ class Mode(Record):
 USUAL: Final = {
     SHARING: Mode(),
     SYNCHRONOUS: Mode(SYNCHRONOUS),
-    AVERAGING: Mode(AVERAGING, every=16),
+    AVERAGING: Mode(AVERAGING, every=16, bits=8),
 }
 """Each mode with its defaults."""
 
@@ -96,7 +96,7 @@ def new_mode(name: str, **values: int) -> Mode:
 
 
 def parse_mode(text: str) -> Mode:
-    """Return the mode that a text stands for, such as ``averaging(every=16, bits=8)``.
+    """Return the mode that a text stands for, such as ``averaging(every=5, bits=4)``.
 
     Raises
     ------
@@ -105,7 +105,7 @@ def parse_mode(text: str) -> Mode:
     """
     found = _TEXT.fullmatch(text)
     if found is None:
-        raise UsageError(f"mode {text!r}; write it as in averaging(every=16, bits=8)")
+        raise UsageError(f"mode {text!r}; write it as in averaging(every=5, bits=4)")
     values: dict[str, int] = {}
     for part in (found[2] or "").split(","):
         name, _, number = map(str.strip, part.partition("="))

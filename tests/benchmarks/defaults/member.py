@@ -7,6 +7,7 @@ seed; it answers with what came of it. It ends with its parent.
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from time import perf_counter
 from typing import Any, Final, TypeAlias
 
@@ -21,6 +22,7 @@ from benchmarks.convergence.tasks import samples_of
 from benchmarks.defaults.tasks import TASKS, Task
 
 GRADWIRE: Final = "gradwire"
+"""The method of its defaults; a mode as text is one as well."""
 DDP: Final = "ddp"
 
 Part: TypeAlias = tuple[nn.Module, Callable[[], None]]
@@ -56,8 +58,8 @@ class Member:
             dist.barrier()
             before = wire_bytes()
 
-        share = self._gradwire if method == GRADWIRE else self._ddp
-        with share(model, optimizer, f"{rate} {seed}", begin, outcome) as (trained, step):
+        share = self._ddp if method == DDP else partial(self._gradwire, method)
+        with share(model, optimizer, f"{method} {rate} {seed}", begin, outcome) as (trained, step):
             began = perf_counter()
             for _ in range(task.steps):
                 optimizer.zero_grad()
@@ -76,6 +78,7 @@ class Member:
     @contextmanager
     def _gradwire(
         self,
+        method: str,
         model: nn.Module,
         optimizer: torch.optim.Optimizer,
         run: str,
@@ -83,7 +86,8 @@ class Member:
         outcome: dict[str, Any],
     ) -> Iterator[Part]:
         # Two lines: this one, and session.step(). A name for the run, because there are many here.
-        with gradwire.join(model, optimizer=optimizer, run=run) as session:
+        mode = None if method == GRADWIRE else method
+        with gradwire.join(model, optimizer=optimizer, run=run, mode=mode) as session:
             session.wait(self._workers)
             begin()
             yield model, session.step

@@ -1,5 +1,8 @@
 """Training on a cluster of real executors, and what the model is used for then."""
 
+import json
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 
@@ -15,13 +18,22 @@ from pyspark.sql import functions as F
 from torch import nn
 from torchmetrics.classification import MulticlassAccuracy, MulticlassAUROC, MulticlassF1Score
 
-from gradwire import UsageError
+from gradwire import Session, UsageError
 from gradwire.spark import TorchEstimator, TorchModel
-from gradwire_protocol.crypto.keys import ISSUING_KEY_PREFIX, RUN_KEY_PREFIX, WORKER_KEY_PREFIX
+from gradwire.spark.training.fit import _access
+from gradwire_protocol.crypto.keys import (
+    ISSUING_KEY_PREFIX,
+    RUN_KEY_PREFIX,
+    WORKER_KEY_PREFIX,
+    Role,
+)
+from gradwire_protocol.messages.orders import Action
 from support import spark_models
 from support.spark import files_with, line
 
 ACCURACY_MIN = 0.9
+
+WORKERS_ASKED_FOR = 100
 
 
 def estimator(**parameters: object) -> TorchEstimator:
@@ -174,6 +186,23 @@ def test_each_task_may_train_on_its_own_partition(data: DataFrame, held_out: Dat
     assert accuracy["MulticlassAccuracy"] > ACCURACY_MIN
 
 
+def test_the_drivers_master_admits_as_many_workers_as_were_asked_for(spark: SparkSession) -> None:
+    """A master admits 56 by default. The workers are sessions of this process."""
+    asked = estimator(numWorkers=WORKERS_ASKED_FOR)
+    plan = asked._plan(spark, asked._recipe())
+    sessions: list[Session] = []
+    with ExitStack() as stack:
+        access = stack.enter_context(_access(spark, plan))
+        pool = stack.enter_context(ThreadPoolExecutor(WORKERS_ASKED_FOR))
+        stack.callback(lambda: list(pool.map(Session.close, sessions)))  # each waits for an answer
+        while len(sessions) < WORKERS_ASKED_FOR:
+            sessions.append(access.join(spark_models.linear(), Role.WORKER))
+
+        [run] = json.loads(access.order(Action.STATUS))["runs"]
+
+    assert len(run["workers"]) == WORKERS_ASKED_FOR
+
+
 def test_more_tasks_than_slots_train_one_after_the_other(
     data: DataFrame, held_out: DataFrame
 ) -> None:
@@ -195,7 +224,7 @@ def test_early_stopping_returns_the_best_model(data: DataFrame) -> None:
     assert summary.stopped is not None
     assert "target" in summary.stopped
     assert min(summary.scores) <= 0.35
-    assert summary.rows < 40 * 1437
+    assert summary.rows < 20 * 1437, "it was judged with running statistics of long ago"
     assert model.score(data.where("held_out")) == pytest.approx(min(summary.scores), rel=1e-4)
 
 

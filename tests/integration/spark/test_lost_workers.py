@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Iterator
 from functools import partial
+from math import isfinite
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,8 @@ from torchmetrics.classification import MulticlassAccuracy
 
 from gradwire import GradwireError
 from gradwire.spark import TorchEstimator, TorchModel
-from support import spark_models
+from gradwire_udp.files.checkpoints import names_in, newest
+from support import spark_driver, spark_models
 from support.processes import Running, has_ended, with_tests
 from support.waiting import wait_until
 
@@ -47,7 +49,7 @@ def is_complete(model: TorchModel) -> bool:
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("victims", ["executor", "worker", "worker worker"])
+@pytest.mark.parametrize("victims", ["executor", "daemon", "worker", "worker worker"])
 def test_what_is_killed_is_replaced_and_every_item_is_trained_on(
     data: DataFrame, tmp_path: Path, victims: str
 ) -> None:
@@ -142,6 +144,52 @@ def test_a_driver_that_ends_leaves_no_process_behind(driver: Running, number: in
 
     wait_until(lambda: all(map(has_ended, started)), "all processes to end", seconds=GONE_SECONDS)
     assert time.monotonic() - began < GONE_SECONDS
+
+
+@pytest.mark.timeout(300)
+def test_a_job_that_is_submitted_again_goes_on_where_its_checkpoint_was(
+    data: DataFrame, tmp_path: Path
+) -> None:
+    checkpoints, epochs = tmp_path / "checkpoints", 20
+    command = [sys.executable, "-m", "support.spark_driver", str(tmp_path)]
+    command += [str(checkpoints), str(epochs)]
+    with Running(command, env=with_tests(GRADWIRE_CHECKPOINT_SECONDS="1")) as running:
+        wait_until(lambda: done_in(checkpoints)[0] > 1, "a checkpoint of two epochs", seconds=150)
+        started = descendants(running.pid)
+        running.send_signal(signal.SIGKILL)
+        wait_until(lambda: all(map(has_ended, started)), "all processes to end", seconds=30)
+    epochs_done, done = done_in(checkpoints)
+    again = spark_driver.estimator(
+        tmp_path,
+        epochs=epochs,
+        checkpoint=str(checkpoints),
+        trainBatch=spark_models.class_loss,
+        validationIndicatorCol="held_out",
+    )
+
+    model = again.fit(data)
+
+    assert is_complete(model)
+    summary = model.summary
+    assert summary is not None
+    items = summary.ledger["items"]
+    assert done < items * epochs
+    trained = sum(worker.items for worker in summary.workers)
+    assert trained <= items * epochs - done + summary.ledger["returned"]
+    assert summary.rows < epochs * 1437
+    judged = [isfinite(score) for score in summary.scores]
+    assert judged == [place >= epochs_done for place in range(len(judged))]
+    found = model.evaluate(data.where("held_out"), MulticlassAccuracy(10, average="micro"))
+    assert found["MulticlassAccuracy"] > ACCURACY_MIN
+
+
+def done_in(checkpoints: Path) -> tuple[int, int]:
+    """Return how many epochs and items are done in the newest checkpoint, if there is one."""
+    if not (checkpoints.is_dir() and names_in(checkpoints)):
+        return 0, 0
+    works = newest(checkpoints, lambda _: None).file.checkpoint.works
+    done = sum(work.ledger.done for work in works)
+    return (done // works[0].plan.items if works else 0), done
 
 
 def descendants(pid: int) -> list[int]:

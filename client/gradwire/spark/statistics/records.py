@@ -132,7 +132,7 @@ class Account:
         self.ledger: dict[str, Any] = outcome.ledger
         """What the master says of the items; empty if workers had partitions of their own."""
         self.scores = outcome.scores
-        """Loss on what was held out, after each epoch."""
+        """Loss on what was held out, after each epoch; NaN for epochs of an earlier job."""
         self.best_epoch = outcome.best_epoch
         """Epoch of the best score, from 1 on; None without early stopping."""
         self.stopped = outcome.stopped

@@ -115,7 +115,7 @@ class Outcome:
     ledger: dict[str, Any] = field(default_factory=dict)
     """What the master says of the items."""
     scores: list[float] = field(default_factory=list)
-    """Loss on what was held out, after each epoch."""
+    """Loss on what was held out, after each epoch; NaN for epochs of an earlier job."""
     best_epoch: int | None = None
     stopped: str | None = None
     """Why training ended before its last epoch."""
@@ -147,6 +147,8 @@ class Access:
     """For executors."""
     run_key: RunKey | None
     run: str
+    mode: str | None = None
+    """Of the run that the driver founds."""
 
     def join(self, model: nn.Module, role: Role) -> gradwire.Session:
         """Join from the driver."""
@@ -158,6 +160,8 @@ class Access:
             quiet=True,
             workers=1,
             start_timeout_seconds=0.0,
+            mode=self.mode,
+            buffer_steps=1,  # an observer counts its pulls: by default a validation has old buffers
         )
 
     def order(self, action: Action, name: str = "") -> str:
@@ -251,6 +255,7 @@ def train_on(
                 plan.limits,
                 lambda module: access.join(module, Role.OBSERVER),
                 lambda: access.order(Action.STOP_TRAINING),
+                epochs_before=_epochs_over(access.ledger()),
             )
             stack.callback(validation.close)
         job = _job(spark, plan, training, assignment)
@@ -296,7 +301,7 @@ def _access(spark: SparkSession, plan: Plan) -> Iterator[Access]:
     run = f"spark-{uuid4().hex[:12]}" if plan.checkpoint is None else RESUMED_RUN
     if plan.master is not None:
         keys = read_run_keys(Path(plan.key_file)) if plan.key_file is not None else [None]
-        yield Access(plan.master, plan.master, keys[0], run)
+        yield Access(plan.master, plan.master, keys[0], run, plan.settings.get("mode"))
         return
     address = driver_address(spark, plan.network_mask)
     options = ["--workers-max", str(plan.workers + WORKERS_SPARE)]
@@ -306,7 +311,8 @@ def _access(spark: SparkSession, plan: Plan) -> Iterator[Access]:
     listen = _joined(address.listen, plan.port)
     with gradwire.local_master(listen=listen, options=options) as master:
         port = master.address.rpartition(":")[2]
-        yield Access(master.address, _joined(address.advertised, port), master.run_key, run)
+        advertised = _joined(address.advertised, port)
+        yield Access(master.address, advertised, master.run_key, run, plan.settings.get("mode"))
 
 
 def _joined(host: str, port: int | str) -> str:
@@ -325,7 +331,7 @@ def _watched(job: SparkJob, access: Access, plan: Plan, validation: Validation |
                 continue
             ledger = access.ledger()
             if validation is not None and ledger:
-                epochs = ledger["done"] // ledger["items"]
+                epochs = _epochs_over(ledger)
                 if len(validation.scores) < epochs and validation.reason is None:
                     score = validation.judge()
                     logger.info("epoch %d: %g on what is held out", epochs, score)
@@ -346,6 +352,11 @@ def _watched(job: SparkJob, access: Access, plan: Plan, validation: Validation |
                 "write the data to a table first"
             ) from error
         raise
+
+
+def _epochs_over(ledger: dict[str, Any]) -> int:
+    """Return of how many epochs all items are done."""
+    return int(ledger["done"] // ledger["items"]) if ledger else 0
 
 
 def _end(job: SparkJob, access: Access) -> None:

@@ -4,6 +4,7 @@ The driver takes part as an observer, so no worker stops for it. The rows are in
 """
 
 from collections.abc import Callable
+from math import nan
 from typing import Any, Final
 
 import torch
@@ -32,6 +33,8 @@ class Validation:
         Takes a module, and returns an observer's session with it.
     stop : callable
         Has all workers end their training.
+    epochs_before : int
+        Epochs that were over when this job began, because it goes on from a checkpoint.
     """
 
     def __init__(
@@ -41,14 +44,17 @@ class Validation:
         limits: dict[str, Any] | None,
         join: Callable[[nn.Module], gradwire.Session],
         stop: Callable[[], object],
+        *,
+        epochs_before: int = 0,
     ) -> None:
         self._recipe = recipe
         self._rows = rows
         self._model = recipe.make_model()
         self._stop = stop
         self._early = None if limits is None else EarlyStopping(**limits)
-        self.scores: list[float] = []
-        """After each epoch."""
+        self._epochs_before = epochs_before
+        self.scores = [nan] * epochs_before
+        """After each epoch; NaN for those before this job, whose models are gone."""
         self.best: dict[str, torch.Tensor] | None = None
         """Parameters and buffers of the best model; None without limits."""
         self._session = join(self._model)
@@ -61,7 +67,7 @@ class Validation:
     @property
     def best_epoch(self) -> int | None:
         """Which epoch had the best model, from 1 on; None without limits."""
-        return None if self._early is None else self._early.best_at
+        return None if self._early is None else self._epochs_before + self._early.best_at
 
     def catch_up(self) -> None:
         """Apply what workers have sent since the last time."""

@@ -42,10 +42,10 @@ def test_the_text_of_a_mode_stands_for_it(mode: Mode) -> None:
     [
         ("sharing", Mode()),
         ("synchronous", Mode(SYNCHRONOUS)),
-        ("averaging", Mode(AVERAGING, every=16)),
-        ("averaging()", Mode(AVERAGING, every=16)),
+        ("averaging", Mode(AVERAGING, every=16, bits=8)),
+        ("averaging()", Mode(AVERAGING, every=16, bits=8)),
         (" averaging ( every = 2 , bits=8 ) ", Mode(AVERAGING, every=2, bits=8)),
-        ("averaging(round_timeout_seconds=5)", Mode(AVERAGING, 16, 0, 5)),
+        ("averaging(round_timeout_seconds=5)", Mode(AVERAGING, 16, 8, 5)),
     ],
 )
 def test_what_a_text_leaves_out_is_as_usual(text: str, mode: Mode) -> None:
@@ -60,7 +60,7 @@ def test_what_a_text_leaves_out_is_as_usual(text: str, mode: Mode) -> None:
         ("averaging(every=0)", (AVERAGING, "every", 0, EVERY_MAX)),
         ("averaging(bits=3)", (AVERAGING, "bits", 3, 8)),
         ("averaging(every=many)", ("every=many", "number")),
-        ("averaging(every=3", ("averaging(every=3", "averaging(every=16")),
+        ("averaging(every=3", ("averaging(every=3", "averaging(every=5")),
         ("sharing(every=3)", (SHARING, "every")),
         ("synchronous(every=3)", (SYNCHRONOUS, "every", "bits")),
         ("8", ("8", AVERAGING)),

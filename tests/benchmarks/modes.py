@@ -1,0 +1,199 @@
+"""Run modes beside DDP: the loss at the best of four rates, what is sent, what a round takes.
+
+Tasks are those of benchmark `defaults`, each mode at its own best learning rate. Then a round of a
+large model by itself, beside the time that its bytes take over TCP between the same processes.
+"""
+
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
+from functools import partial
+from math import inf
+from statistics import fmean, median
+from typing import Any, Final
+
+from rich.console import Console
+from rich.progress import Progress
+from rich.table import Table
+
+from benchmarks.convergence.processes import Processes, processes
+from benchmarks.defaults.comparison import LINK, RIVAL, mean_loss
+from benchmarks.defaults.member import DDP
+from benchmarks.defaults.tasks import TASKS, Task
+from benchmarks.figures import Figure, at_least, at_most
+from benchmarks.masters import Master, form
+from benchmarks.programs import Program
+from support.emulator import can_have_links, emulated_link
+from support.namespaces import can_have_machines
+
+LOSS_AIMS: Final[Mapping[str, float]] = {
+    "sharing": 1.03,
+    "synchronous": 1.0,
+    "averaging": 1.02,
+    "averaging(bits=4)": 1.02,
+}
+"""By mode: most times DDP's loss."""
+
+BYTES_AIMS: Final[Mapping[str, float]] = {"averaging": 64.0, "averaging(bits=4)": 128.0}
+"""By mode: how many times fewer than DDP."""
+
+ROUND_AIM: Final = 1.2
+"""A round takes at most so many times what its bytes take over TCP."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """How much is measured."""
+
+    tasks: Sequence[Task] = tuple(
+        TASKS[name] for name in ("residual-sgd", "vit", "lstm", "softmax")
+    )
+    modes: Sequence[str] = tuple(LOSS_AIMS)
+    rates: int | None = None
+    """How many of a task's learning rates are tried, the lowest ones; None: all."""
+    seeds: int = 1
+    workers: int = 4
+    parameters: int = 14_600_000
+    """Of the model whose rounds are timed, with two workers."""
+    rounds: int = 15
+    keys: bool = True
+    """Whether gradwire's master and workers have keys."""
+
+
+FULL: Final = Plan()
+QUICK: Final = Plan(tasks=(replace(TASKS["softmax"], steps=20),), rates=1, workers=2,
+                    parameters=100_000, rounds=3)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Tried:
+    """One task by one method."""
+
+    task: Task
+    method: str
+    by_rate: dict[float, list[dict[str, Any]]] = field(default_factory=dict)
+    """What came of it, by seed."""
+
+    @property
+    def best(self) -> float:
+        """The learning rate with the lowest loss."""
+        return min(self.by_rate, key=lambda rate: mean_loss(self.by_rate[rate]))
+
+    def mean(self, name: str) -> float:
+        """Return a mean over seeds, at the best rate."""
+        return fmean(outcome[name] for outcome in self.by_rate[self.best])
+
+    @property
+    def loss(self) -> float:
+        """That at the best rate."""
+        return mean_loss(self.by_rate[self.best])
+
+
+def run(plan: Plan) -> list[Figure]:
+    """Measure."""
+    if not can_have_machines():
+        print("no network namespaces here: nobody can count what is sent", file=sys.stderr)
+        return []
+    figures = []
+    with Progress() as shown:
+        bar = shown.add_task("modes", total=len(plan.tasks) * (1 + len(plan.modes)))
+        for task in plan.tasks:
+            with processes(
+                task.name, task.steps, plan.workers, keys=plan.keys, member="defaults.member"
+            ) as started:
+                done = []
+                for method in (DDP, *plan.modes):
+                    done.append(tried(task, method, started, plan))
+                    shown.console.print(f"{task.name}, {method}: {done[-1].loss:.4g}")
+                    shown.advance(bar)
+            show(done)
+            figures += figures_of(done, plan)
+    return [*figures, *round_figures(plan)]
+
+
+def tried(task: Task, method: str, started: Processes, plan: Plan) -> Tried:
+    """Train a task at each rate; a run that diverges has no loss."""
+    found = Tried(task, method)
+    for rate in task.rates[: plan.rates]:
+        ask = partial(started.ask, method=method, rate=rate)
+        found.by_rate[rate] = [ask(seed=seed)[0] for seed in range(plan.seeds)]
+    return found
+
+
+def figures_of(done: Sequence[Tried], plan: Plan) -> list[Figure]:
+    """Return the figures of one task."""
+    ddp, *modes = done
+    figures = []
+    for each in modes:
+        of = f"{each.task.name}, {each.method}, {plan.workers} workers, {form(keys=plan.keys)}"
+        aim = LOSS_AIMS.get(each.method, inf)
+        figures.append(
+            at_most(f"loss, {of}", each.loss, "", RIVAL, ddp.loss, aim=aim, runs=plan.seeds)
+        )
+        sent = [one.mean("megabytes") for one in (ddp, each)]
+        aim = BYTES_AIMS.get(each.method, 0.0)
+        figures.append(
+            at_least(f"sent with DDP, {of}", sent[0], "MB", each.method, sent[1], aim=aim,
+                     runs=plan.seeds)
+        )  # fmt: skip
+    return figures
+
+
+def show(done: Sequence[Tried]) -> None:
+    """Print what was measured of one task."""
+    ddp = done[0]
+    table = Table(title=ddp.task.name)
+    for column in ("method", "rate", "loss", "over DDP's", "bytes: times fewer", "seconds"):
+        table.add_column(column)
+    for each in done:
+        table.add_row(
+            each.method,
+            f"{each.best:g}",
+            f"{each.loss:.4g}",
+            f"{each.loss / ddp.loss:.3f}",
+            f"{ddp.mean('megabytes') / each.mean('megabytes'):.0f}",
+            f"{each.mean('seconds'):.1f}",
+        )
+    Console(stderr=True, width=120).print(table)
+
+
+def round_figures(plan: Plan) -> list[Figure]:
+    """Return how long a round of a large model takes over a link, beside TCP with the same bytes.
+
+    The master and one worker are at one end, the other worker is at the other: its contribution
+    goes there, and the result comes back.
+    """
+    if not can_have_links():
+        print("no TUN devices here: no link can be emulated", file=sys.stderr)
+        return []
+    with emulated_link(LINK, LINK) as (near, far), ExitStack() as stack:
+        listen = f"{near.address}:0"
+        master = stack.enter_context(Master(keys=plan.keys, listen=listen, prefix=near.prefix))
+        workers = [
+            stack.enter_context(
+                Program(
+                    "benchmarks.round_worker",
+                    str(plan.parameters),
+                    str(plan.rounds),
+                    near.address,
+                    prefix=machine.prefix,
+                    environ=master.environ(),
+                    quiet=True,
+                )
+            )
+            for machine in (near, far)
+        ]
+        for worker in workers:
+            worker.tell("train")
+        found = [worker.read() for worker in workers][1]
+        server = workers[0]
+        server.tell("serve")
+        port = server.read()["port"]
+        workers[1].tell(f"exchange {port} {found['sent']} {found['received']}")
+        tcp = workers[1].read()["seconds"]
+    name = f"a round of {plan.parameters / 1e6:g} M parameters, 8 bits, 100 Mbit/s"
+    return [
+        at_most(name, median(found["seconds"]), "s", "TCP, there and back", median(tcp),
+                aim=ROUND_AIM, runs=plan.rounds)
+    ]  # fmt: skip
