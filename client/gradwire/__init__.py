@@ -47,13 +47,14 @@ if TYPE_CHECKING:
     from gradwire.session.early_stopping import EarlyStopping
     from gradwire.session.join import join
     from gradwire.session.session import Session
-    from gradwire.settings.modes import Averaging, Mode, Sharing, Synchronous
+    from gradwire.settings.modes import Averaging, DiLoCo, Mode, Sharing, Synchronous
     from gradwire.settings.settings import Settings
 
 __all__ = [
     "Averaging",
     "ConnectionLostError",
     "DeadlineError",
+    "DiLoCo",
     "DivergedError",
     "EarlyStopping",
     "GradwireError",
@@ -83,6 +84,7 @@ __all__ = [
 
 MODULES: Final = {
     "Averaging": "settings.modes",
+    "DiLoCo": "settings.modes",
     "EarlyStopping": "session.early_stopping",
     "LoadedCheckpoint": "session.checkpoints",
     "Item": "participant.items",

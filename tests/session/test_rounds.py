@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 import gradwire
-from gradwire import Averaging, Session, Sharing, Synchronous
+from gradwire import Averaging, DiLoCo, Session, Sharing, Synchronous
 from gradwire_codecs.arrays import Float32Array
 from gradwire_protocol import Role
 from gradwire_server.config import MasterConfig
@@ -100,6 +100,74 @@ def test_with_plain_sgd_it_is_one_process_with_all_batches(master: LocalMaster, 
         mine, *others = (each[step - 1] for each in found.values())
         assert (mine - values).abs().max() <= (step + 1) * QUANTUM
         assert all(torch.equal(mine, other) for other in others)
+
+
+RATE, MOMENTUM, EVERY, ROUNDS = 0.7, 0.9, 3, 8
+
+
+def outer_reference() -> list[torch.Tensor]:
+    """Return the parameters after each round of algorithm 1 of DiLoCo, in float64."""
+    outer = net().double()
+    shared = values_of(outer).clone()
+    velocity = torch.zeros_like(shared)
+    found = []
+    for done in range(ROUNDS):
+        changes = []
+        for rank in range(WORKERS):
+            nn.utils.vector_to_parameters(shared.clone(), outer.parameters())
+            for step in range(EVERY * done, EVERY * (done + 1)):
+                inputs, targets = batch_of(rank, step)
+                train(outer, [(inputs.double(), targets.double())])
+            changes.append(values_of(outer) - shared)
+        mean = torch.stack(changes).mean(0)
+        velocity = MOMENTUM * velocity + mean
+        shared = shared + RATE * (mean + MOMENTUM * velocity)
+        found.append(shared)
+    return found
+
+
+def test_diloco_is_the_algorithm_of_the_paper(master: LocalMaster) -> None:
+    expected = outer_reference()
+    mode = DiLoCo(every=EVERY, outer_lr=RATE, outer_momentum=MOMENTUM, bits=0)
+    found: dict[int, list[torch.Tensor]] = {rank: [] for rank in range(WORKERS)}
+    at_the_end: list[torch.Tensor] = []
+
+    def work(rank: int) -> None:
+        module = net()
+        session = join(master, module, mode=mode, rank=rank, **EXACT)
+        session.wait(WORKERS)
+        for step in range(EVERY * ROUNDS):
+            train(module, [batch_of(session.rank, step)])
+            session.step()
+            if (step + 1) % EVERY == 0:
+                found[session.rank].append(values_of(module))
+        session.finish()
+        at_the_end.append(values_of(module))
+
+    first = join(master, net(), mode=mode, rank=WORKERS)
+    first.leave()  # else two could found the run
+    at_once(*(lambda rank=rank: work(rank) for rank in range(WORKERS)))
+
+    for done, values in enumerate(expected, 1):
+        mine, *others = (each[done - 1] for each in found.values())
+        assert (mine - values).abs().max() <= 30 * done * QUANTUM
+        assert all(torch.equal(mine, other) for other in others)
+    assert (at_the_end[0] - expected[-1]).abs().max() <= 30 * ROUNDS * QUANTUM
+    assert all(torch.equal(at_the_end[0], other) for other in at_the_end)
+
+
+def test_a_saved_state_has_no_look_ahead_in_what_was_not_sent(master: LocalMaster) -> None:
+    (one, mine), (other, theirs) = two(master, DiLoCo(every=1, bits=0), **EXACT)
+    mine += change(1, 0, 0, 0)
+    theirs += change(1, 0, 0, 0)
+    step_all(one, other)
+
+    # A step of 0.7, and 0.9 times as much ahead of it.
+    assert mine.tolist() == theirs.tolist() == pytest.approx([1.33, 0, 0, 0], abs=4 * QUANTUM)
+    assert np.abs(one.state_dict()["residual"]).max() <= 4 * QUANTUM
+    assert mine.tolist() == pytest.approx([1.33, 0, 0, 0], abs=4 * QUANTUM)
+    finish(one, other)
+    assert mine.tolist() == theirs.tolist() == pytest.approx([1.33, 0, 0, 0], abs=4 * QUANTUM)
 
 
 @pytest.mark.parametrize("bits", [8, 4])

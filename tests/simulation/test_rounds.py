@@ -7,6 +7,7 @@ contain once, whoever was killed in which phase of a round. ``python tests/simul
 
 import re
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -17,12 +18,14 @@ from gradwire.participant.contributing import Contributing
 from gradwire.replica.shared_parameters import SharedParameters
 from gradwire.worker.own_updates import OwnUpdates
 from gradwire_codecs import Update
+from gradwire_codecs.replica.outer_step import OuterSum
 from gradwire_codecs.replica.round_sum import RoundSum
 from gradwire_protocol.messages.kinds import WORKERS_MAX
-from gradwire_protocol.messages.modes import AVERAGING, SYNCHRONOUS, Mode
+from gradwire_protocol.messages.modes import AVERAGING, DILOCO, SYNCHRONOUS, USUAL, Mode
 from gradwire_server.config import MasterConfig
 from gradwire_server.state.relay import Relay
 from gradwire_server.state.restart import RunRecovery
+from gradwire_server.state.run import Run
 from support.keyed import RUN_KEY
 from support.network import Link, link_of
 from support.playing import HistoryFailed, play
@@ -34,6 +37,7 @@ MODES = (
     Mode(AVERAGING, every=2, round_timeout_seconds=1),
     Mode(SYNCHRONOUS, bits=4, round_timeout_seconds=1),
     Mode(AVERAGING, every=3, bits=8, round_timeout_seconds=3),
+    replace(USUAL[DILOCO], every=2, round_timeout_seconds=1),
 )
 HISTORIES = count(1_000, quick=15, of="histories of each mode with rounds")
 BATCH = 5
@@ -80,6 +84,56 @@ def test_a_standby_goes_on_with_the_rounds(seed: int) -> None:
         run.network.run(lambda: run.standby.terms.in_charge, seconds=60)
         run.wait_until_all_are_back(seconds=200)
         run.train(3)
+        run.finish_all()
+
+
+# The outer optimizer.
+
+
+def last_step(run: Run | None) -> list[int]:
+    """Return the last step of a master's outer optimizer, from which the next one follows."""
+    assert run is not None
+    assert run.rounds is not None
+    total = run.rounds._sum
+    assert isinstance(total, OuterSum)
+    return [int(each) for each in total._last]
+
+
+def test_the_momentum_survives_a_killed_master() -> None:
+    config = MasterConfig(recovery_seconds=2.0, idle_timeout_seconds=3.0)
+    run = SimulatedRun(5, Link(delay=0.005), elements=30, master=config, idle_timeout_seconds=3.0)
+    run.mode = replace(USUAL[DILOCO], every=1)
+    with run.round_accounts.watching(lambda: run.ledger):
+        workers = run.join_and_wait(3)
+        run.train(4)
+        run.network.run(lambda: not run.master.unstable, seconds=60)
+        before = last_step(run.master.run)
+        assert any(before)
+
+        run.lose_master(*workers)
+        run.wait_until_all_are_back()
+
+        assert last_step(run.master.run) == before
+        run.train(2)
+        run.finish()
+
+
+def test_the_momentum_survives_with_the_standby() -> None:
+    run = PairedRun(5, Link(delay=0.005), elements=30)
+    run.mode = replace(USUAL[DILOCO], every=1)
+    with run.round_accounts.watching(lambda: run.ledger):
+        run.begin(3)
+        run.train(4)
+        run.network.run(lambda: not run.primary.unstable, seconds=60)
+        before = last_step(run.primary.run)
+        assert any(before)
+
+        run.kill_primary()
+        run.network.run(lambda: run.standby.terms.in_charge, seconds=30)
+        run.wait_until_all_are_back(seconds=200)
+
+        assert last_step(run.standby.run) == before
+        run.train(2)
         run.finish_all()
 
 

@@ -56,7 +56,8 @@ class RoundAccounts:
             means, left = close(rounds, is_last=is_last), self._left[rounds]
             for mean in means:
                 left[mean.index] -= self._workers * mean.change.astype(np.int64)
-            assert (rounds._sum._total == left).all(), "contributed: a mean is not the mean"
+            if not rounds.mode.has_outer_step:  # a unit test compares its steps
+                assert (rounds._sum._total == left).all(), "contributed: a mean is not the mean"
             return means
 
         def watched_log(relay: Relay, rank: int, sequence: int, message: ShapedMessage) -> None:

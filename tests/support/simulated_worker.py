@@ -425,6 +425,9 @@ class SimulatedWorker:
         if settled is not None:
             return settled
         residual: np.ndarray[Any, np.dtype[np.float64]] = self.feedback.residual().astype("f8")
+        contributing = self.participant.contributing
+        if contributing is not None and contributing._ahead is not None:
+            residual -= contributing._ahead  # it was not trained
         return residual
 
     @property

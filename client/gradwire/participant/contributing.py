@@ -7,7 +7,8 @@ each round.
 """
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from typing import Any, Final
 
@@ -23,13 +24,14 @@ from gradwire.replica.thresholds import Thresholds
 from gradwire.replica.waits import Procedure, Wait
 from gradwire.settings.settings import Settings
 from gradwire.worker.membership import Membership
-from gradwire_codecs import NOTHING, check_finite
-from gradwire_codecs.arrays import describe
+from gradwire_codecs import NOTHING, check_finite, decode
+from gradwire_codecs.arrays import Float32Array, describe
 from gradwire_codecs.feedback.contributions import encode_dense, take_back
 from gradwire_codecs.format.header import INT32_MAX
+from gradwire_codecs.replica.outer_step import look_ahead
 from gradwire_codecs.replica.round_sum import ranges_of
 from gradwire_protocol.messages.admission import Welcome
-from gradwire_protocol.messages.updates import UPDATE_BYTES_MAX
+from gradwire_protocol.messages.updates import UPDATE_BYTES_MAX, EncodedUpdate
 
 logger = logging.getLogger("gradwire.session")
 
@@ -75,6 +77,10 @@ class Contributing:
         self._steps = 0
         """Steps since the last contribution."""
         self._rest_is_due = False
+        self._result: list[EncodedUpdate] = []
+        """The result that the look ahead is from."""
+        self._ahead: Float32Array | None = None
+        """How far the parameters are ahead of the replica, besides what was trained."""
 
     # Steps.
 
@@ -104,10 +110,14 @@ class Contributing:
         with self._membership.sending() as may_send, shared.changing:
             if not may_send:
                 return 0
+            self._step_back()
             with self._divergence.named_errors():
                 bodies = self._encode(exact=exact)
             take_back(feedback, bodies)
-            sent = self._outbox.hand_over(bodies or [NOTHING], is_contribution=True)
+            if exact:  # a round does not wait for it, and it makes no step by itself
+                sent = self._outbox.hand_over(bodies)
+            else:
+                sent = self._outbox.hand_over(bodies or [NOTHING], is_contribution=True)
         shared.parameters.scatter()
         self._steps = 0
         tally.density = sent / len(feedback.replica)
@@ -135,8 +145,45 @@ class Contributing:
                     f"waited {patience:g} s for {self._purpose()}: look at the master's log"
                 )
             yield Wait(partial(self._has_news, known), began + patience, self._purpose)
+        self.look_ahead()
         self._tally.steps_waited += 1
         self._tally.wait_seconds += self._clock() - began
+
+    def look_ahead(self) -> None:
+        """Move the parameters ahead of the replica, as the last result says."""
+        if self._result is self._shared.result:
+            return
+        self._shared.parameters.gather()
+        self._step_back()
+        self._result, elements = self._shared.result, len(self._feedback.replica)
+        if self._result:
+            updates = [decode(update.body, elements) for update in self._result]
+            ahead = look_ahead(updates, elements, self.mode.outer_momentum)
+            self._ahead = ahead.astype(np.float32) * np.float32(self._shared.quantum)
+            self._feedback.add_change(self._ahead)
+        self._shared.parameters.scatter()
+
+    @contextmanager
+    def at_the_replica(self) -> Iterator[None]:
+        """Have the parameters not ahead of the replica inside the block."""
+        ahead, parameters = self._ahead, self._shared.parameters
+        if ahead is None:
+            yield
+            return
+        parameters.gather()
+        self._step_back()
+        try:
+            yield
+        finally:
+            self._ahead = ahead
+            self._feedback.add_change(ahead)
+            parameters.scatter()
+
+    def _step_back(self) -> None:
+        """Take the look ahead out of the parameters."""
+        if self._ahead is not None:
+            self._feedback.add_change(-self._ahead)
+            self._ahead = None
 
     # The end, as in `Push`.
 

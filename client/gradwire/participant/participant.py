@@ -374,7 +374,10 @@ class Participant:
 
     def save(self) -> dict[str, Any]:
         """Return what a checkpoint needs besides the parameters."""
-        return self.state.save()
+        if self.contributing is None:
+            return self.state.save()
+        with self.contributing.at_the_replica():
+            return self.state.save()
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Continue from what `save` returned, or raise `UsageError` and change nothing."""
@@ -408,6 +411,7 @@ class Participant:
             self.check_connected()
         elif not self.is_paused:
             self.applying.pull()
+            contributing.look_ahead()
         return elements
 
     def _before_push(self) -> Procedure[None]:

@@ -159,9 +159,11 @@ class Pull:
             if rebase.missed:
                 shared.versions = {shared.rank: shared.versions[shared.rank]}
                 shared.note(rebase.blocks.versions)
+                shared.forget_result()
         if arrivals.conflated is not None:
             self._feedback.apply_sum(arrivals.conflated)
             shared.note(arrivals.conflated_versions)
+            shared.forget_result()
             shared.repair.note_sum(arrivals.conflated_versions)
             self._delays.note_sum(arrivals.conflated_versions.keys(), arrivals.conflated_count)
             tally.updates_applied += arrivals.conflated_count
@@ -175,6 +177,7 @@ class Pull:
             shared.repair.note(rank, update)
             staleness = count_updates(shared.versions, without=rank) - update.based_on
             shared.note({rank: update.sequence, **update.closes})
+            shared.note_result(update)
             self._delays.note_update(rank, staleness)
             applied.append(PeerUpdate(rank, update.sequence, elements, staleness))
         tally.updates_applied += len(applied)

@@ -19,6 +19,7 @@ from gradwire.worker.update_log import OwnUpdateLog
 from gradwire_codecs import Feedback
 from gradwire_codecs.arrays import Float32Array
 from gradwire_protocol.messages.admission import Welcome
+from gradwire_protocol.messages.updates import EncodedUpdate
 
 
 class SharedParameters:
@@ -55,6 +56,9 @@ class SharedParameters:
         """By rank: the last update that the parameters contain, own ones included."""
         self.has_rounds = welcome.mode.has_rounds
         """Whether own updates are contributions, which the replica contains as part of a result."""
+        self.result: list[EncodedUpdate] = []
+        """The updates of the last round's result; only where a look ahead follows from it."""
+        self._partial: list[EncodedUpdate] | None = [] if welcome.mode.has_outer_step else None
         self.contained = welcome.sequence
         """In rounds, the last own update that is in a result."""
         self.changing = Lock()
@@ -80,6 +84,18 @@ class SharedParameters:
         """Note which updates of others were applied; in rounds, which own ones are in them."""
         self.contained = versions.get(self.rank, self.contained)
         self.versions.update((r, s) for r, s in versions.items() if r != self.rank)
+
+    def note_result(self, update: EncodedUpdate) -> None:
+        """Note an update of a round's result."""
+        if self._partial is not None:
+            self._partial.append(update)
+            if update.closes:
+                self.result, self._partial = self._partial, []
+
+    def forget_result(self) -> None:
+        """Note that the last result is not known: blocks of a replica, or a sum, contain it."""
+        if self._partial is not None:
+            self.result, self._partial = [], []
 
     @property
     def replica_versions(self) -> dict[int, int]:

@@ -7,6 +7,7 @@ from typing import Final
 
 from gradwire_protocol.messages.modes import (
     AVERAGING,
+    DILOCO,
     SHARING,
     SPARSE,
     SYNCHRONOUS,
@@ -14,7 +15,7 @@ from gradwire_protocol.messages.modes import (
     new_mode,
 )
 
-__all__ = ["Averaging", "Mode", "Sharing", "Synchronous"]
+__all__ = ["Averaging", "DiLoCo", "Mode", "Sharing", "Synchronous"]
 
 ROUND_TIMEOUT_SECONDS: Final = 120
 
@@ -65,3 +66,38 @@ def Averaging(  # noqa: N802
         How long the others wait for a worker that does not contribute.
     """
     return new_mode(AVERAGING, every=every, bits=bits, round_timeout_seconds=round_timeout_seconds)
+
+
+def DiLoCo(  # noqa: N802
+    every: int = 64,
+    *,
+    outer_lr: float = 0.7,
+    outer_momentum: float = 0.9,
+    bits: int = 8,
+    round_timeout_seconds: int = ROUND_TIMEOUT_SECONDS,
+) -> Mode:
+    """Return the mode in which an outer optimizer steps by the mean of what workers have changed.
+
+    Douillard et al., "DiLoCo", 2023 (arXiv 2311.08105): Nesterov's momentum over means of many
+    steps. The usual rate and momentum are the paper's.
+
+    Parameters
+    ----------
+    every : int
+        Steps between two outer ones.
+    outer_lr, outer_momentum : float
+        Of the outer optimizer.
+    bits : 0, 4 or 8
+        Of each element that is sent. With 0, only elements that have reached the threshold are. The
+        rest is kept, and sent later.
+    round_timeout_seconds : int
+        How long the others wait for a worker that does not contribute.
+    """
+    return new_mode(
+        DILOCO,
+        every=every,
+        outer_lr=outer_lr,
+        outer_momentum=outer_momentum,
+        bits=bits,
+        round_timeout_seconds=round_timeout_seconds,
+    )

@@ -13,6 +13,7 @@ from typing import Final
 
 from gradwire_protocol.limits import MIB
 from gradwire_protocol.messages.fields import SEQUENCE_MAX
+from gradwire_protocol.messages.kinds import WORKERS_MAX
 from gradwire_protocol.messages.updates import EncodedUpdate
 
 UPDATE_LOG_BYTES_MAX: Final = 64 * MIB
@@ -122,6 +123,8 @@ class PeerUpdateLog:
         self._updates: dict[int, deque[EncodedUpdate]] = {}
         self._bytes: dict[int, int] = {}
         self._total = 0
+        self.keeps_last_result = False
+        """Whether the last result of each master is kept, though all workers have it."""
 
     @property
     def nbytes(self) -> int:
@@ -154,7 +157,15 @@ class PeerUpdateLog:
     def forget_stable(self, versions: Mapping[int, int]) -> None:
         """Forget what every worker has."""
         for rank in list(self._updates):
-            self.forget(rank, versions.get(rank, 0))
+            stable = versions.get(rank, 0)
+            if self.keeps_last_result and rank >= WORKERS_MAX:
+                stable = min(stable, self._before_last_result(rank))
+            self.forget(rank, stable)
+
+    def _before_last_result(self, rank: int) -> int:
+        """Return the last update before the last result of a rank."""
+        ends = [update.sequence for update in self._updates[rank] if update.closes]
+        return ends[-2] if len(ends) > 1 else 0
 
     def first_sequences(self, versions: Mapping[int, int]) -> dict[int, int]:
         """Return by rank the first update kept, for ranks kept up to these versions."""

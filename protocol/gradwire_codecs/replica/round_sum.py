@@ -142,11 +142,15 @@ class RoundSum:
         if is_last:
             self._finest[:], magnitude_max = 1, None
         places = range(len(self._ranges))
-        means = [self._take_range(place, divisor, magnitude_max) for place in places]
+        means = [
+            self._take_range(place, divisor, magnitude_max, is_last=is_last) for place in places
+        ]
         self._finest[:] = MULTIPLE_MAX
         return [mean for mean in means if mean is not None]
 
-    def _take_range(self, place: int, divisor: int, magnitude_max: int | None) -> Update | None:
+    def _take_range(
+        self, place: int, divisor: int, magnitude_max: int | None, *, is_last: bool
+    ) -> Update | None:
         start, stop = self._ranges[place]
         total = self._total[start:stop]
         peak = int(_peak(total))

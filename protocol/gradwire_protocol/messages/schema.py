@@ -166,6 +166,17 @@ def integer(low: int, high: int) -> Check:
     return check
 
 
+def number(low: float, high: float) -> Check:
+    """Allow numbers from `low` to `high`, both inclusive, and no NaN."""
+
+    def check(value: object) -> float:
+        if type(value) not in (int, float) or not low <= value <= high:  # type: ignore[operator]
+            raise ValueError(f"{_abbreviate(value)} is not a number from {low:g} to {high:g}")
+        return float(value)  # type: ignore[arg-type]
+
+    return check
+
+
 def choice(*choices: object) -> Check:
     """Allow these values only."""
 

@@ -246,6 +246,7 @@ class Reception:
                 state.now + seconds,
                 own_versions=versions,
                 has_rounds=run.mode.has_rounds,
+                needs_last_result=run.mode.has_outer_step,
             )
             run.local_copy = own
         return run

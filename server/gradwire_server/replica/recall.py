@@ -7,7 +7,7 @@ then the run continues, and the update log begins with the recalled updates.
 import logging
 from collections.abc import Mapping
 
-from gradwire_codecs import MalformedUpdateError, decode
+from gradwire_codecs import MalformedUpdateError, Update, decode
 from gradwire_protocol import InvalidMessageError
 from gradwire_protocol.messages.kinds import WORKERS_MAX
 from gradwire_protocol.messages.link import UpdateReceived
@@ -77,6 +77,8 @@ def continue_run(run: Run, recovery: RunRecovery, now: float) -> None:
             _add(run, received, [] if recovery.heir is None else [recovery.heir], now)
     for rank in recovery.recalled:
         _skip_lost(run, recovery, rank, owners.get(rank))
+    if recovery.needs_last_result and recovery.heir is not None:
+        run.last_result = _last_result(recovery, run)
     run.begin_rounds()
 
 
@@ -99,6 +101,24 @@ def _begin_log(
     if recovery.heir is not None:
         run.found()
     return beyond
+
+
+def _last_result(recovery: RunRecovery, run: Run) -> list[Update]:
+    """Return the updates of the last round's result that the replica contains, if all are here."""
+    results: list[tuple[int, list[UpdateReceived]]] = []
+    for recalled in recovery.recalled.values():
+        part: list[UpdateReceived] = []
+        is_whole = recalled.base == 0
+        for received in recalled.updates:
+            part.append(received)
+            if received.update.closes:
+                if is_whole:
+                    results.append((received.update.based_on, part))
+                part, is_whole = [], True
+    if not results:
+        return []
+    _, last = max(results, key=lambda each: each[0])
+    return [decode(each.update.body, run.layout.elements) for each in last]
 
 
 def _stable(recovery: RunRecovery, contents: Mapping[int, int]) -> dict[int, int]:

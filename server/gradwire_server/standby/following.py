@@ -10,7 +10,7 @@ import logging
 
 import numpy as np
 
-from gradwire_codecs import MalformedUpdateError, Replica, decode, unpack_block
+from gradwire_codecs import MalformedUpdateError, Replica, Update, decode, unpack_block
 from gradwire_protocol import InOrder, InvalidMessageError
 from gradwire_protocol.messages.admission import Welcome
 from gradwire_protocol.messages.link import UpdateReceived
@@ -38,6 +38,8 @@ class Following:
         self._limits = limits
         self._early: list[Snapshot | UpdateReceived] = []
         self._origins: dict[int, InOrder[UpdateReceived]] = {}
+        self._result: list[Update] = []
+        """The updates of a round's result of which more come."""
         self._apart: Replica | None = None
         """The sum of the updates that have overtaken the snapshot."""
 
@@ -106,5 +108,8 @@ class Following:
                     f"update {ready.update.sequence} of rank {rank}: {error}"
                 ) from None
             run.relay.log_update(rank, ready.update.sequence, ready.message)
+            if run.mode.has_outer_step:
+                self._result.append(update)
             if ready.update.closes:
                 run.relay.note_closed(rank, ready.update.sequence, ready.update.closes)
+                run.last_result, self._result = self._result, []

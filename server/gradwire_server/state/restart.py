@@ -78,6 +78,8 @@ class RunRecovery:
     """The returned workers, each with what it said in its JOIN."""
     has_rounds: bool = False
     """Whether only the results of rounds are recalled: workers contribute again what is in none."""
+    needs_last_result: bool = False
+    """Whether the last result is recalled, though all have it: the next step follows from it."""
     own_versions: Mapping[int, int] | None = None
     """Versions of the master's own replica, from a checkpoint or from its time as standby."""
     gathering: bool = True
@@ -153,6 +155,8 @@ class RunRecovery:
                 to = max([self.kept_from(owner, rank) - 1, *others])
             # The update log has the latest updates of the master's own replica.
             wanted = contained if self.heir is None else min([*others, contained])
+            if self.needs_last_result and self.heir is not None:
+                wanted = 0
             base = self._base(rank, wanted, contained)
             self.recalled[rank] = RecalledUpdates(base, max(to, contained))
 

@@ -1,6 +1,6 @@
 """A run: one training of one model, from its first worker's parameters to the last update."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from weakref import ref
 
@@ -106,6 +106,8 @@ class Run:
     mode: Mode = field(default_factory=Mode)
     rounds: Rounds | None = None
     """What workers contribute, in a mode with rounds."""
+    last_result: Sequence[Update] = ()
+    """The updates of the last result of another master, which has served the run before."""
     _copy: "ref[ReplicaCopy] | None" = None
 
     @classmethod
@@ -186,6 +188,8 @@ class Run:
             self.rounds.restart(self.relay.versions)
         elif self.mode.has_rounds:
             self.rounds = Rounds(self.mode, self.layout, self.relay.versions)
+        if self.rounds is not None:
+            self.rounds.remember(self.last_result)
 
     def relayed(self, versions: Mapping[int, int]) -> dict[int, int]:
         """Return the part of a version vector that says which updates were relayed."""
@@ -203,6 +207,7 @@ class Run:
         self.last_checkpoint = other.last_checkpoint
         self.relay, self.digests, self.damaged = other.relay, other.digests, other.damaged
         self.works, self.mode = other.works, other.mode
+        self.last_result = other.last_result
 
     def skip_to(self, rank: int, sequence: int) -> None:
         """Skip lost updates of a rank, up to this one."""

@@ -6,10 +6,11 @@ replica say two things here: by that rank, which results it contains, and by the
 which of their updates are in these results.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Final
 
 from gradwire_codecs import Update
+from gradwire_codecs.replica.outer_step import OuterSum
 from gradwire_codecs.replica.round_sum import RoundSum, ranges_of
 from gradwire_protocol import InvalidMessageError
 from gradwire_protocol.messages.kinds import ROUND_RANKS, WORKERS_MAX
@@ -48,7 +49,7 @@ class Rounds:
 
         Raises `MemoryError` if there is no room for a sum.
         """
-        self._sum = RoundSum(self._elements, self._ranges)
+        self._sum = self._new_sum()
         self.rank: int | None = None
         """Rank of the results, from the first one on."""
         self.contained = {r: s for r, s in versions.items() if r < WORKERS_MAX}
@@ -69,6 +70,19 @@ class Rounds:
         """How many rounds this master has closed."""
         self.fragment_bytes = NO_FRAGMENTS
         """How the last contribution was cut into packets: results are cut like it."""
+
+    def _new_sum(self) -> RoundSum:
+        mode = self.mode
+        if not mode.has_outer_step:
+            return RoundSum(self._elements, self._ranges)
+        rate, momentum = mode.outer_lr, mode.outer_momentum
+        return OuterSum(self._elements, self._ranges, rate=rate, momentum=momentum)
+
+    def remember(self, result: Sequence[Update]) -> None:
+        """Go on after the last result of another master, of which the momentum follows."""
+        if isinstance(self._sum, OuterSum) and result:
+            self._sum.remember(result)
+            self.has_rest = True
 
     @property
     def contributors(self) -> list[int]:

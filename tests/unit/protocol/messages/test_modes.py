@@ -8,7 +8,10 @@ from gradwire_protocol import UsageError
 from gradwire_protocol.messages.modes import (
     AVERAGING,
     BITS,
+    DILOCO,
     EVERY_MAX,
+    OUTER_LR_MAX,
+    OUTER_MOMENTUM_MAX,
     ROUND_TIMEOUT_SECONDS_MAX,
     SHARING,
     SYNCHRONOUS,
@@ -29,6 +32,13 @@ MODES = st.one_of(
         bits=st.sampled_from(BITS),
         round_timeout_seconds=SECONDS,
     ),
+    st.builds(
+        new_mode,
+        st.just(DILOCO),
+        every=st.integers(1, EVERY_MAX),
+        outer_lr=st.floats(0.0, OUTER_LR_MAX),
+        outer_momentum=st.floats(0.0, OUTER_MOMENTUM_MAX),
+    ),
 )
 
 
@@ -45,6 +55,8 @@ def test_the_text_of_a_mode_stands_for_it(mode: Mode) -> None:
         ("averaging", Mode(AVERAGING, every=16, bits=8)),
         ("averaging()", Mode(AVERAGING, every=16, bits=8)),
         (" averaging ( every = 2 , bits=8 ) ", Mode(AVERAGING, every=2, bits=8)),
+        ("diloco", Mode(DILOCO, 64, 8, 120, 0.7, 0.9)),
+        ("diloco(every=2, outer_lr=0.5)", Mode(DILOCO, 2, 8, 120, 0.5, 0.9)),
         ("averaging(round_timeout_seconds=5)", Mode(AVERAGING, 16, 8, 5)),
     ],
 )
@@ -57,6 +69,9 @@ def test_what_a_text_leaves_out_is_as_usual(text: str, mode: Mode) -> None:
     [
         ("gossip", ("gossip", SHARING, SYNCHRONOUS, AVERAGING)),
         ("averaging(evry=3)", (AVERAGING, "evry", "every")),
+        ("averaging(outer_lr=0.5)", (AVERAGING, "outer_lr", "every")),
+        ("diloco(outer_lr=nan)", (DILOCO, "outer_lr", "nan", 10)),
+        ("diloco(outer_momentum=1)", (DILOCO, "outer_momentum", 1.0, 0.999)),
         ("averaging(every=0)", (AVERAGING, "every", 0, EVERY_MAX)),
         ("averaging(bits=3)", (AVERAGING, "bits", 3, 8)),
         ("averaging(every=many)", ("every=many", "number")),

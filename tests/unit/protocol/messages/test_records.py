@@ -118,6 +118,8 @@ MODES = st.builds(
     st.integers(1, EVERY_MAX),
     st.sampled_from(BITS),
     st.integers(1, ROUND_TIMEOUT_SECONDS_MAX),
+    st.floats(0.0, 10.0),
+    st.floats(0.0, 0.999),
 )
 TERMS = st.integers(0, TERM_MAX)
 STATE_PARTS = st.integers(0, STATE_PARTS_MAX - 1)
@@ -255,6 +257,9 @@ REFUSED: tuple[tuple[type[Record], str, object], ...] = (
     (Mode, "bits", 3),
     (Mode, "bits", False),
     (Mode, "round_timeout_seconds", 0),
+    (Mode, "outer_lr", float("nan")),
+    (Mode, "outer_lr", "0.7"),
+    (Mode, "outer_momentum", 1.0),
     (Resume, "rank", -1),
     (Resume, "sequence", SEQUENCE_MAX + 1),
     (Resume, "versions", {RANKS_MAX: 1}),

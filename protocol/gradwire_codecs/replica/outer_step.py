@@ -1,0 +1,104 @@
+"""`OuterSum`: contributions added up, of which the mean makes a step of an outer optimizer.
+
+That of DiLoCo (Douillard et al., 2023, arXiv 2311.08105, algorithm 1): Nesterov's momentum as torch
+has it, where a gradient is what the workers have changed, with its sign turned::
+
+    v = momentum * v + mean
+    p = p + rate * (mean + momentum * v)
+
+The replica is not p, but p without the look ahead, ``p - rate * momentum * v``. It moves by
+``rate * v``, so a step follows from the last one alone::
+
+    step = momentum * last step + rate * mean
+
+and p is the replica plus ``momentum * step``. Whoever has the last step can go on with it.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from gradwire_codecs.arrays import Float32Array, Int32Array
+from gradwire_codecs.format.header import INT32_MAX, MULTIPLE_MAX
+from gradwire_codecs.format.update import Update
+from gradwire_codecs.replica.round_sum import RoundSum
+
+
+class OuterSum(RoundSum):
+    """A `RoundSum` whose means are steps; it takes 16 bytes for each element.
+
+    Parameters
+    ----------
+    elements, ranges
+        As for `RoundSum`.
+    rate, momentum : float
+        Of the outer optimizer.
+    """
+
+    def __init__(
+        self, elements: int, ranges: Sequence[tuple[int, int]], *, rate: float, momentum: float
+    ) -> None:
+        super().__init__(elements, ranges)
+        self._rate = rate
+        self._momentum = momentum
+        self._last: Int32Array = np.zeros(elements, np.int32)
+        """The last step, as it was relayed."""
+        self._rest: Float32Array = np.zeros(elements, np.float32)
+        """What rounding has left of steps."""
+
+    def remember(self, updates: Sequence[Update]) -> None:
+        """Go on with the last step of another master: these updates together."""
+        self._last[:] = 0
+        for update in updates:
+            self._last[update.index] += update.change
+
+    def _take_range(
+        self, place: int, divisor: int, magnitude_max: int | None, *, is_last: bool
+    ) -> Update | None:
+        """Take the step of a range.
+
+        With `is_last` the momentum makes no step of its own, and the look ahead is in the result:
+        the replica becomes the optimizer's parameters.
+        """
+        start, stop = self._ranges[place]
+        total, last, rest = (v[start:stop] for v in (self._total, self._last, self._rest))
+        step = total * (self._rate / divisor) + rest
+        if not is_last:
+            step += self._momentum * last
+        multiple = max(int(self._finest[place] * self._rate) // divisor, 1)
+        if magnitude_max is not None:
+            multiple = max(multiple, int(-(-np.abs(step).max() // magnitude_max)))
+        multiple = min(multiple, MULTIPLE_MAX)
+        most = INT32_MAX // multiple
+        count = np.clip(np.rint(step / multiple), -most, most)
+        rest[:] = step - count * multiple
+        total[:] = 0
+        if is_last:
+            count = np.clip(count + np.rint(self._momentum * last), -most, most)
+            last[:] = 0
+        else:
+            last[:] = count * multiple
+        index = np.flatnonzero(count)
+        if not index.size:
+            return None
+        counts = count[index].astype(np.int32)
+        return Update(start, stop, multiple, (index + start).astype(np.uint32), counts)
+
+
+def look_ahead(updates: Sequence[Update], elements: int, momentum: float) -> Int32Array:
+    """Return how far the optimizer's parameters are ahead of the replica after a step.
+
+    Parameters
+    ----------
+    updates : sequence of Update
+        The step.
+
+    Returns
+    -------
+    ndarray of shape (elements,), dtype int32
+        In quanta; the same on every machine.
+    """
+    ahead = np.zeros(elements, np.int32)
+    for update in updates:
+        ahead[update.index] = np.rint(momentum * update.change).astype(np.int32)
+    return ahead
