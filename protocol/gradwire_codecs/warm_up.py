@@ -17,6 +17,7 @@ from gradwire_codecs.format.update import ELEMENTS_MAX, Update, decode, pack_upd
 from gradwire_codecs.kernels.compiling import compiling_alone
 from gradwire_codecs.replica.digests import BlockDigests, digest_of, unflip
 from gradwire_codecs.replica.replica import Replica
+from gradwire_codecs.replica.round_sum import RoundSum
 
 Kind: TypeAlias = Callable[[Float32Array, Replica], HostFeedback]
 HALF: Final[Kind] = partial(PartialFeedback, portion=0.5)
@@ -122,6 +123,9 @@ def _read(replica: Replica, digests: BlockDigests, update: Update, body: bytes) 
     replica.apply(body)
     unflip(replica.values, 0, digest_of(replica.values))
     unpack_block(pack_block(replica.values), len(replica.values))
+    total = RoundSum(len(replica), [(0, len(replica))])
+    total.add(update)
+    total.take_mean(1, None)
 
 
 def _receive(theirs: HostFeedback, update: Update, body: bytes) -> None:

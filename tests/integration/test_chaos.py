@@ -15,6 +15,26 @@ REUSED = ("--rejoin-seconds", "20")
 """So that ranks of the dead are given to others while the test lasts."""
 
 
+@pytest.mark.parametrize(
+    "mode",
+    [
+        "averaging(every=2, round_timeout_seconds=3)",
+        "diloco(every=2, bits=0, round_timeout_seconds=3)",
+    ],
+)
+def test_half_a_minute_of_kills_in_all_phases_of_a_round(tmp_path: Path, mode: str) -> None:
+    plan = Plan(
+        seed=2, seconds=30.0, workers=4, mode=mode, kill_seconds=3.0, master_seconds=8.0,
+        still_every_seconds=15.0, still_seconds=6.0, masters_min=2,
+    )  # fmt: skip
+
+    outcome = Chaos(plan, tmp_path, *REUSED).run()
+
+    outcome.check()
+    assert outcome.workers_killed >= 2
+    assert outcome.metrics["gradwire_rounds_closed_total"] > 10
+
+
 @pytest.mark.parametrize("seed", [1])
 def test_a_minute_of_kills_costs_nobody_an_update(tmp_path: Path, seed: int) -> None:
     plan = Plan(seed=seed, masters_min=2)

@@ -62,6 +62,8 @@ class Plan:
     """How often it has to die before the end."""
     still_seconds: float = 10.0
     """How long a worker stands still."""
+    mode: str = "sharing"
+    """How the workers train together."""
     still_every_seconds: float = 25.0
     """Between two times that one begins to."""
 
@@ -249,7 +251,11 @@ class Chaos:
             "elements": plan.elements,
             "pace_seconds": plan.pace_seconds,
             "account": str(account),
-            "settings": {"idle_timeout_seconds": IDLE_SECONDS, "finish_timeout_seconds": 120.0},
+            "settings": {
+                "idle_timeout_seconds": IDLE_SECONDS,
+                "finish_timeout_seconds": 120.0,
+                "mode": plan.mode,
+            },
         }
         with (self._folder / f"{name}.log").open("wb") as log:
             process = subprocess.Popen(

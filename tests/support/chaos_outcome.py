@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
 from gradwire_protocol.limits import MIB
+from gradwire_protocol.messages.kinds import WORKERS_MAX
 
 WARM_UP_SECONDS: Final = 30.0
 WATCHED_SECONDS_MIN: Final = 60.0
@@ -77,7 +78,8 @@ class Outcome:
             assert first + stable <= final[rank], f"{name}: what was stable is lost"
             if name in self.ended:
                 assert first + last["sent"] == final[rank], f"{name}: what it sent is lost"
-                given = _total(final, rank) - _total(began["versions"], rank)
+                relayed = [_relayed(each) for each in (final, began["versions"])]
+                given = _total(relayed[0], rank) - _total(relayed[1], rank)
                 assert last["applied"] <= given, f"{name} has applied more than there is"
                 assert last["applied"] == given or last["rebases"], f"{name} lacks updates"
         self._check_ranks(final)
@@ -121,6 +123,12 @@ class Outcome:
             assert first >= reached.get(rank, 0), f"{name} began in the midst of another one"
             reached[rank] = first + max((line["stable"] for line in lines[1:]), default=0)
         assert reached.keys() <= final.keys()
+
+
+def _relayed(versions: dict[str, int]) -> dict[str, int]:
+    """Return which updates were relayed; with rounds, those of masters."""
+    of_masters = {rank: last for rank, last in versions.items() if int(rank) >= WORKERS_MAX}
+    return of_masters or versions
 
 
 def _total(versions: dict[str, int], rank: str) -> int:

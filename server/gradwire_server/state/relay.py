@@ -94,7 +94,7 @@ class Relay:
         contained = {rank: s for rank, s in self._stable.items() if rank < WORKERS_MAX}
         for rank, sequence, closes in self._closed:
             if stable.get(rank, 0) >= sequence:
-                contained |= closes
+                _raise_to(contained, closes)
         return contained | stable
 
     @property
@@ -186,7 +186,7 @@ class Relay:
         while self._closed and self._stable.get(self._closed[0][0], 0) >= self._closed[0][1]:
             self._closed.popleft()
         self._closed.append((rank, sequence, dict(closes)))
-        self.versions |= closes
+        _raise_to(self.versions, closes)
 
     def can_catch_up(self, versions: Mapping[int, int], *, without: int) -> bool:
         """Return whether `catch_up` can send all updates that a version vector lacks.
@@ -293,3 +293,9 @@ class Relay:
     ) -> None:
         self._members[member] = None
         self.conflation.add_update(member, rank, sequence, update, now, clock=clock, closes=closes)
+
+
+def _raise_to(versions: dict[int, int], others: Mapping[int, int]) -> None:
+    """Note that these versions are contained as well: recalled results may come in any order."""
+    for rank, sequence in others.items():
+        versions[rank] = max(versions.get(rank, 0), sequence)
