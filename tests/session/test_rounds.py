@@ -13,6 +13,7 @@ from torch import nn
 import gradwire
 from gradwire import Averaging, DiLoCo, Session, Sharing, Synchronous
 from gradwire_codecs.arrays import Float32Array
+from gradwire_codecs.replica.round_sum import RANGE_ELEMENTS_MIN
 from gradwire_protocol import Role
 from gradwire_server.config import MasterConfig
 from support.local_master import LocalMaster
@@ -327,6 +328,39 @@ def test_workers_with_items_do_not_wait_for_who_waits_for_an_item(master: LocalM
     assert taken == [0]
     finish(one, other)
     assert mine[0] >= 1.5
+
+
+def test_tensors_that_change_by_far_more_than_others_are_no_outliers(master: LocalMaster) -> None:
+    targets = [[torch.zeros(RANGE_ELEMENTS_MIN), torch.zeros(RANGE_ELEMENTS_MIN)] for _ in "ab"]
+    sessions = [join(master, tensors, mode=Synchronous(bits=4)) for tensors in targets]
+    wait_until(lambda: len(sessions[0].workers) == len(sessions), "both to take part")
+    for _ in range(8):
+        for large, small in targets:
+            large += 1.0
+            small += 1e-5
+        step_all(*sessions)
+
+    assert master.sample("gradwire_quarantined_workers") == 0
+    assert master.sample("gradwire_rounds_closed_total") == 8
+    finish(*sessions)
+
+
+def test_who_contributes_far_more_than_the_others_is_kept_aside(master: LocalMaster) -> None:
+    (one, mine), (other, theirs) = two(master, Synchronous(bits=8))
+    for _ in range(6):
+        mine += change(0.001, 0, 0, 0)
+        theirs += change(0, 0.001, 0, 0)
+        step_all(one, other)
+    theirs += change(0, 10.0, 0, 0)
+    mine += change(0.001, 0, 0, 0)
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(other.step)
+        wait_until(
+            lambda: master.sample("gradwire_quarantined_workers") == 1, "it to be in quarantine"
+        )
+        one.step()
+        assert mine.tolist() == pytest.approx([0.004, 0.003, 0, 0], abs=1e-4)
+        one.finish()
 
 
 # Which mode.

@@ -24,7 +24,7 @@ from gradwire.replica.thresholds import Thresholds
 from gradwire.replica.waits import Procedure, Wait
 from gradwire.settings.settings import Settings
 from gradwire.worker.membership import Membership
-from gradwire_codecs import NOTHING, check_finite, decode
+from gradwire_codecs import NOTHING, check_finite, decode, encoded_hits
 from gradwire_codecs.arrays import Float32Array, describe
 from gradwire_codecs.feedback.contributions import encode_dense, take_back
 from gradwire_codecs.format.header import INT32_MAX
@@ -86,18 +86,20 @@ class Contributing:
 
     def note_step(self, change: Any = None) -> None:
         """Count a step that has changed the parameters, or changes them by this."""
-        self._tally.steps += 1
-        self._steps += 1
         if change is not None:
             self._add(change)
+        self._tally.steps += 1
+        self._steps += 1
 
     @property
     def is_due(self) -> bool:
         """Whether enough steps were made for a contribution."""
         return self._steps >= self.mode.every
 
-    def contribute(self, *, exact: bool = False) -> int:
+    def contribute(self, *, exact: bool = False) -> int | None:
         """Contribute what was changed since the last time; return how many elements that is.
+
+        None where the master is about to end, and takes nothing any more.
 
         Parameters
         ----------
@@ -109,10 +111,11 @@ class Contributing:
         shared.parameters.gather()
         with self._membership.sending() as may_send, shared.changing:
             if not may_send:
-                return 0
-            self._step_back()
+                return None
             with self._divergence.named_errors():
-                bodies = self._encode(exact=exact)
+                feedback.check()  # nothing is changed where it fails
+            self._step_back()
+            bodies = self._encode(exact=exact)
             take_back(feedback, bodies)
             if exact:  # a round does not wait for it, and it makes no step by itself
                 sent = self._outbox.hand_over(bodies)
@@ -194,8 +197,7 @@ class Contributing:
     def flush_on(self) -> bool:
         """Contribute what is left; return whether that is done."""
         if self._rest_is_due and self.may_flush_on():
-            self.contribute(exact=True)
-            self._rest_is_due = False
+            self._rest_is_due = self.contribute(exact=True) is None
         return not self._rest_is_due
 
     def may_flush_on(self) -> bool:
@@ -216,10 +218,14 @@ class Contributing:
             return feedback.encode(EXACT, magnitude_max=INT32_MAX, bytes_max=UPDATE_BYTES_MAX)
         if magnitude_max is not None:
             return encode_dense(feedback, self._ranges, magnitude_max, bytes_max=UPDATE_BYTES_MAX)
-        threshold = self._thresholds.next()
+        thresholds = self._thresholds
+        thresholds.aim(len(self._membership.peers), 1.0)
+        threshold = thresholds.next()
         if threshold is None:
             return []
         bodies = feedback.encode(threshold, magnitude_max=INT32_MAX, bytes_max=UPDATE_BYTES_MAX)
+        sent = sum(map(encoded_hits, bodies))
+        thresholds.observe(sent=sent, size_bytes=sum(map(len, bodies)))
         self._tally.threshold = threshold * self._shared.quantum
         return bodies
 

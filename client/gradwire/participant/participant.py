@@ -406,7 +406,7 @@ class Participant:
         contributing.note_step(change)
         elements = 0
         if contributing.is_due and not self.is_paused:
-            elements = contributing.contribute()
+            elements = contributing.contribute() or 0
             yield from contributing.wait()
             self.check_connected()
         elif not self.is_paused:

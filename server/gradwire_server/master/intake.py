@@ -20,6 +20,7 @@ import logging
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import partial
+from math import sqrt
 
 from gradwire_codecs import MalformedUpdateError, Update
 from gradwire_protocol import CloseCode, InvalidMessageError
@@ -233,9 +234,25 @@ class Intake:
                 _log_outlier("clipped", member, received, norm, limit)
         else:
             self._accept(run, member, received, update, staleness)
-        if is_sample(update):
-            member.norms.note(min(norm, limit))
+        self._note_norm(run, member, received, update, min(norm, limit))
         return True
+
+    def _note_norm(
+        self, run: Run, member: Member, received: UpdateReceived, update: Update, norm: float
+    ) -> None:
+        """Note the norm of an update, or that of a contribution with its last update.
+
+        The updates of a contribution have norms of their own, as tensors do, and none has more than
+        all of them together.
+        """
+        if run.rounds is None:
+            if is_sample(update):
+                member.norms.note(norm)
+            return
+        member.contributed_squares += norm * norm
+        if received.update.closes and member.contributed_squares:
+            member.norms.note(sqrt(member.contributed_squares))
+            member.contributed_squares = 0.0
 
     def _accept(
         self, run: Run, member: Member, received: UpdateReceived, update: Update, staleness: int
