@@ -74,7 +74,7 @@ def train(module: nn.Module, batches: list[tuple[torch.Tensor, torch.Tensor]]) -
     optimizer.step()
 
 
-@pytest.mark.parametrize("mode", [Averaging(every=1, bits=0), Synchronous()], ids=str)
+@pytest.mark.parametrize("mode", [Averaging(every=1, bits=0), Synchronous(bits=0)], ids=str)
 def test_with_plain_sgd_it_is_one_process_with_all_batches(master: LocalMaster, mode: Any) -> None:
     alone, expected = net(), []
     for step in range(STEPS):
@@ -231,7 +231,7 @@ def test_nothing_is_contributed_in_a_pause(master: LocalMaster) -> None:
 
 
 def test_a_loop_may_push_changes(master: LocalMaster) -> None:
-    (one, mine), (other, theirs) = two(master, Synchronous(), **EXACT)
+    (one, mine), (other, theirs) = two(master, Synchronous(bits=0), **EXACT)
 
     at_once(lambda: one.push(change(1, 0, 0, 0)), lambda: other.push(change(0, 0, 1, 0)))
     one.pull()
@@ -245,7 +245,7 @@ def test_a_loop_may_push_changes(master: LocalMaster) -> None:
 
 
 def test_who_joins_late_takes_part_from_the_next_round_on(master: LocalMaster) -> None:
-    (one, mine), (other, theirs) = two(master, Synchronous(), **EXACT)
+    (one, mine), (other, theirs) = two(master, Synchronous(bits=0), **EXACT)
     mine += change(2, 0, 0, 0)
     with ThreadPoolExecutor(1) as pool:
         step = pool.submit(one.step)
@@ -265,7 +265,7 @@ def test_who_joins_late_takes_part_from_the_next_round_on(master: LocalMaster) -
 
 
 def test_nobody_waits_for_who_has_left_or_finished(master: LocalMaster) -> None:
-    (one, mine), (other, theirs) = two(master, Synchronous(), **EXACT)
+    (one, mine), (other, theirs) = two(master, Synchronous(bits=0), **EXACT)
     theirs += change(0, 2, 0, 0)
     other.leave()
     mine += change(2, 0, 0, 0)
@@ -278,7 +278,9 @@ def test_nobody_waits_for_who_has_left_or_finished(master: LocalMaster) -> None:
 def test_who_does_not_contribute_is_waited_for_once(
     master: LocalMaster, caplog: pytest.LogCaptureFixture
 ) -> None:
-    (one, mine), (other, theirs) = two(master, Synchronous(round_timeout_seconds=1), **EXACT)
+    (one, mine), (other, theirs) = two(
+        master, Synchronous(bits=0, round_timeout_seconds=1), **EXACT
+    )
     mine += change(2, 0, 0, 0)
     one.step()
     assert mine.tolist() == [2, 0, 0, 0]
@@ -298,7 +300,7 @@ def test_who_does_not_contribute_is_waited_for_once(
 def test_an_observer_sees_means(keyed_master: LocalMaster) -> None:
     master = keyed_master
     target = zeros()
-    worker = join(master, target, mode=Synchronous(), key=RUN_KEY, **EXACT)
+    worker = join(master, target, mode=Synchronous(bits=0), key=RUN_KEY, **EXACT)
     seen = zeros()
     observer = join(master, seen, key=RUN_KEY.worker_key("eyes", Role.OBSERVER))
     target += change(0, 1, 0, 0)
@@ -313,7 +315,7 @@ def test_an_observer_sees_means(keyed_master: LocalMaster) -> None:
 
 
 def test_workers_with_items_do_not_wait_for_who_waits_for_an_item(master: LocalMaster) -> None:
-    (one, mine), (other, _) = two(master, Synchronous(), **EXACT)
+    (one, mine), (other, _) = two(master, Synchronous(bits=0), **EXACT)
     taken: list[int] = []
 
     def train_on(session: Session) -> None:
@@ -386,16 +388,16 @@ def test_another_mode_is_refused_with_both(master: LocalMaster) -> None:
 
 @pytest.fixture
 def insisting() -> Iterator[LocalMaster]:
-    with LocalMaster(MasterConfig(mode="synchronous(bits=8)")) as running:
+    with LocalMaster(MasterConfig(mode="synchronous(bits=4)")) as running:
         yield running
 
 
 def test_a_master_may_insist(insisting: LocalMaster) -> None:
-    with pytest.raises(gradwire.RefusedError, match=naming("averaging", "synchronous(bits=8)")):
+    with pytest.raises(gradwire.RefusedError, match=naming("averaging", "synchronous(bits=4)")):
         join(insisting, mode=Averaging())
 
     session = join(insisting)
-    assert participant_of(session).welcome.mode == Synchronous(bits=8)
+    assert participant_of(session).welcome.mode == Synchronous(bits=4)
     session.finish()
 
 

@@ -9,7 +9,6 @@ from gradwire_protocol.messages.modes import (
     AVERAGING,
     DILOCO,
     SHARING,
-    SPARSE,
     SYNCHRONOUS,
     Mode,
     new_mode,
@@ -26,7 +25,7 @@ def Sharing() -> Mode:  # noqa: N802  # reads like a type
 
 
 def Synchronous(  # noqa: N802
-    *, bits: int = SPARSE, round_timeout_seconds: int = ROUND_TIMEOUT_SECONDS
+    *, bits: int = 8, round_timeout_seconds: int = ROUND_TIMEOUT_SECONDS
 ) -> Mode:
     """Return the mode in which all workers make each step together.
 

@@ -77,7 +77,7 @@ class Mode(Record):
 
 USUAL: Final = {
     SHARING: Mode(),
-    SYNCHRONOUS: Mode(SYNCHRONOUS),
+    SYNCHRONOUS: Mode(SYNCHRONOUS, bits=8),
     AVERAGING: Mode(AVERAGING, every=16, bits=8),
     DILOCO: Mode(DILOCO, every=64, bits=8, outer_lr=0.7, outer_momentum=0.9),
 }

@@ -51,7 +51,7 @@ def test_the_text_of_a_mode_stands_for_it(mode: Mode) -> None:
     ("text", "mode"),
     [
         ("sharing", Mode()),
-        ("synchronous", Mode(SYNCHRONOUS)),
+        ("synchronous", Mode(SYNCHRONOUS, bits=8)),
         ("averaging", Mode(AVERAGING, every=16, bits=8)),
         ("averaging()", Mode(AVERAGING, every=16, bits=8)),
         (" averaging ( every = 2 , bits=8 ) ", Mode(AVERAGING, every=2, bits=8)),
