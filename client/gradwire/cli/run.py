@@ -16,6 +16,7 @@ from gradwire.cli.launch.processes import (
     Child,
     local_master_process,
     master_options,
+    threads_of_each,
     worker_environment,
 )
 from gradwire.cli.launch.signals import handle_ending_signals
@@ -141,6 +142,13 @@ class Launcher:
     ) -> int:
         """Run the workers; return the exit status of the first one that failed, or 0."""
         meeting_place = process_group_address(os.environ) if is_whole_run else {}
+        if self._workers > 1 and "OMP_NUM_THREADS" not in os.environ:
+            threads = threads_of_each(self._workers)
+            _write(
+                sys.stderr,
+                f"gradwire run: each of {self._workers} workers computes with {threads} of "
+                f"{os.cpu_count()} processors; set OMP_NUM_THREADS for another number\n",
+            )
         try:
             for rank in range(self._workers):
                 environ = worker_environment(

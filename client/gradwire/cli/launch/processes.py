@@ -331,6 +331,10 @@ def worker_environment(
     if is_whole_run:
         environ |= {"RANK": str(rank), "WORLD_SIZE": str(workers)}
     if "OMP_NUM_THREADS" not in os.environ:
-        # More threads than processors slow every worker down.
-        environ["OMP_NUM_THREADS"] = str(max((os.cpu_count() or 1) // workers, 1))
+        environ["OMP_NUM_THREADS"] = str(threads_of_each(workers))
     return environ
+
+
+def threads_of_each(workers: int) -> int:
+    """Return with how many threads each worker computes: more than processors slow all down."""
+    return max((os.cpu_count() or 1) // workers, 1)
