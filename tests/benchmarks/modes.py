@@ -195,7 +195,8 @@ def round_figures(plan: Plan) -> list[Figure]:
         port = server.read()["port"]
         workers[1].tell(f"exchange {port} {found['sent']} {found['received']}")
         tcp = workers[1].read()["seconds"]
-    name = f"a round of {plan.parameters / 1e6:g} M parameters, 8 bits, 100 Mbit/s"
+    of = f"{plan.parameters / 1e6:g} M parameters, 8 bits, 100 Mbit/s, {form(keys=plan.keys)}"
+    name = f"a round of {of}"
     return [
         at_most(name, median(found["seconds"]), "s", "TCP, there and back", median(tcp),
                 aim=ROUND_AIM, runs=plan.rounds)

@@ -23,7 +23,7 @@ from support.driven_worker import (
 )
 from support.health import metrics, run_status
 from support.local_master import MasterProcess
-from support.processes import Running, python
+from support.processes import Running, python, stands_still
 from support.tiers import variants
 from support.waiting import wait_until
 
@@ -117,7 +117,7 @@ def test_a_worker_that_stands_still_holds_a_master_up_until_the_deadline_and_no_
         master = stack.enter_context(MasterProcess("--drain-seconds", "0.5"))
         still, _ = start(stack, master.address, 2)
         wait_until(partial(has_live, master, 2), "the master to have heard that both are live")
-        still.process.send_signal(signal.SIGSTOP)
+        halt(still)
 
         status, _, err = master.stop(signal.SIGTERM)
 
@@ -131,7 +131,7 @@ def test_a_second_signal_ends_a_master_at_once() -> None:
         master = stack.enter_context(MasterProcess("--drain-seconds", "100000"))
         still, other = start(stack, master.address, 2)
         wait_until(partial(has_live, master, 2), "the master to have heard that both are live")
-        still.process.send_signal(signal.SIGSTOP)
+        halt(still)
         master.signal(signal.SIGTERM)
         wait_until(lambda: "message" in other.ask("step", times=1) or is_draining(other), "a word")
 
@@ -139,6 +139,12 @@ def test_a_second_signal_ends_a_master_at_once() -> None:
 
     assert status == 0
     assert "stopping without waiting" not in err
+
+
+def halt(worker: DrivenWorker) -> None:
+    """Stop a worker, and wait until it is: it would hear what it must not."""
+    worker.process.send_signal(signal.SIGSTOP)
+    wait_until(partial(stands_still, worker.process.pid), "the worker to stand still")
 
 
 def has_live(master: MasterProcess, n: int) -> bool:
@@ -258,7 +264,7 @@ def test_a_master_that_is_restarted_while_the_old_one_drains_waits_for_that(
         old = stack.enter_context(MasterProcess(*options, "--drain-seconds", "8"))
         still, other = start(stack, old.address, 2)
         wait_until(partial(has_live, old, 2), "the master to have heard that both are live")
-        still.process.send_signal(signal.SIGSTOP)
+        halt(still)
         old.signal(signal.SIGTERM)
         wait_until(lambda: "message" in other.ask("step", times=1) or is_draining(other), "a word")
 

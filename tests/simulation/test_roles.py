@@ -289,13 +289,15 @@ def test_an_operator_sees_who_takes_part() -> None:
             "name": "default",
             "finished": False,
             "parameters": run.elements,
+            "mode": "sharing",
+            "round": None,
             "damaged_blocks": [],
             "workers": [
                 {"rank": 0, "name": "worker0", "phase": "live", "quarantined": False},
                 {"rank": 1, "name": "worker1", "phase": "live", "quarantined": False},
             ],
             "observers": [
-                {"rank": 4091, "name": "observer0", "phase": "live", "quarantined": False}
+                {"rank": 3999, "name": "observer0", "phase": "live", "quarantined": False}
             ],
             "versions": {str(r): s for r, s in sorted(run.state.relay.versions.items())},
             "draining": False,

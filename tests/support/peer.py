@@ -158,9 +158,17 @@ class ScriptedPeer(Untimed):
         self.link.send_block(Snapshot(start, values.astype("<i4").tobytes()))
         self.network.turn(self.host)
 
-    def say_update(self, rank: int, sequence: int, body: bytes, *, based_on: int = 0) -> None:
+    def say_update(
+        self,
+        rank: int,
+        sequence: int,
+        body: bytes,
+        *,
+        based_on: int = 0,
+        closes: Mapping[int, int] | None = None,
+    ) -> None:
         """Send an update of a worker with this rank."""
-        payload = EncodedUpdate(sequence, based_on, body).pack()
+        payload = EncodedUpdate(sequence, based_on, body, closes=closes or {}).pack()
         self.link.send_update(rank, sequence, payload)
         self.network.turn(self.host)
 

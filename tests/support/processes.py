@@ -88,6 +88,13 @@ def children_of(pid: int) -> list[int]:
     return children
 
 
+def stands_still(pid: int) -> bool:
+    """Return whether all threads of a process are stopped: a busy machine takes its time."""
+    threads = Path(f"/proc/{pid}/task").iterdir()
+    states = [(each / "stat").read_text().rpartition(")")[2].split()[0] for each in threads]
+    return set(states) == {"T"}
+
+
 def has_ended(pid: int) -> bool:
     """Return whether a process is gone, or would be if anyone asked how it ended."""
     try:

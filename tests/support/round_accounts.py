@@ -41,13 +41,15 @@ class RoundAccounts:
         """Watch what happens in the block; `ledger` returns the one in use."""
         log_update, add, close = Relay.log_update, Rounds.add, Rounds.close
 
-        def watched_add(rounds: Rounds, rank: int, encoded: EncodedUpdate, update: Update) -> None:
+        def watched_add(
+            rounds: Rounds, rank: int, encoded: EncodedUpdate, update: Update, now: float
+        ) -> None:
             name = rank, encoded.sequence
             assert encoded.body == ledger().updates[name], f"contributed: {name} is another update"
             self._open.setdefault(rounds, []).append(name)
             left = self._left.setdefault(rounds, np.zeros(rounds._elements, np.int64))
             left[update.index] += update.change
-            add(rounds, rank, encoded, update)
+            add(rounds, rank, encoded, update, now)
 
         def watched_close(rounds: Rounds, *, is_last: bool) -> list[Update]:
             self._last = self._open.pop(rounds, [])

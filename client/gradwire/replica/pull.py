@@ -175,7 +175,9 @@ class Pull:
                 shared.repair.note_correction(update)
                 continue  # the version vector counts the update that it corrects
             shared.repair.note(rank, update)
-            staleness = count_updates(shared.versions, without=rank) - update.based_on
+            staleness = 0
+            if not shared.has_rounds:
+                staleness = count_updates(shared.versions, without=rank) - update.based_on
             shared.note({rank: update.sequence, **update.closes})
             shared.note_result(update)
             self._delays.note_update(rank, staleness)

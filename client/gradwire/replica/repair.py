@@ -99,7 +99,7 @@ class Repair:
 
     def note_sum(self, versions: Mapping[int, int]) -> None:
         """Note that peers' updates up to these versions were applied as a sum."""
-        self._floor |= versions
+        self._floor |= _of_others(versions, self._rank)
 
     def note_correction(self, correction: EncodedUpdate) -> None:
         """Note that a correction of an own update was applied."""

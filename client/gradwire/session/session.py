@@ -133,7 +133,8 @@ class Session:
         """Push what this step changed, and apply what peers sent; an observer only applies.
 
         Call it after ``optimizer.step()``. If `join` was given the optimizer, and the optimizer
-        made no step since the last call, nothing is pushed.
+        made no step since the last call, nothing is pushed. In a mode with rounds, the last step of
+        a round contributes what was changed, and waits for what all together come to.
 
         Raises
         ------

@@ -72,9 +72,9 @@ class Settings(TrainingSettings):
 
     mode: Mode | str | None = setting(
         None,
-        "How workers train together: `gradwire.Sharing()`, `Synchronous()` or `Averaging()`, or as "
-        "text, as in 'averaging(every=5, bits=4)'. The first worker's counts for the run. None "
-        "takes that of the run or of its master, and else 'sharing'.",
+        "How workers train together: `gradwire.Sharing()`, `Synchronous()`, `Averaging()` or "
+        "`DiLoCo()`, or as text, as in 'averaging(every=5, bits=4)'. The first worker's counts for "
+        "the run. None takes that of the run or of its master, and else 'sharing'.",
         accepts=lambda value: isinstance(value, Mode),
         accepts_text="a mode such as gradwire.Averaging(every=16)",
     )

@@ -83,6 +83,8 @@ class Intake:
         sequence = received.update.sequence
         if run.rounds is not None:
             run.rounds.check(member.rank, received.update)
+        elif received.update.closes:
+            raise InvalidMessageError(f"{member.name} contributes to a round, and there are none")
         if member.last_sequence is not None:
             _check_last(member, sequence, member.last_sequence)
         if member.updates.is_duplicate(sequence):

@@ -34,7 +34,7 @@ class RoundKeeper:
         if rounds.opened_at is None:
             rounds.open({*self._training(run, rounds), member.rank}, self._state.now)
         rounds.fragment_bytes = received.message.fragment_bytes
-        rounds.add(member.rank, received.update, update)
+        rounds.add(member.rank, received.update, update, self._state.now)
 
     def forget(self, member: Member) -> None:
         """Wait no more for a member that was removed."""
@@ -48,12 +48,14 @@ class RoundKeeper:
         rounds = None if run is None else run.rounds
         if run is None or rounds is None or not run.founded:
             return False
-        is_last = not any(_trains(each, rounds) for each in self._state.roster.workers)
+        is_last = self._is_last(rounds)
         if rounds.opened_at is None:
             if not (is_last and rounds.has_rest):
                 return False
             self._relay_all(run, rounds, rounds.close(is_last=True))
             return True
+        if not rounds.complete and not is_last:
+            return False  # what somebody has left who is gone makes no round by itself
         missing = rounds.missing(self._training(run, rounds))
         if missing and not rounds.is_due(self._state.now):
             return False
@@ -85,6 +87,14 @@ class RoundKeeper:
         idle = {rank for ledger in run.works.values() for rank in ledger.waiting}
         workers = self._state.roster.workers
         return [each.rank for each in workers if each.rank not in idle and _trains(each, rounds)]
+
+    def _is_last(self, rounds: Rounds) -> bool:
+        """Return whether nobody contributes any more, as far as one knows."""
+        state = self._state
+        workers = state.roster.workers
+        if not workers and state.leases.ranks(state.now):
+            return False  # they may come back
+        return not any(_trains(each, rounds) for each in workers)
 
     def _relay_all(self, run: Run, rounds: Rounds, means: list[Update]) -> None:
         """Add a result to the replica, and pass it on."""

@@ -13,12 +13,12 @@ from gradwire_codecs import Update
 from gradwire_codecs.replica.outer_step import OuterSum
 from gradwire_codecs.replica.round_sum import RoundSum, ranges_of
 from gradwire_protocol import InvalidMessageError
+from gradwire_protocol.delivery.shaped_message import fragment_bytes_of
+from gradwire_protocol.limits import DATAGRAM_BYTES
 from gradwire_protocol.messages.kinds import ROUND_RANKS, WORKERS_MAX
 from gradwire_protocol.messages.layout import Layout
 from gradwire_protocol.messages.modes import Mode
 from gradwire_protocol.messages.updates import EncodedUpdate
-
-NO_FRAGMENTS: Final = 0
 
 CLOCK_SECONDS: Final = 1e-6
 """Resolution of the clock that a rank is drawn by."""
@@ -61,14 +61,17 @@ class Rounds:
         self.awaited: set[int] = set()
         """Ranks that the round waits for: those that took part when it was opened."""
         self.opened_at: float | None = None
-        """When the first contribution came; None before."""
+        """When the first update came; None before."""
+        self.waits_since: float | None = None
+        """When the first contribution was complete; None before. For what somebody has left who is
+        gone, or has finished, nobody waits."""
         self.has_rest = False
         """Whether a mean has left something for the next round."""
         self._divisor = 1
         """How many contributed to the last round."""
         self.closed = 0
         """How many rounds this master has closed."""
-        self.fragment_bytes = NO_FRAGMENTS
+        self.fragment_bytes = fragment_bytes_of(DATAGRAM_BYTES)
         """How the last contribution was cut into packets: results are cut like it."""
 
     def _new_sum(self) -> RoundSum:
@@ -102,15 +105,16 @@ class Rounds:
             )
 
     def open(self, awaited: Collection[int], now: float) -> None:
-        """Open a round: its first contribution has come."""
+        """Open a round: its first update has come."""
         self.opened_at, self.awaited = now, set(awaited)
 
-    def add(self, rank: int, encoded: EncodedUpdate, update: Update) -> None:
+    def add(self, rank: int, encoded: EncodedUpdate, update: Update, now: float) -> None:
         """Add the next update of a rank."""
         self._sum.add(update)
         self.accepted[rank] = encoded.sequence
         if encoded.closes:
             self.complete.add(rank)
+            self.waits_since = now if self.waits_since is None else self.waits_since
 
     def missing(self, trains: Collection[int]) -> list[int]:
         """Return the ranks that the round waits for, of those that train."""
@@ -124,7 +128,8 @@ class Rounds:
     @property
     def due(self) -> float | None:
         """When that is."""
-        return None if self.opened_at is None else self.opened_at + self.mode.round_timeout_seconds
+        since = self.waits_since
+        return None if since is None else since + self.mode.round_timeout_seconds
 
     def close(self, *, is_last: bool) -> list[Update]:
         """Close the round; return its mean, or what earlier ones have left if none was open.
@@ -140,7 +145,7 @@ class Rounds:
         self.contained = dict(self.accepted)
         self.complete.clear()
         self.awaited.clear()
-        self.opened_at = None
+        self.opened_at = self.waits_since = None
         self.closed += 1
         return mean
 

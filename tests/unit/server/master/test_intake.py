@@ -25,6 +25,7 @@ from gradwire_protocol import CloseCode, UsageError
 from gradwire_protocol.messages.admission import Roster, Welcome
 from gradwire_protocol.messages.kinds import EndCode
 from gradwire_protocol.messages.link import UpdateReceived
+from gradwire_protocol.messages.modes import SYNCHRONOUS, Mode
 from gradwire_protocol.messages.replicas import Snapshot
 from gradwire_protocol.messages.updates import Finish, Finished, Leave
 from gradwire_server.config import MasterConfig
@@ -222,6 +223,29 @@ def test_a_worker_moves_no_version_but_its_own() -> None:
 
     assert run.state.relay.versions == {**before, 2: 2}
     assert rogue.ended is None
+
+
+@pytest.mark.parametrize(
+    ("mode", "closes", "words"),
+    [
+        (None, {0: 5}, ("contributes", "round")),
+        (Mode(SYNCHRONOUS), {0: 5}, ("update 1", "rank 2", "closes")),
+        (Mode(SYNCHRONOUS), {2: 2}, ("update 1", "rank 2", "closes")),
+    ],
+)
+def test_a_worker_closes_nothing_but_its_own_contribution(
+    mode: Mode | None, closes: dict[int, int], words: tuple[str, ...]
+) -> None:
+    run = SimulatedRun(elements=ELEMENTS)
+    run.mode = mode
+    run.join_and_wait(2)
+    rogue = rogue_in(run)
+    before = dict(run.state.relay.versions)
+
+    rogue.say_update(2, 1, HARMLESS, closes=closes)
+
+    assert rogue.wait_for_end() == said_by_peer(CloseCode.INVALID_MESSAGE, naming(*words))
+    assert run.state.relay.versions == before
 
 
 def test_a_joiner_gets_no_rank_of_a_live_worker_and_goes_on_where_its_rank_stopped() -> None:
