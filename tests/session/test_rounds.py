@@ -241,7 +241,21 @@ def test_a_loop_may_push_changes(master: LocalMaster) -> None:
     finish(one, other)
 
 
-# Who comes, and who goes.
+@pytest.mark.parametrize("wrong", ["text", [1.0, 2.0], np.zeros(4), np.zeros(3, np.float32)])
+def test_what_is_no_change_is_refused_and_no_step_is_counted(
+    master: LocalMaster, wrong: object
+) -> None:
+    target = zeros()
+    session = join(master, target, mode=Averaging(every=2))
+
+    with pytest.raises(gradwire.UsageError, match=naming("float32", "4 elements")):
+        session.push(wrong)
+
+    assert (target.tolist(), session.stats.steps) == ([0, 0, 0, 0], 0)
+    session.finish()
+
+
+# Workers that come and go.
 
 
 def test_who_joins_late_takes_part_from_the_next_round_on(master: LocalMaster) -> None:

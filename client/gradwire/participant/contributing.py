@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from gradwire.errors import DeadlineError, UsageError
+from gradwire.errors import DeadlineError
 from gradwire.replica.divergence import Divergence
 from gradwire.replica.outbox import Outbox
 from gradwire.replica.pull import Pull
@@ -24,8 +24,8 @@ from gradwire.replica.thresholds import Thresholds
 from gradwire.replica.waits import Procedure, Wait
 from gradwire.settings.settings import Settings
 from gradwire.worker.membership import Membership
-from gradwire_codecs import NOTHING, check_finite, decode, encoded_hits
-from gradwire_codecs.arrays import Float32Array, describe
+from gradwire_codecs import NOTHING, decode, encoded_hits
+from gradwire_codecs.arrays import Float32Array
 from gradwire_codecs.feedback.contributions import encode_dense, take_back
 from gradwire_codecs.format.header import INT32_MAX
 from gradwire_codecs.replica.outer_step import look_ahead
@@ -230,16 +230,7 @@ class Contributing:
         return bodies
 
     def _add(self, change: Any) -> None:
-        parameters = self._shared.parameters
-        array = parameters.to_array(change)
-        size = len(self._feedback.replica)
-        if array.dtype != np.float32 or array.size != size:
-            raise UsageError(
-                f"a change has to be float32 with {size} elements, not {describe(array)}"
-            )
-        flat = array.reshape(-1)
-        with self._shared.named_errors():
-            check_finite(flat)
+        parameters, flat = self._shared.parameters, self._shared.checked_change(change)
         parameters.gather()
         self._feedback.add_change(flat)
         parameters.scatter()

@@ -22,8 +22,7 @@ from gradwire.replica.stats import Tally
 from gradwire.replica.thresholds import Thresholds
 from gradwire.settings.settings import Settings
 from gradwire.worker.membership import Membership
-from gradwire_codecs import check_finite, clip_residual
-from gradwire_codecs.arrays import describe
+from gradwire_codecs import clip_residual
 from gradwire_protocol.messages.updates import UPDATE_BYTES_MAX
 
 logger = logging.getLogger("gradwire.session")
@@ -187,18 +186,7 @@ class Push:
         return portion
 
     def _add(self, change: Any) -> None:
-        try:
-            array = self._parameters.to_array(change)
-        except (TypeError, ValueError, RuntimeError):
-            array = np.asarray(None)  # numpy cannot read it; refused below
-        size = len(self._feedback.replica)
-        if array.dtype != np.float32 or array.size != size:
-            raise UsageError(
-                f"a change has to be float32 with {size} elements, not {describe(array)}"
-            )
-        flat = array.reshape(-1)
-        with self._shared.named_errors():
-            check_finite(flat)
+        flat = self._shared.checked_change(change)
         if self._shared.scaled_change is None and self._compensation.varies:
             flat = flat * np.float32(self._compensation.parameter_factor())
         self._feedback.add_change(flat)

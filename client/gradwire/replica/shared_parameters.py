@@ -9,15 +9,19 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from threading import Lock
+from typing import Any
 
+import numpy as np
+
+from gradwire.errors import UsageError
 from gradwire.replica.repair import Repair
 from gradwire.replica.scaled_change import ScaledChange
 from gradwire.settings.settings import Settings
 from gradwire.target.named_errors import named_errors
 from gradwire.target.parameters import Parameters
 from gradwire.worker.update_log import OwnUpdateLog
-from gradwire_codecs import Feedback
-from gradwire_codecs.arrays import Float32Array
+from gradwire_codecs import Feedback, check_finite
+from gradwire_codecs.arrays import Float32Array, describe
 from gradwire_protocol.messages.admission import Welcome
 from gradwire_protocol.messages.updates import EncodedUpdate
 
@@ -101,6 +105,30 @@ class SharedParameters:
     def replica_versions(self) -> dict[int, int]:
         """By rank: the last update that the replica contains."""
         return {**self.versions, self.rank: self.contained} if self.has_rounds else self.versions
+
+    def checked_change(self, change: Any) -> Float32Array:
+        """Return what a script hands over as a change, as an array of shape (N,).
+
+        Raises
+        ------
+        UsageError
+            If it is not float32, or has not N elements.
+        NonFiniteError
+            If it holds a NaN or an infinity.
+        """
+        try:
+            array = self.parameters.to_array(change)
+        except (TypeError, ValueError, RuntimeError):
+            array = np.asarray(None)  # numpy cannot read it; refused below
+        size = len(self.feedback.replica)
+        if array.dtype != np.float32 or array.size != size:
+            raise UsageError(
+                f"a change has to be float32 with {size} elements, not {describe(array)}"
+            )
+        flat: Float32Array = array.reshape(-1)
+        with self.named_errors():
+            check_finite(flat)
+        return flat
 
     def settle(self) -> None:
         """Set the parameters to the shared ones; drop what was not sent."""

@@ -31,7 +31,8 @@ def test_2_gib_are_enough_and_a_home_that_is_read_only(spark: object, tmp_path: 
         assert estimator().fit(digits(limited)).summary.rows == 1797
 
 
-def test_too_little_memory_is_named(tmp_path: Path) -> None:
+def test_too_little_memory_is_named(spark: object, tmp_path: Path) -> None:
+    spark.stop()  # type: ignore[attr-defined]  # else its limits would hold
     with (
         cluster(tmp_path, spark__executor__pyspark__memory="600m") as limited,
         pytest.raises(WorkerFailedError) as failed,
