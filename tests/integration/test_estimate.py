@@ -51,6 +51,7 @@ def measured_here(tmp_path_factory: pytest.TempPathFactory) -> Path:
     done = gradwire_estimate("--step-seconds", "0.1", "--parameters", "200k", "--json")
     assert done.returncode == 0, done.stderr
     assert "measuring a master and sessions on loopback" in done.stderr
+    assert all(line.startswith("gradwire estimate: ") for line in done.stderr.splitlines())
     path = tmp_path_factory.mktemp("estimate") / "here.json"
     path.write_text(done.stdout, encoding="utf-8")
     return path

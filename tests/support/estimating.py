@@ -2,6 +2,8 @@
 
 from typing import Any
 
+from hypothesis import strategies as st
+
 from gradwire.cli.estimate.costs import Costs
 from gradwire.cli.estimate.model import Inputs
 
@@ -35,3 +37,17 @@ def inputs(**changed: Any) -> Inputs:
         "costs": COSTS,
     }
     return Inputs(**usual | changed)
+
+
+PLAUSIBLE = st.builds(
+    inputs,
+    step_seconds=st.floats(1e-3, 10.0),
+    parameters=st.integers(10_000, 10**9),
+    density=st.floats(1e-4, 0.2),
+    workers=st.integers(1, 300),
+    link=st.floats(1e5, 1e11),
+    link_up=st.floats(1e5, 1e11),
+    master_link=st.floats(1e5, 1e11),
+    rtt_seconds=st.floats(0, 1),
+    processes=st.integers(1, 16),
+)

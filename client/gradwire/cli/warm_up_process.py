@@ -6,6 +6,7 @@ from typing import Final
 
 from gradwire_codecs import warm_up
 from gradwire_codecs.kernels.compiling import progress
+from gradwire_codecs.warm_up import warm_up_optimizers
 
 REPORT_SECONDS: Final = 0.2
 
@@ -22,6 +23,7 @@ def main() -> None:
     thread = Thread(target=say, name="gradwire-report", daemon=True)
     thread.start()
     warm_up()
+    warm_up_optimizers()  # also what only some masters need: an image may be read-only
     over.set()
     thread.join()
 

@@ -7,7 +7,12 @@ from typing import Final
 
 from gradwire.cli.estimate.model import (
     DENSITY_MIN,
+    DOWN,
+    INTO,
+    MASTER,
+    OUT,
     PROCESSES_MAX,
+    UP,
     Estimate,
     Inputs,
     Kind,
@@ -118,14 +123,14 @@ def _if_short(estimate: Estimate) -> Iterator[str]:
 
 def _if_processor(estimate: Estimate) -> Iterator[str]:
     inputs, name = estimate.inputs, estimate.limit.name
-    if name == "master's processor":
+    if name == MASTER:
         processes = _smallest(lambda n: replace(inputs, processes=n), PROCESSES_MAX)
         if processes is not None:
             yield f"gradwire master --processes {processes} would do, with as many cores"
-    elif name.startswith("master's link"):
+    elif name in (INTO, OUT):
         needed = estimate.limit.load * inputs.master_link
         yield f"a master where the link carries {needed / 1e6:.0f} Mbit/s would do"
-    elif name.startswith("worker's link"):
+    elif name in (UP, DOWN):
         yield "bytes_per_second= limits what a worker sends, whatever its steps take"
 
 

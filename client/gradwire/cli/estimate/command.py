@@ -13,7 +13,9 @@ from gradwire.cli.estimate.advice import advice
 from gradwire.cli.estimate.calibration import calibrate
 from gradwire.cli.estimate.costs import Costs
 from gradwire.cli.estimate.measuring import Measured, ScriptFailedError, measure
+from gradwire.cli.estimate.mode_report import mode_as_json, show_mode, show_modes
 from gradwire.cli.estimate.model import Inputs, demands, estimate
+from gradwire.cli.estimate.modes import USUAL_MODES, estimate_mode
 from gradwire.cli.estimate.quantities import (
     check_between,
     parse_count,
@@ -22,11 +24,12 @@ from gradwire.cli.estimate.quantities import (
     show_bytes,
     show_seconds,
 )
-from gradwire.cli.estimate.report import as_json, show
+from gradwire.cli.estimate.report import as_json, inputs_as_json, show
 from gradwire.cli.estimate.sizes import update_bytes
 from gradwire.errors import UsageError
 from gradwire.settings.settings import CODEC_THREADS_MAX
 from gradwire_codecs.policies.density import TARGET_DENSITY, density_for
+from gradwire_protocol.messages.modes.mode import Mode, parse_mode
 
 EXIT_FAILED: Final = 1
 """Exit status where the measured script has failed."""
@@ -109,13 +112,22 @@ def estimate_command(
             "by default they are measured on this one.",
         ),
     ] = None,
+    mode: Annotated[
+        str | None,
+        typer.Option(
+            metavar="MODE",
+            help="Only what this run mode would cost, such as 'averaging(every=5, bits=4)'; by "
+            "default gradient sharing, and a table of all modes.",
+        ),
+    ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Say whether a training will scale: how well, what limits it, and what to change.
 
-    Measures for some seconds what the codec and a master take on this machine, and combines that
-    with the given step, model and network. With --measure, step and model come from a real run.
-    Exit status: 0 done, 1 the measured script failed, 2 wrong usage.
+    That is about gradient sharing; a table says what other run modes would cost, and --mode what
+    one of them would. Measures for some seconds what the codec and a master take on this machine,
+    and combines that with the given step, model and network. With --measure, step and model come
+    from a real run. Exit status: 0 done, 1 the measured script failed, 2 wrong usage.
     """
     check_between(codec_threads, 1, CODEC_THREADS_MAX, "--codec-threads")
     check_between(
@@ -125,6 +137,7 @@ def estimate_command(
         raise UsageError(
             f"{script_arguments[0]!r} is an argument for no script: name one by --measure SCRIPT"
         )
+    run_mode = None if mode is None else parse_mode(mode)
     link_rate = parse_rate(link, "--link")
     options = _Options(
         step_seconds=None
@@ -150,13 +163,43 @@ def estimate_command(
     if measure_script is not None:
         measured = _measured([str(measure_script), *(script_arguments or ())], measure_seconds)
     inputs = options.inputs(measured, known, codec_threads)
-    result = estimate(inputs)
-    sweep = [estimate(replace(inputs, workers=n)) for n in _worker_counts(inputs.workers)]
-    sentences = advice(result, codec_threads)
-    if json:
-        typer.echo(json_text.dumps(as_json(result, sweep, sentences), indent=2))
+    crowds = [replace(inputs, workers=n) for n in _worker_counts(inputs.workers)]
+    if run_mode is not None and run_mode.has_rounds:
+        _say_of_mode(inputs, crowds, run_mode, json=json)
     else:
-        show(result, sweep, sentences)
+        modes = USUAL_MODES if run_mode is None else ()
+        _say_of_sharing(inputs, crowds, modes, codec_threads, json=json)
+
+
+def _say_of_mode(inputs: Inputs, crowds: Sequence[Inputs], mode: Mode, *, json: bool) -> None:
+    """Print what one mode with rounds costs."""
+    result, *sweep = (estimate_mode(each, mode) for each in (inputs, *crowds))
+    if json:
+        found = mode_as_json(result) | {"sweep": [mode_as_json(each) for each in sweep]}
+        typer.echo(json_text.dumps(found | inputs_as_json(inputs), indent=2))
+    else:
+        show_mode(result, sweep)
+
+
+def _say_of_sharing(
+    inputs: Inputs,
+    crowds: Sequence[Inputs],
+    modes: Sequence[Mode],
+    codec_threads: int,
+    *,
+    json: bool,
+) -> None:
+    """Print how well gradient sharing scales, and what each of several modes costs."""
+    result, *sweep = (estimate(each) for each in (inputs, *crowds))
+    sentences = advice(result, codec_threads)
+    beside = [estimate_mode(inputs, each) for each in modes]
+    if json:
+        found = as_json(result, sweep, sentences) | {"modes": [*map(mode_as_json, beside)]}
+        typer.echo(json_text.dumps(found, indent=2))
+        return
+    show(result, sweep, sentences)
+    if beside:
+        show_modes(beside)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -40,6 +40,34 @@ class Costs:
     master_seconds_per_byte: float
     """A byte of an update that the master receives or passes on."""
 
+    def to_encode(self, parameters: int, hits: float) -> float:
+        """Return the seconds of the training thread for an update, the search included."""
+        return (
+            self.step_seconds
+            + parameters * self.pass_seconds_per_parameter
+            + hits * self.encode_seconds_per_hit
+        )
+
+    def to_apply(self, hits: float) -> float:
+        """Return the seconds of the training thread for an update of another worker."""
+        return self.apply_seconds + hits * self.apply_seconds_per_hit
+
+    def to_handle(self, size: float) -> float:
+        """Return the seconds of a worker's network thread for an update of `size` bytes."""
+        return self.network_seconds + size * self.network_seconds_per_byte
+
+    def to_take_in(self, hits: float, size: float) -> float:
+        """Return the seconds in which a master receives an update and adds it up."""
+        return (
+            self.master_update_seconds
+            + hits * self.master_seconds_per_hit
+            + size * self.master_seconds_per_byte
+        )
+
+    def to_pass_on(self, size: float) -> float:
+        """Return the seconds in which a master passes an update on to one worker."""
+        return self.master_delivery_seconds + size * self.master_seconds_per_byte
+
     def scaled_to(self, *, encode: float | None, apply: float | None) -> "Costs":
         """Return costs with those of the codec multiplied by these factors.
 

@@ -11,6 +11,7 @@ import asyncio
 import logging
 import os
 import time
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -23,14 +24,14 @@ import numpy as np
 from gradwire.cli.estimate.kernels import KernelCosts, scan_seconds
 from gradwire.cli.launch.keys import local_keys
 from gradwire.cli.launch.processes import MasterChild, MasterEndedError, local_master_process
-from gradwire.errors import DeadlineError, GradwireError
+from gradwire.errors import DeadlineError, GradwireError, GradwireWarning
 from gradwire.session.join import join
 from gradwire.session.session import Session
 from gradwire.settings.settings import SRUN, TORCHRUN
 from gradwire_codecs.arrays import Float32Array
 from gradwire_protocol.limits import DATAGRAM_BYTES
 
-sessions_logger = logging.getLogger("gradwire.join")
+logger = logging.getLogger("gradwire")
 
 PARAMETERS: Final = 2**20
 SMALL_HITS: Final = 16
@@ -89,13 +90,15 @@ class Round:
 
 def measure_run(kernels: KernelCosts) -> RunCosts:
     """Measure a local run; the costs of the codec are taken out of it."""
-    level = sessions_logger.level
-    sessions_logger.setLevel(logging.WARNING)
+    level = logger.level
+    logger.setLevel(logging.WARNING)
     try:
-        with without_settings():
+        with without_settings(), warnings.catch_warnings():
+            # These parameters grow from zero, and train nothing that could diverge.
+            warnings.simplefilter("ignore", GradwireWarning)
             return asyncio.run(_measure(kernels))
     finally:
-        sessions_logger.setLevel(level)
+        logger.setLevel(level)
 
 
 @contextmanager

@@ -35,12 +35,18 @@ arrive one by one, and their age.
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from functools import partial
-from math import expm1, log1p
 from typing import Final
 
 from gradwire.cli.estimate.costs import Costs
 from gradwire.cli.estimate.quantities import check_between
-from gradwire.cli.estimate.sizes import ack_link_bytes, link_bytes, sum_bytes, update_bytes
+from gradwire.cli.estimate.sizes import (
+    Traffic,
+    link_bytes,
+    sum_bytes,
+    traffic_of,
+    union_density,
+    update_bytes,
+)
 from gradwire.errors import UsageError
 from gradwire.replica.outbox import OUTBOX_BYTES_MAX, OUTBOX_UPDATES_MAX
 from gradwire_codecs.format.update import ELEMENTS_MAX
@@ -57,6 +63,13 @@ PROCESSES_MAX: Final = 64
 
 DELAY_STEPS_MIN: Final = 1.5
 """The step that computes a change, and half a step that the change waits at its receiver."""
+
+NETWORK: Final = "worker's network thread"
+UP: Final = "worker's link, up"
+DOWN: Final = "worker's link, down"
+INTO: Final = "master's link, in"
+OUT: Final = "master's link, out"
+MASTER: Final = "master's processor"
 
 ROUNDS: Final = 40
 """Iterations that find the step time; each gets nearer by the part of a step that applying
@@ -126,6 +139,11 @@ class Inputs:
     def update_bytes(self) -> float:
         """Bytes of an update."""
         return self.size_ratio * update_bytes(self.parameters, self.density)
+
+    @property
+    def traffic(self) -> Traffic:
+        """What a round takes of a worker's link."""
+        return traffic_of(self.update_bytes, self.update_bytes, self.workers - 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,35 +238,40 @@ def demands(inputs: Inputs) -> tuple[Resource, ...]:
     """Return what a round takes of each resource, by the table above."""
     costs, workers, hits, size = inputs.costs, inputs.workers, inputs.hits, inputs.update_bytes
     peers = workers - 1
-    pairs = workers * peers
-    encode = (
-        costs.step_seconds
-        + inputs.parameters * costs.pass_seconds_per_parameter
-        + hits * costs.encode_seconds_per_hit
-    )
-    apply = peers * (costs.apply_seconds + hits * costs.apply_seconds_per_hit)
-    network = workers * (costs.network_seconds + size * costs.network_seconds_per_byte)
-    taken_in = (
-        costs.master_update_seconds
-        + hits * costs.master_seconds_per_hit
-        + size * costs.master_seconds_per_byte
-    )
-    passed_on = costs.master_delivery_seconds + size * costs.master_seconds_per_byte
-    master = workers * (taken_in + peers * passed_on / inputs.processes)
-    bits, ack_bits = 8 * link_bytes(size), 8 * ack_link_bytes(size)
-    up = (bits + peers * ack_bits) / inputs.link_up
-    down = (peers * bits + ack_bits) / inputs.link
-    into = (workers * bits + pairs * ack_bits) / inputs.master_link
-    out = (pairs * bits + workers * ack_bits) / inputs.master_link
+    passed_on = peers * costs.to_pass_on(size) / inputs.processes
+    master = workers * (costs.to_take_in(hits, size) + passed_on)
+    lines = lines_of(inputs, inputs.traffic)
     return (
-        Resource("encode", encode, Kind.TRAINS),
-        Resource("decode and apply", apply, Kind.TRAINS),
-        Resource("worker's network thread", network, Kind.ADDS_UP),
-        Resource("worker's link, up", up, Kind.PUTS_OFF),
-        Resource("worker's link, down", down, Kind.ADDS_UP),
-        Resource("master's link, in", into, Kind.PUTS_OFF),
-        Resource("master's link, out", out, Kind.ADDS_UP),
-        Resource("master's processor", master, Kind.PUTS_OFF),
+        Resource("encode", costs.to_encode(inputs.parameters, hits), Kind.TRAINS),
+        Resource("decode and apply", peers * costs.to_apply(hits), Kind.TRAINS),
+        Resource(NETWORK, workers * costs.to_handle(size), Kind.ADDS_UP),
+        Resource(UP, lines.up, Kind.PUTS_OFF),
+        Resource(DOWN, lines.down, Kind.ADDS_UP),
+        Resource(INTO, lines.into, Kind.PUTS_OFF),
+        Resource(OUT, lines.out, Kind.ADDS_UP),
+        Resource(MASTER, master, Kind.PUTS_OFF),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Lines:
+    """Seconds in which the links of a worker and of the master carry something."""
+
+    up: float
+    down: float
+    into: float
+    out: float
+
+
+def lines_of(inputs: Inputs, traffic: Traffic) -> Lines:
+    """Return how long links are busy with the traffic of one worker, and the master's with all."""
+    up, down = 8 * traffic.up, 8 * traffic.down
+    all_up, all_down = inputs.workers * up, inputs.workers * down
+    return Lines(
+        up=up / inputs.link_up,
+        down=down / inputs.link,
+        into=all_up / inputs.master_link,
+        out=all_down / inputs.master_link,
     )
 
 
@@ -281,8 +304,8 @@ def _flight(inputs: Inputs, resources: tuple[Resource, ...]) -> float:
         inputs.rtt_seconds
         + bits / min(inputs.link_up, inputs.master_link)
         + max(copies * bits / inputs.master_link, bits / inputs.link)
-        + by_kind["master's processor"] / inputs.workers
-        + 2 * by_kind["worker's network thread"] / inputs.workers
+        + by_kind[MASTER] / inputs.workers
+        + 2 * by_kind[NETWORK] / inputs.workers
     )
 
 
@@ -355,7 +378,7 @@ def _sums(inputs: Inputs, seconds: float, step_seconds: float) -> _Sums:
         low, high = (middle, high) if needed(middle) > middle * seconds_between else (low, middle)
     following = min(high, following_max)
     gathered, period = high - following, high * seconds_between
-    changed = -expm1(gathered * log1p(-min(inputs.density, 1 - 1e-12)))
+    changed = union_density(inputs.density, gathered)
     one_by_one = following / high
     return _Sums(
         one_by_one,

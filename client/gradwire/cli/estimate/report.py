@@ -17,11 +17,10 @@ WIDTH = 100
 
 def show(estimate: Estimate, sweep: Sequence[Estimate], advice: Sequence[str]) -> None:
     """Print an estimate to stdout."""
-    console = Console(highlight=False)
-    if not console.is_terminal:
-        console = Console(highlight=False, width=WIDTH)
+    console, inputs = new_console(), estimate.inputs
     console.print(headline(estimate), style="bold")
-    console.print(_given(estimate.inputs))
+    update = f"{show_bytes(inputs.update_bytes)} an update (density {inputs.density:.3g})"
+    console.print(given(inputs, update))
     console.print()
     for line in explanation(estimate):
         console.print(line)
@@ -34,6 +33,23 @@ def show(estimate: Estimate, sweep: Sequence[Estimate], advice: Sequence[str]) -
         console.print("What to change, and how far that goes:")
         for line in advice:
             console.print(f"- {line}")
+
+
+def new_console() -> Console:
+    """Return a console for stdout, which need not be a terminal."""
+    console = Console(highlight=False)
+    return console if console.is_terminal else Console(highlight=False, width=WIDTH)
+
+
+def given(inputs: Inputs, sent: str) -> str:
+    """Return in a line what an estimate is about; `sent` says how large a message is."""
+    up = "" if inputs.link_up == inputs.link else f", {show_rate(inputs.link_up)} up"
+    return (
+        f"{inputs.workers} workers, {show_count(inputs.parameters)} parameters, "
+        f"{show_seconds(inputs.step_seconds)} a step, {sent}; links of "
+        f"{show_rate(inputs.link)}{up}, the master's of {show_rate(inputs.master_link)}, "
+        f"{show_seconds(inputs.rtt_seconds)} to the master"
+    )
 
 
 def explanation(estimate: Estimate) -> list[str]:
@@ -58,12 +74,10 @@ def explanation(estimate: Estimate) -> list[str]:
 
 def as_json(estimate: Estimate, sweep: Sequence[Estimate], advice: Sequence[str]) -> dict[str, Any]:
     """Return an estimate as plain data."""
-    inputs = asdict(estimate.inputs)
-    costs = inputs.pop("costs")
     return {
         "verdict": headline(estimate),
         "fast_enough": not estimate.limit.is_short,
-        "inputs": inputs | {"update_bytes": estimate.inputs.update_bytes},
+        **inputs_as_json(estimate.inputs),
         **_figures(estimate),
         "limit": estimate.limit.name,
         "resources": [
@@ -82,8 +96,14 @@ def as_json(estimate: Estimate, sweep: Sequence[Estimate], advice: Sequence[str]
             for each in sweep
         ],
         "advice": list(advice),
-        "costs": costs,
     }
+
+
+def inputs_as_json(inputs: Inputs) -> dict[str, Any]:
+    """Return what an estimate is about, and the costs, which ``--costs`` reads."""
+    plain = asdict(inputs)
+    costs = plain.pop("costs")
+    return {"inputs": plain | {"update_bytes": inputs.update_bytes}, "costs": costs}
 
 
 def _figures(estimate: Estimate) -> dict[str, float]:
@@ -98,16 +118,6 @@ def _figures(estimate: Estimate) -> dict[str, float]:
         "delay_steps": estimate.delay_steps,
         "staleness": estimate.staleness,
     }
-
-
-def _given(inputs: Inputs) -> str:
-    up = "" if inputs.link_up == inputs.link else f", {show_rate(inputs.link_up)} up"
-    return (
-        f"{inputs.workers} workers, {show_count(inputs.parameters)} parameters, "
-        f"{show_seconds(inputs.step_seconds)} a step, {show_bytes(inputs.update_bytes)} an update "
-        f"(density {inputs.density:.3g}); links of {show_rate(inputs.link)}{up}, the master's of "
-        f"{show_rate(inputs.master_link)}, {show_seconds(inputs.rtt_seconds)} to the master"
-    )
 
 
 def _resources(estimate: Estimate) -> Table:

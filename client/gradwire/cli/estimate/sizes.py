@@ -5,6 +5,7 @@ the best parameter (see `gradwire_codecs.format.bits`), whose expected length is
 Updates of a real training are a few per cent smaller, because changed elements lie together.
 """
 
+from dataclasses import dataclass
 from math import expm1, inf, log1p
 from typing import Final
 
@@ -36,6 +37,9 @@ LINK_HEADER_BYTES: Final = 20 + 8 + 14
 """IPv4, UDP and Ethernet. A cable's preamble and gap between frames are 24 more, 1.7 % of a full
 datagram; `tc` and providers do not count them."""
 
+FLOAT_BYTES: Final = 4
+"""Of each parameter's gradient in an all-reduce."""
+
 FRAGMENT_BYTES: Final = DATAGRAM_BYTES - PACKET_HEADER_BYTES - DATA_HEADER_BYTES - TAG_BYTES
 
 ACK_BYTES: Final = LINK_HEADER_BYTES + PACKET_HEADER_BYTES + TAG_BYTES + 16
@@ -65,12 +69,17 @@ def update_bytes(parameters: float, density: float) -> float:
     return UPDATE_HEADER_BYTES + bits / 8
 
 
-def sum_bytes(parameters: float, density: float, updates: float) -> float:
-    """Return the expected bytes of the sum of several updates with hits at random places.
+def union_density(density: float, updates: float) -> float:
+    """Return the fraction of the parameters that at least one of several updates changes.
 
-    Updates of workers with similar data overlap more, and their sum is smaller.
+    Updates of workers with similar data overlap more than these, whose hits are at random places.
     """
-    changed = -expm1(updates * log1p(-min(density, 1 - 1e-12)))
+    return -expm1(updates * log1p(-min(density, 1 - 1e-12)))
+
+
+def sum_bytes(parameters: float, density: float, updates: float) -> float:
+    """Return the expected bytes of the sum of several updates with hits at random places."""
+    changed = union_density(density, updates)
     bits = min(bits_per_hit(changed), 1 + DENSE_BITS / changed) + SUM_COUNT_BITS
     return UPDATE_HEADER_BYTES + parameters * changed * bits / 8
 
@@ -92,3 +101,30 @@ def link_bytes(size: float) -> float:
 def ack_link_bytes(size: float) -> float:
     """Return the bytes of a message's acknowledgements on the link in the other direction."""
     return ACK_BYTES * (1 + packets_of(size) // ACK_EVERY)
+
+
+@dataclass(frozen=True, slots=True)
+class Traffic:
+    """Bytes on the link of one worker, with all headers and acknowledgements."""
+
+    up: float
+    down: float
+
+
+def traffic_of(sent: float, received: float, count: float) -> Traffic:
+    """Return the traffic of a worker that sends one message and receives `count` others.
+
+    `sent` and `received` are the bytes of one message in each direction.
+    """
+    return Traffic(
+        up=link_bytes(sent) + count * ack_link_bytes(received),
+        down=count * link_bytes(received) + ack_link_bytes(sent),
+    )
+
+
+def ring_bytes(parameters: int, workers: int) -> float:
+    """Return what each worker sends for one ring all-reduce of a gradient, as DDP does it.
+
+    It receives as much. Headers are left out; with those of TCP it is a twentieth more.
+    """
+    return 2 * (workers - 1) / workers * FLOAT_BYTES * parameters

@@ -61,6 +61,78 @@ def test_a_training_that_scales_is_told_so(costs: str, capsys: pytest.CaptureFix
     assert "up to" in out
 
 
+def rows_of(out: str, columns: int) -> list[list[str]]:
+    """Return the cells of each row of tables with so many columns."""
+    lines = (line for line in out.splitlines() if line.count("│") == columns + 1)
+    return [[cell.strip() for cell in line.split("│")[1:-1]] for line in lines]
+
+
+def test_the_last_table_says_what_each_run_mode_costs(
+    costs: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    options = ["--costs", costs, "--density", "0.0003", "--master-link", "1Gbit", "-n", "4"]
+
+    assert main([*USUAL, *options]) == 0
+
+    out, _ = capsys.readouterr()
+    rows = rows_of(out, 9)
+    assert [row[:3] for row in rows[:5]] == [
+        ["sharing", "1", "-"],
+        ["synchronous", "1", "8"],
+        ["averaging", "16", "8"],
+        ["averaging", "16", "4"],
+        ["diloco", "64", "8"],
+    ]
+    assert rows[1][3:5] == ["31.3 MB", "2.8x"]
+    linear = [float(row[-1].rstrip("%")) for row in rows]
+    assert linear[0] == max(linear)
+    assert "87.6 MB" in out  # with DDP
+
+
+def test_one_mode_is_estimated_by_itself(costs: str, capsys: pytest.CaptureFixture[str]) -> None:
+    mode = "averaging(every=5, bits=4)"
+
+    assert main([*USUAL, "--costs", costs, "--mode", mode]) == 0
+
+    out, err = capsys.readouterr()
+    assert err == ""
+    assert out.startswith(f"{mode}: ")
+    assert "7.3 MB a contribution" in out
+    phases = [row[0] for row in rows_of(out, 3)]
+    assert phases == ["encode", "upload", "mean", "download", "apply", "round trip"]
+    assert [row[0] for row in rows_of(out, 7)] == ["1", "2", "4", "8", "16", "32"]
+    assert "sharing" not in out
+
+
+def test_the_mode_sharing_is_estimated_without_the_others(
+    costs: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*USUAL, "--costs", costs, "--mode", "sharing"]) == 0
+
+    out, _ = capsys.readouterr()
+    assert out.startswith("Too slow for 16 workers at this density: ")
+    assert "averaging" not in out
+
+
+def test_json_of_a_mode_is_that_of_the_table_and_can_be_taken_for_costs(
+    costs: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*USUAL, "--costs", costs, "--json"]) == 0
+    all_modes = {each["mode"]: each for each in json.loads(capsys.readouterr().out)["modes"]}
+    file = tmp_path / "mode.json"
+
+    assert main([*USUAL, "--costs", costs, "--mode", "averaging(bits=4)", "--json"]) == 0
+    file.write_text(capsys.readouterr().out, encoding="utf-8")
+    assert main([*USUAL, "--costs", str(file), "--mode", "averaging(bits=4)", "--json"]) == 0
+
+    found = json.loads(capsys.readouterr().out)
+    assert found == json.loads(file.read_text(encoding="utf-8"))
+    assert all_modes["averaging(bits=4)"].items() <= found.items()
+    assert [each["workers"] for each in found["sweep"]] == [1, 2, 4, 8, 16, 32]
+    assert found["inputs"]["workers"] == found["workers"] == 16
+    assert found["round_seconds"] == pytest.approx(sum(each["seconds"] for each in found["round"]))
+
+
 @pytest.mark.parametrize("workers", [4, 16])
 def test_unless_given_the_density_is_that_of_so_many_workers(
     workers: int, costs: str, capsys: pytest.CaptureFixture[str]
@@ -107,6 +179,8 @@ def test_json_has_all_of_it_and_can_be_taken_for_costs(
         ("--measure none.py", ("--measure='none.py'",)),
         ("--measure none.py --measure-seconds 0", ("--measure-seconds=0 s", 0)),
         ("--step-seconds 1 --parameters 1M train.py", ("--measure SCRIPT",)),
+        ("--mode averaging(every=0)", ("averaging", "every", 1, 100000)),
+        ("--mode often", ("mode 'often'", "averaging")),
     ],
 )
 def test_wrong_usage_names_value_and_limits(

@@ -9,21 +9,9 @@ from hypothesis import strategies as st
 from gradwire.cli.estimate.model import Inputs, Kind, demands, estimate, keeps_up
 from gradwire.cli.estimate.sizes import link_bytes
 from gradwire.errors import UsageError
-from support.estimating import COSTS, inputs
+from support.estimating import COSTS, PLAUSIBLE, inputs
 from support.wording import naming
 
-PLAUSIBLE = st.builds(
-    inputs,
-    step_seconds=st.floats(1e-3, 10.0),
-    parameters=st.integers(10_000, 10**9),
-    density=st.floats(1e-4, 0.2),
-    workers=st.integers(1, 300),
-    link=st.floats(1e5, 1e11),
-    link_up=st.floats(1e5, 1e11),
-    master_link=st.floats(1e5, 1e11),
-    rtt_seconds=st.floats(0, 1),
-    processes=st.integers(1, 16),
-)
 FACTOR = st.floats(1.0, 50.0)
 SLACK = 1 + 1e-9
 
