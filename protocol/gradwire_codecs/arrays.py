@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 Float32Array: TypeAlias = npt.NDArray[np.float32]
+Int8Array: TypeAlias = npt.NDArray[np.int8]
 Int32Array: TypeAlias = npt.NDArray[np.int32]
 Int64Array: TypeAlias = npt.NDArray[np.int64]
 UInt32Array: TypeAlias = npt.NDArray[np.uint32]

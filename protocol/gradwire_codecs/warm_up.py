@@ -9,13 +9,17 @@ from zlib import decompress
 import numpy as np
 
 from gradwire_codecs.arrays import Float32Array
+from gradwire_codecs.feedback.contributions import encode_dense
+from gradwire_codecs.feedback.feedback import BYTES_MAX
 from gradwire_codecs.feedback.host_feedback import HostFeedback, LocalFeedback, SharedFeedback
 from gradwire_codecs.feedback.partial_feedback import PartialFeedback
 from gradwire_codecs.feedback.residuals import clip_residual
 from gradwire_codecs.format.block_packing import pack_block, unpack_block
-from gradwire_codecs.format.update import ELEMENTS_MAX, Update, decode, pack_update
+from gradwire_codecs.format.byte_counts import COUNT_MAX
+from gradwire_codecs.format.update import ELEMENTS_MAX, DenseUpdate, Update, decode, pack_update
 from gradwire_codecs.kernels.compiling import compiling_alone
 from gradwire_codecs.replica.digests import BlockDigests, digest_of, unflip
+from gradwire_codecs.replica.outer_step import OuterSum, look_ahead
 from gradwire_codecs.replica.replica import Replica
 from gradwire_codecs.replica.round_sum import RoundSum
 
@@ -24,8 +28,8 @@ HALF: Final[Kind] = partial(PartialFeedback, portion=0.5)
 
 
 EXAMPLES: Final = (
-    b"c-mv&V`gA&XlP(!VLG6B@E9}0Wfq1P>_7pI7wn7*FXT0Yw(M9j)M<tSCWZy_j46z%E(Z=%1iIS^1NH+UEDRT!!8X#z!eb"
-    b"XH0~;3;2Fd_=JUns"
+    b"c-mv&V`gA&XlP(!VLG6B@E9}0Wfq1P>_7pI7wn7*FXT0Yw(M9j)M<tSCWZy_j46z%E(Z=%1iIS^1NH+UEDRT!!8X#z!ebX"
+    b"H0~;3;2FeVXtPClPDf9pU@fKvc"
 )
 """Updates in each of the formats: with these, a process can compile what reads updates while
 another one compiles what writes them."""
@@ -45,9 +49,30 @@ def warm_up() -> None:
             for change, multiple in _changes()
         ]
         written_examples()
+        for contributing in (LocalFeedback, SharedFeedback):
+            _contribute(contributing)
         for kind, change, multiple, (mine, bodies) in written:
             _share(kind, len(change), mine, bodies)
             clip_residual(mine, multiple, 1.0)
+
+
+def warm_up_optimizers() -> None:
+    """Run the kernels of a master's optimizers once."""
+    # Imported here: only masters of some runs need these kernels.
+    from gradwire_codecs.replica.optimizer_rules import Rule
+    from gradwire_codecs.replica.optimizer_sum import OptimizerSum
+
+    for rule in (Rule("sgd", momentum=0.9), Rule("adagrad"), Rule("rmsprop"), Rule("adam")):
+        total = OptimizerSum(4, [(0, 4)], rule, lambda step: 0.0, -30)
+        total.begin_with(Replica.zeros(total.length))
+        index, counts = np.arange(4, dtype=np.uint32), np.ones(4, np.int8)
+        for update in (
+            Update(0, 4, 1, index, counts.astype(np.int32)),
+            DenseUpdate(0, 4, 1, counts),
+        ):
+            total.add(update)
+            total.take_mean(1, COUNT_MAX)
+            total.take_mean(1, None)
 
 
 def read_examples() -> None:
@@ -72,12 +97,13 @@ def examples_of(text: bytes) -> Iterator[bytes]:
 
 
 def written_examples() -> list[bytes]:
-    """Return updates of some elements with larger magnitudes, in the formats LISTED and EVERY."""
+    """Return updates of elements with larger magnitudes, in the formats LISTED, EVERY and BYTES."""
     index, count = np.arange(0, 4000, 40, dtype=np.uint32), np.ones(100, np.int32)
     bodies = []
     for larger in (1, 100):
         count[:larger] = 100
         bodies.append(pack_update(Update(0, 4000, 1, index, count)))
+    bodies.append(pack_update(DenseUpdate(0, 100, 1, count.astype(np.int8))))
     return bodies
 
 
@@ -95,6 +121,13 @@ def _changes() -> list[tuple[Float32Array, int]]:
 def _write(kind: Kind, parameters: Float32Array, multiple: int) -> tuple[HostFeedback, list[bytes]]:
     mine = kind(parameters, Replica.zeros(len(parameters)))
     return mine, [bytes(body) for body in mine.encode(multiple)]
+
+
+def _contribute(kind: Kind) -> None:
+    """Do what workers and a master do in a round."""
+    mine = kind(np.ones(1000, np.float32), Replica.zeros(1000))
+    bodies = encode_dense(mine, [(0, 1000)], COUNT_MAX, bytes_max=BYTES_MAX)
+    _share(kind, 1000, mine, bodies)
 
 
 def _share(kind: Kind, elements: int, mine: HostFeedback, bodies: list[bytes]) -> None:
@@ -117,18 +150,23 @@ def _share(kind: Kind, elements: int, mine: HostFeedback, bodies: list[bytes]) -
 
 def _read(replica: Replica, digests: BlockDigests, update: Update, body: bytes) -> None:
     """Do what a master does with an update."""
+    assert len(update.index) == update.hits
     replica.first_outside(update)
     digests.add(update)
     replica.apply(update)
     replica.apply(body)
     unflip(replica.values, 0, digest_of(replica.values))
     unpack_block(pack_block(replica.values), len(replica.values))
-    total = RoundSum(len(replica), [(0, len(replica))])
-    total.add(update)
-    total.take_mean(1, None)
+    elements = len(replica)
+    ranges = [(0, elements)]
+    for total in (RoundSum(elements, ranges), OuterSum(elements, ranges, rate=0.5, momentum=0.5)):
+        total.add(update)
+        total.take_mean(1, COUNT_MAX)
+        total.take_mean(1, None)
 
 
 def _receive(theirs: HostFeedback, update: Update, body: bytes) -> None:
     """Do what a worker does with an update of another one."""
     theirs.apply(update)
     theirs.apply(body)
+    look_ahead([update], len(theirs.replica), 0.5)

@@ -3,6 +3,7 @@
 The threshold pass stands beside adding two vectors of the same size in place, which reads and
 writes about as much memory. What is done with the hits stands beside plain compiled loops over the
 same elements in the same order, and a whole update beside Deeplearning4j's algorithm in numpy.
+Dense contributions stand beside other quantizers; `benchmarks.codec_dense` says how.
 What one thread does is timed by what that takes of a processor, so that other processes count only
 where they are in the way of memory; what two do, by the clock on the wall, on a machine that is
 otherwise idle. Memory is counted by a process of its own, `benchmarks.codec_memory`.
@@ -16,8 +17,9 @@ from typing import Final
 
 import numpy as np
 
-from benchmarks import codec_memory
+from benchmarks import codec_dense, codec_memory
 from benchmarks.figures import Figure, alternately, at_least, at_most, beside, within
+from benchmarks.models import GPT_SHAPES
 from benchmarks.programs import Program
 from benchmarks.rivals.dl4j import EncodingHandler
 from gradwire_codecs import LocalFeedback, Replica, decode, multiple_of
@@ -33,10 +35,20 @@ class Plan:
 
     elements: int = 14_600_000
     runs: int = 9
+    dense_shapes: tuple[tuple[int, ...], ...] = GPT_SHAPES
+    """Tensors of a model with so many elements, for dense contributions."""
+    error_elements: int = 2**18
+    error_rounds: tuple[int, ...] = (1, 100)
 
 
 FULL: Final = Plan()
-QUICK: Final = Plan(elements=20_000, runs=1)
+QUICK: Final = Plan(
+    elements=20_000,
+    runs=1,
+    dense_shapes=((100, 100), (100,), (99, 100)),
+    error_elements=2_000,
+    error_rounds=(1, 3),
+)
 
 PASS_AIMS: Final = {0.0001: 1.25, 0.001: 1.3, 0.01: 1.6, 0.05: 3.0}
 """Part of the elements that are hits, and the aim for the pass."""
@@ -71,6 +83,12 @@ def run(plan: Plan) -> list[Figure]:
     for density in HITS_DENSITIES:
         figures += _hits(elements, density, runs)
         figures.append(_whole_update(elements, density, runs))
+    figures += codec_dense.measure(
+        plan.dense_shapes,
+        error_elements=plan.error_elements,
+        error_rounds=plan.error_rounds,
+        runs=runs,
+    )
     return [*figures, *_memory(elements)]
 
 

@@ -50,6 +50,7 @@ def contents() -> dict[str, Update]:
     few, many, most = hits(10_000, 0.02), hits(2_000, 0.2), hits(900, 0.8)
     third, uneven = hits(300, 0.3), np.concatenate([hits(60, 0.9), 5_000 + hits(90_000, 0.002)])
     one = np.array([6], np.uint32)
+    nearly_all = np.flatnonzero(np.arange(900) % 11).astype(np.uint32)
     return {
         "one_hit": _update(0, 7, 1, one, -np.ones(1, np.int32)),
         "plain": _update(0, 10_000, 1_000, few, signs(few)),
@@ -87,6 +88,7 @@ def contents() -> dict[str, Update]:
         "dense_magnitudes": _update(
             3, 903, 5, most + 3, signs(most) * (1 + most.astype(np.int32) % 3)
         ),
+        "bytes": _update(3, 903, 5, nearly_all + 3, signs(nearly_all) * (1 + nearly_all % 127)),
     }
 
 

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 import triton.language as tl
 
-from gradwire_codecs.arrays import Int32Array, UInt32Array, UInt64Array
+from gradwire_codecs.arrays import Int8Array, Int32Array, UInt32Array, UInt64Array
 from gradwire_codecs.cuda.jit import inlined, kernel
 from gradwire_codecs.cuda.streams import SideStream
 from gradwire_codecs.cuda.threshold import tiles_of
@@ -152,6 +152,9 @@ def changes_of(
     MalformedUpdateError
         If the hits are not valid.
     """
+    if encoded.counts is not None:
+        encoded.check()
+        return counts_to_device(encoded.counts, int(encoded.header[MULTIPLE]), stream), None
     if encoded.header[FORMAT] == DENSE:
         encoded.check()
         return _dense_changes(encoded, stream), None
@@ -170,6 +173,11 @@ def changes_of(
         rest, _ = _read(words, crossed[2], hits, signs=None)
         count *= rest + 1
     return count * int(encoded.header[MULTIPLE]), index
+
+
+def counts_to_device(counts: Int8Array, multiple: int, stream: SideStream) -> torch.Tensor:
+    """Return changes in quanta, dtype int32, by a count of thresholds for each element."""
+    return stream.send(counts.view(np.uint8).data).view(torch.int8).to(torch.int32) * multiple
 
 
 def _read(

@@ -13,8 +13,17 @@ from gradwire_codecs.cuda import coding
 from gradwire_codecs.cuda.streams import SideStream
 from gradwire_codecs.cuda.threshold import tiles_of
 from gradwire_codecs.format.bits import BLOCK
+from gradwire_codecs.format.byte_counts import is_written_in_bytes
 from gradwire_codecs.format.dense import WORD_BYTES, dense_bytes, digits_per_word
-from gradwire_codecs.format.header import DENSE, EVERY, LISTED, PLAIN, numbers_bytes, pack_header
+from gradwire_codecs.format.header import (
+    BYTES,
+    DENSE,
+    EVERY,
+    LISTED,
+    PLAIN,
+    numbers_bytes,
+    pack_header,
+)
 from gradwire_codecs.format.sparse import bytes_of
 
 ROWS: Final = 4
@@ -122,7 +131,7 @@ class _Plan:
     count: torch.Tensor
     magnitude_max: int
     streams: list[tuple[_RiceStream, int]]
-    """The streams, and the bytes of each; none for the dense format."""
+    """The streams, and the bytes of each; none for formats with a place for every element."""
     hits_bytes: int
 
     @property
@@ -144,8 +153,14 @@ class _Plan:
         magnitude = count.abs()
         larger = magnitude > 1
         positions = _RiceStream(_gaps(index, start), signed=count)
-        facts = torch.cat([positions.bits, magnitude.max().view(1), larger.sum().view(1)])
-        bits, magnitude_max, listed = stream.fetch(facts).tolist()
+        facts = torch.stack([
+            positions.bits[0], magnitude.max(), larger.sum(), magnitude.sum(dtype=torch.int64)
+        ])  # fmt: skip
+        bits, magnitude_max, listed, total = stream.fetch(facts).tolist()
+        hits, length = len(index), stop - start
+        if is_written_in_bytes(length, hits, total, magnitude_max):
+            header = pack_header(BYTES, start, length, multiple, [hits])
+            return cls(header, start, length, index, count, magnitude_max, [], length)
         form, streams = PLAIN, [(positions, bytes_of(bits))]
         numbers: list[int] = []
         if listed:
@@ -162,18 +177,25 @@ class _Plan:
             )
             streams.append(magnitudes)
         hits_bytes = sum(size for _, size in streams)
-        length = stop - start
         dense_size = dense_bytes(length, magnitude_max)
         if dense_size + numbers_bytes([magnitude_max]) < hits_bytes + numbers_bytes(numbers):
             form, numbers, streams, hits_bytes = DENSE, [magnitude_max], [], dense_size
-        header = pack_header(form, start, length, multiple, [len(index), *numbers])
+        header = pack_header(form, start, length, multiple, [hits, *numbers])
         return cls(header, start, length, index, count, magnitude_max, streams, hits_bytes)
 
     def write(self, stream: SideStream) -> bytes:
         """Return the encoded update."""
-        words = self._sparse_words() if self.streams else self._dense_words()
+        if self.header[0] == BYTES:
+            words = self._bytes()
+        else:
+            words = self._sparse_words() if self.streams else self._dense_words()
         hits = stream.fetch(words.view(torch.uint8)[: self.hits_bytes])
         return self.header + hits.numpy().tobytes()
+
+    def _bytes(self) -> torch.Tensor:
+        counts = torch.zeros(self.length, dtype=torch.int8, device=self.index.device)
+        counts[self.index.long() - self.start] = self.count.to(torch.int8)
+        return counts
 
     def _sparse_words(self) -> torch.Tensor:
         # One word more, because writing to the last one may write zeros after it.

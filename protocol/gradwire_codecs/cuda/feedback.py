@@ -12,19 +12,25 @@ from typing import ClassVar
 import numpy as np
 import torch
 
-from gradwire_codecs.arrays import Buffer, Float32Array, Int32Array, UInt32Array
+from gradwire_codecs.arrays import Buffer, Float32Array, Int8Array, Int32Array, UInt32Array
 from gradwire_codecs.cuda import lattice
-from gradwire_codecs.cuda.decoding import changes_of
+from gradwire_codecs.cuda.decoding import changes_of, counts_to_device
 from gradwire_codecs.cuda.encoding import encode_hits
 from gradwire_codecs.cuda.replica import DeviceReplica
 from gradwire_codecs.cuda.streams import SideStream
 from gradwire_codecs.cuda.threshold import tiles_of
 from gradwire_codecs.cuda.threshold_pass import TILE, DevicePass
 from gradwire_codecs.errors import CodecError, NonFiniteError
-from gradwire_codecs.feedback.feedback import EVERYWHERE, Feedback, checked_portion
+from gradwire_codecs.feedback.feedback import (
+    EVERYWHERE,
+    Feedback,
+    checked_portion,
+    dense_multiple,
+    portion_error,
+)
 from gradwire_codecs.format.header import START
 from gradwire_codecs.format.reading import read_encoded
-from gradwire_codecs.format.update import Update
+from gradwire_codecs.format.update import DenseUpdate, Update
 from gradwire_codecs.replica.replica import Replica
 
 
@@ -95,13 +101,47 @@ class DeviceFeedback(Feedback):
             self._pass.check(0, len(self.replica), 1)
 
     @torch.no_grad()
+    def take(self, start: int, stop: int, magnitude_max: int) -> DenseUpdate | None:
+        """Take all elements of a range out of the residual, each rounded to whole thresholds."""
+        if self._scanned_portion != 1.0:
+            raise portion_error(self._scanned_portion)
+        span = slice(start, stop)
+        with self._stream.turn():
+            self._absorb(start, stop)
+            shared = self._replica_values(span)
+            if self._stored is None:
+                residual = self.parameters[span] - shared
+            else:
+                residual = self._stored[span]
+            peak = float(self._stream.fetch(residual.abs().max().view(1)).item())
+            if not peak:
+                return None
+            multiple = dense_multiple(peak, self._quantum, magnitude_max)
+            tau = multiple * self._quantum
+            # By a tensor: by a number, torch would multiply with its reciprocal on a GPU.
+            exact = torch.full((1,), tau, dtype=torch.float32, device=residual.device)
+            count = torch.round(residual / exact).clamp(-magnitude_max, magnitude_max)
+            left = (residual.double() - count.double() * tau).float()
+            if self._stored is None:
+                self.parameters[span] = shared + left
+            else:
+                self._stored[span] = left
+            counts: Int8Array = self._stream.fetch(count.to(torch.int8)).numpy().copy()
+        return DenseUpdate(start, stop, multiple, counts)
+
+    @torch.no_grad()
     def apply(self, update: Update | Buffer) -> int:
         """Add a peer's update; return how many elements it changes."""
         if isinstance(update, Update):
             update.check_fits(len(self.replica))
             with self._stream.turn():
-                self._add(self._to_device(update.change), self._to_device(update.index))
-            return len(update.index)
+                if isinstance(update, DenseUpdate):
+                    self._add_sum(
+                        counts_to_device(update.counts, update.multiple, self._stream), update.start
+                    )
+                else:
+                    self._add(self._to_device(update.change), self._to_device(update.index))
+            return update.hits
         if not len(update):
             return 0  # `NOTHING`
         encoded = read_encoded(update, len(self.replica))

@@ -1,29 +1,33 @@
 """Contributions to rounds: what a worker has changed since it contributed last, as updates.
 
 A sparse one carries what has reached the threshold; a dense one all elements, with a threshold for
-each range, such that the largest one just has room. Either leaves the rest in the residual.
+each range, such that the largest one just has room. Either leaves the rest in the residual. Until
+the round closes, the replica contains neither.
 """
 
 from collections.abc import Sequence
 
 import numpy as np
 
+from gradwire_codecs.errors import CodecError
 from gradwire_codecs.feedback.feedback import Feedback
-from gradwire_codecs.format.header import MULTIPLE_MAX
-from gradwire_codecs.format.update import NOTHING, Update, decode
+from gradwire_codecs.format.byte_counts import COUNT_MAX
+from gradwire_codecs.format.update import NOTHING, DenseUpdate, Update, decode, split_update
 
 
 def encode_dense(
     feedback: Feedback, ranges: Sequence[tuple[int, int]], magnitude_max: int, *, bytes_max: int
 ) -> list[bytes]:
-    """Encode all elements, and move them from the residual to the replica.
+    """Encode all elements to the nearest threshold, and take that out of the residual.
+
+    Replica and parameters stay as they are, apart from a residual in the parameters.
 
     Parameters
     ----------
     ranges : sequence of (int, int)
         Parts of the vector with a threshold each, in order and without gaps.
     magnitude_max : int
-        Thresholds that the largest element of each range sends, such as 127 for 8 bits.
+        Thresholds that the largest element of each range sends, 1 to 127: 127 for 8 bits.
     bytes_max : int
         Largest size of one encoded update.
 
@@ -35,18 +39,31 @@ def encode_dense(
     Raises
     ------
     NonFiniteError, OutOfRangeError
-        As `Feedback.encode`; ranges before the one with the parameter are encoded then.
+        As `Feedback.encode`. After any error, nothing is encoded.
     """
-    quantum = float(feedback.replica.quantum)
+    if not 1 <= magnitude_max <= COUNT_MAX:
+        raise CodecError(f"magnitude_max={magnitude_max}; it has to be 1 to {COUNT_MAX}")
     feedback.check()
     bodies: list[bytes] = []
-    for start, stop in ranges:
-        peak = float(np.abs(feedback.residual(slice(start, stop))).max(initial=0.0))
-        multiple = min(max(int(np.ceil(peak / quantum / magnitude_max)), 1), MULTIPLE_MAX)
-        bodies += feedback.encode(
-            multiple, magnitude_max=magnitude_max, bytes_max=bytes_max, start=start, stop=stop
-        )
+    taken: list[DenseUpdate] = []
+    try:
+        for start, stop in ranges:
+            update = feedback.take(start, stop, magnitude_max)
+            if update is not None:
+                taken.append(update)
+                bodies += split_update(update, bytes_max)
+    except BaseException:
+        _give_back(feedback, taken)  # nobody will receive it
+        raise
     return bodies
+
+
+def _give_back(feedback: Feedback, taken: Sequence[DenseUpdate]) -> None:
+    change = np.zeros(len(feedback.replica), np.float32)
+    for update in taken:
+        quanta = update.change_of_range()
+        change[update.start : update.stop] = quanta.astype(np.float32) * feedback.replica.quantum
+    feedback.add_change(change)
 
 
 def take_back(feedback: Feedback, bodies: Sequence[bytes]) -> None:

@@ -12,6 +12,7 @@ the rounding of one float32. They differ in where the residual is stored:
   so the caller changes them by that portion only; sending moves the parameters by the rest.
 """
 
+import math
 from abc import ABC, abstractmethod
 from contextlib import AbstractContextManager
 from typing import ClassVar, Final
@@ -21,7 +22,7 @@ import numpy as np
 from gradwire_codecs.arrays import Buffer, Float32Array, Int32Array, describe
 from gradwire_codecs.errors import CodecError, NonFiniteError
 from gradwire_codecs.format.header import INT32_MAX, MULTIPLE_MAX
-from gradwire_codecs.format.update import BYTES_MIN, Update, check_multiple
+from gradwire_codecs.format.update import BYTES_MIN, DenseUpdate, Update, check_multiple
 from gradwire_codecs.replica.replica import Replica, check_finite
 
 MAGNITUDE_MAX: Final = 127
@@ -95,6 +96,31 @@ class Feedback(ABC):
         magnitude_max = _checked_magnitude(magnitude_max, bytes_max, multiple)
         self.quanta_sent = 0
         return self._encode(start, stop, multiple, magnitude_max, bytes_max)
+
+    @abstractmethod
+    def take(self, start: int, stop: int, magnitude_max: int) -> DenseUpdate | None:
+        """Take all elements of a range out of the residual, each rounded to whole thresholds.
+
+        The replica stays as it is. What rounding leaves stays in the residual. `check` has to have
+        found nothing.
+
+        Parameters
+        ----------
+        start, stop : int
+            A range that is not empty.
+        magnitude_max : int
+            Thresholds of the largest element, 1 to 127.
+
+        Returns
+        -------
+        DenseUpdate or None
+            What was taken; None if the residual is zero.
+
+        Raises
+        ------
+        CodecError
+            If the parameters contain a portion of the residual only.
+        """
 
     @abstractmethod
     def check(self) -> None:
@@ -292,6 +318,22 @@ def _checked_magnitude(magnitude_max: int, bytes_max: int, multiple: int) -> int
     if bytes_max < BYTES_MIN:
         raise CodecError(f"bytes_max={bytes_max}; it has to be {BYTES_MIN} or more")
     return min(magnitude_max, INT32_MAX // multiple)
+
+
+def dense_multiple(peak: float, quantum: float, magnitude_max: int) -> int:
+    """Return the threshold, in quanta, of which a range's largest element is `magnitude_max`.
+
+    It is rounded up to a whole number, and is 1 to `MULTIPLE_MAX`.
+    """
+    return min(max(math.ceil(peak / quantum / magnitude_max), 1), MULTIPLE_MAX)
+
+
+def portion_error(portion: float) -> CodecError:
+    """Return the error for parameters from which no residual can be taken."""
+    return CodecError(
+        f"the parameters contain {portion:g} of the residual; it can be taken from where all of it "
+        "is in the parameters, or none"
+    )
 
 
 def checked_portion(portion: float) -> float:

@@ -8,11 +8,18 @@ import numpy as np
 
 from gradwire_codecs.arrays import Buffer, Float32Array, Int32Array, UInt32Array, describe
 from gradwire_codecs.errors import CodecError
-from gradwire_codecs.feedback.feedback import EVERYWHERE, MAGNITUDE_MAX, Feedback, multiple_of
+from gradwire_codecs.feedback.feedback import (
+    EVERYWHERE,
+    MAGNITUDE_MAX,
+    Feedback,
+    dense_multiple,
+    multiple_of,
+    portion_error,
+)
 from gradwire_codecs.feedback.threshold_pass import ThresholdPass
 from gradwire_codecs.format.header import INT32_MAX
-from gradwire_codecs.format.reading import read_encoded
-from gradwire_codecs.format.update import Update, split_update
+from gradwire_codecs.format.reading import add_counts, read_encoded
+from gradwire_codecs.format.update import DenseUpdate, Update, split_update
 from gradwire_codecs.kernels import lattice
 from gradwire_codecs.kernels.threshold import thresholds_of
 from gradwire_codecs.replica.replica import Replica, check_finite
@@ -85,15 +92,34 @@ class HostFeedback(Feedback):
 
     def check(self) -> None:
         """Raise the error that `encode` would raise for a parameter; change nothing."""
-        self._pass.scan(0, len(self.replica), 1, INT32_MAX)
+        if not self._pass.nothing_can_fail():
+            self._pass.scan(0, len(self.replica), 1, INT32_MAX)
+
+    def take(self, start: int, stop: int, magnitude_max: int) -> DenseUpdate | None:
+        """Take all elements of a range out of the residual, each rounded to whole thresholds."""
+        if self._scanned_portion != 1.0:
+            raise portion_error(float(self._scanned_portion))
+        peak = self._pass.peak(start, stop)
+        if not peak:
+            return None
+        multiple = dense_multiple(peak, float(self.replica.quantum), magnitude_max)
+        counts = self._pass.take(start, stop, multiple, magnitude_max)
+        return DenseUpdate(start, stop, multiple, counts)
 
     def apply(self, update: Update | Buffer) -> int:
         """Add a peer's update; return how many elements it changes."""
         replica = self.replica
         if isinstance(update, Update):
             update.check_fits(len(replica))
-            self._add(update.index, update.change)
-            return len(update.index)
+            if isinstance(update, DenseUpdate):
+                covered = slice(update.start, update.stop)
+                add_counts(
+                    update.counts, update.multiple, covered,
+                    replica.values, self.parameters, replica.quantum,
+                )  # fmt: skip
+            else:
+                self._add(update.index, update.change)
+            return update.hits
         if not len(update):
             return 0  # `NOTHING`
         encoded = read_encoded(update, len(replica))

@@ -7,15 +7,16 @@ same bytes for any number of threads. Room that was never used takes no memory.
 """
 
 import math
+from collections.abc import Callable
 from functools import partial
 from itertools import accumulate, pairwise
 from typing import Final
 
 import numpy as np
 
-from gradwire_codecs.arrays import Float32Array, Int32Array, Int64Array, UInt32Array
+from gradwire_codecs.arrays import Float32Array, Int8Array, Int32Array, Int64Array, UInt32Array
 from gradwire_codecs.errors import NonFiniteError, OutOfRangeError
-from gradwire_codecs.kernels import lattice
+from gradwire_codecs.kernels import lattice, rounding
 from gradwire_codecs.kernels.threads import Threads
 from gradwire_codecs.kernels.threshold import CHUNK, NOT_FINITE, OUT_OF_RANGE, SLACK, move, scan
 
@@ -70,7 +71,7 @@ class ThresholdPass:
         self._begins = [0] * threads
         """Where the hits of each span begin in the buffers."""
         self._limit = 2.0**31 * float(quantum)
-        self._stored_max = math.inf
+        self._stored_max = math.inf if stored.size else 0.0
         """No element of `stored` has a larger magnitude."""
 
     def scan(
@@ -148,22 +149,81 @@ class ThresholdPass:
 
     def absorb(self, start: int, stop: int) -> None:
         """Move what the optimizer has changed from the parameters to `stored`."""
+        self._absorb_spans(start, stop)
+
+    def peak(self, start: int, stop: int) -> float:
+        """Return the largest magnitude of the residual in a range, after `absorb`, if it is stored.
+
+        No element may be at fault.
+        """
+        assert self._portion == WHOLE
+        if self._stored.size:
+            return self._absorb_spans(start, stop)
+
+        def peak(low: int, high: int) -> np.int32:
+            return rounding.max_ahead_bits(
+                self._parameters[low:high], self._values[low:high], self._quantum
+            )
+
+        return _magnitude(self._run(peak, start, stop))
+
+    def take(self, start: int, stop: int, multiple: int, magnitude_max: int) -> Int8Array:
+        """Take counts of a threshold out of the residual of a range; call `peak` for it first.
+
+        Return the count of each element, an array of shape (stop - start,), dtype int8.
+        """
+        counts = np.empty(stop - start, np.int8)
+        tau, most = np.float32(multiple) * self._quantum, np.float32(magnitude_max)
+
+        def take(low: int, high: int) -> np.int32:
+            place = counts[low - start : high - start]
+            if self._stored.size:
+                return rounding.take_stored(self._stored[low:high], tau, most, place)
+            parameters, values = self._parameters[low:high], self._values[low:high]
+            rounding.take_ahead(parameters, values, self._quantum, tau, most, place)
+            return np.int32(0)
+
+        tops = self._run(take, start, stop)
+        if self._stored.size:
+            self._note_max(tops, start, stop)
+        return counts
+
+    def forget_stored_max(self) -> None:
+        """Note that something else has changed `stored`."""
+        self._stored_max = math.inf if self._stored.size else 0.0
+
+    def close(self) -> None:
+        """End the threads."""
+        self._threads.close()
+
+    def nothing_can_fail(self) -> bool:
+        """Return whether no element can be at fault; see `_nothing_can_fail`."""
+        elements = self._parameters.size
+        if self._portion != WHOLE:
+            return False
+        if self._stored_max < self._limit and self._nothing_can_fail(0, elements):
+            return True
+        # What is stored may have become smaller since the largest magnitude was noted.
+        tops = self._run(partial(lattice.max_magnitude_bits, self._stored), 0, elements)
+        self._stored_max = _magnitude(tops)
+        return self._nothing_can_fail(0, elements)
+
+    def _absorb_spans(self, start: int, stop: int) -> float:
+        """Do what `absorb` does; return the largest magnitude of the range of `stored`."""
 
         def absorb(low: int, high: int) -> np.int32:
             return lattice.absorb(
                 self._parameters, self._stored, self._values, self._quantum, low, high
             )
 
-        works = [partial(absorb, low, high) for low, high in self._split(start, stop)]
-        self._note_max(self._threads.run(works), start, stop)
+        tops = self._run(absorb, start, stop)
+        self._note_max(tops, start, stop)
+        return _magnitude(tops)
 
-    def forget_stored_max(self) -> None:
-        """Note that something else has changed `stored`."""
-        self._stored_max = math.inf
-
-    def close(self) -> None:
-        """End the threads."""
-        self._threads.close()
+    def _run(self, work: Callable[[int, int], np.int32], start: int, stop: int) -> list[np.int32]:
+        """Return the results of a work for each span of a range."""
+        spans = self._split(start, stop)
+        return self._threads.run([partial(work, low, high) for low, high in spans])
 
     def _split(self, start: int, stop: int) -> list[tuple[int, int]]:
         """Cut a range into spans of whole chunks, one for each thread that is worth waking."""
@@ -246,12 +306,7 @@ class ThresholdPass:
         Sending all of an element would lead to the sum of the two. This compares the largest of
         each, and reads a third of what the pass reads; rounding adds less than `MARGIN`.
         """
-        tops = self._threads.run(
-            [
-                partial(lattice.max_magnitude_bits, self._parameters, low, high)
-                for low, high in self._split(start, stop)
-            ]
-        )
+        tops = self._run(partial(lattice.max_magnitude_bits, self._parameters), start, stop)
         return _magnitude(tops) + self._stored_max < self._limit * (1 - MARGIN)
 
     def _note_max(self, tops: list[np.int32], start: int, stop: int) -> None:

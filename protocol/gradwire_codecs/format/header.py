@@ -16,6 +16,8 @@ LISTED: Final = 2
 EVERY: Final = 3
 """Sparse; with every magnitude."""
 DENSE: Final = 4
+BYTES: Final = 5
+"""A signed byte for every element."""
 
 INT32_MAX: Final = 2**31 - 1
 
@@ -56,12 +58,14 @@ NO_POSITIONS: Final = -9
 HITS_NOT_CODED: Final = -10
 TOO_LARGE: Final = -11
 TOO_MANY_HITS: Final = -12
+NO_BYTE_EACH: Final = -13
 
 FAULTS: Final = {
     NO_NUMBER: "the header is cut off, or a number in it is 2^32 or more, or longer than need be",
     UNKNOWN_FORMAT: "unknown format {format}",
     NO_HITS: "{hits} hits cannot be coded in {bytes} bytes",
     TOO_MANY_HITS: "{hits} hits among elements {start} to {stop}",
+    NO_BYTE_EACH: "its {bytes} bytes have not one each for elements {start} to {stop}",
     NO_LIST: "{listed} of {hits} hits are listed; it has to be 1 to {hits}",
     NO_MAGNITUDE: f"magnitude_max={{magnitude_max}}; it has to be 1 to {INT32_MAX}",
     NO_ELEMENTS: "it covers no elements from {start} on",
@@ -113,7 +117,7 @@ def read_header(data: UInt8Array, elements: int, header: Int64Array) -> int:
     if not data.size:
         return NO_NUMBER
     form = header[FORMAT] = data[0]
-    if not PLAIN <= form <= DENSE:
+    if not PLAIN <= form <= BYTES:
         return UNKNOWN_FORMAT
     header[OFFSET] = 1
     read = _field(data, header, START) and _field(data, header, STOP)
@@ -138,11 +142,13 @@ def _check_fields(header: Int64Array, left: int, elements: int) -> int:
         return BEYOND_VECTOR
     if not 1 <= header[MULTIPLE] <= MULTIPLE_MAX:
         return NO_MULTIPLE
-    # A hit takes at least two bits, a digit of a dense update at least one.
+    # A hit takes at least two bits, a digit of a dense update at least one, any in format 5 eight.
     if not 1 <= header[HITS] <= (8 if form == DENSE else 4) * left:
         return NO_HITS
     if header[HITS] > header[STOP] - header[START]:
         return TOO_MANY_HITS
+    if form == BYTES and header[STOP] - header[START] != left:
+        return NO_BYTE_EACH
     if form == LISTED and not 1 <= header[LISTED_HITS] <= header[HITS]:
         return NO_LIST
     if form == DENSE and not 1 <= header[MAGNITUDE_MAX] <= INT32_MAX:

@@ -12,6 +12,7 @@ import numpy as np
 from gradwire_codecs.arrays import (
     Buffer,
     Float32Array,
+    Int8Array,
     Int32Array,
     Int64Array,
     UInt8Array,
@@ -20,14 +21,19 @@ from gradwire_codecs.arrays import (
 )
 from gradwire_codecs.errors import MalformedUpdateError
 from gradwire_codecs.format.bits import TAIL_WORDS
+from gradwire_codecs.format.byte_counts import check_counts, collect_counts
 from gradwire_codecs.format.dense import WORD_BYTES
 from gradwire_codecs.format.header import (
+    BYTES,
     FIELDS,
     FORMAT,
     HITS,
     INT32_MAX,
     MULTIPLE,
+    OFFSET,
     PLAIN,
+    START,
+    STOP,
     TOO_LARGE,
     VALID,
     describe_fault,
@@ -62,12 +68,28 @@ class EncodedHits:
         """How many elements it changes."""
         return int(self.header[HITS])
 
+    @property
+    def counts(self) -> Int8Array | None:
+        """The count of each element covered, in the format that has them; else None."""
+        if self.header[FORMAT] != BYTES:
+            return None
+        counts: Int8Array = self.words.view(np.int8)[self.header[OFFSET] : self.size]
+        return counts
+
     def check(self) -> None:
         """Raise `MalformedUpdateError` unless the hits are valid."""
-        self._raise_for(_check(*self._parts()))
+        counts = self.counts
+        if counts is None:
+            self._raise_for(_check(*self._parts()))
+        else:
+            self._raise_for(check_counts(counts, self.hits))
 
     def collect(self) -> tuple[UInt32Array, Int32Array]:
         """Return positions and signed thresholds, or raise `MalformedUpdateError`."""
+        counts = self.counts
+        if counts is not None:
+            self.check()
+            return hits_of(counts, int(self.header[START]))
         index, count = np.empty(self.hits, np.uint32), np.empty(self.hits, np.int32)
         self._raise_for(_collect(*self._parts(), index, count))
         return index, count
@@ -79,7 +101,11 @@ class EncodedHits:
         quantum: np.float32 = NO_QUANTUM,
     ) -> None:
         """Add the hits, which `check` has accepted, to a replica and to parameters, if given."""
-        _add(*self._parts(), values, parameters, quantum)
+        counts, covered = self.counts, slice(self.header[START], self.header[STOP])
+        if counts is None:
+            _add(*self._parts(), values, parameters, quantum)
+        else:
+            add_counts(counts, int(self.header[MULTIPLE]), covered, values, parameters, quantum)
 
     def _parts(self) -> tuple[UInt64Array, Int64Array, Int64Array]:
         """Return the first arguments of the kernels, which change the last of these."""
@@ -88,6 +114,28 @@ class EncodedHits:
     def _raise_for(self, code: int) -> None:
         if code != VALID:
             raise MalformedUpdateError(describe_fault(code, self.header, self.size, self.elements))
+
+
+def hits_of(counts: Int8Array, start: int) -> tuple[UInt32Array, Int32Array]:
+    """Return positions and signed thresholds of the hits among elements from `start` on."""
+    index, count = np.empty(len(counts), np.uint32), np.empty(len(counts), np.int32)
+    hits = collect_counts(counts, start, index, count)
+    return index[:hits], count[:hits]
+
+
+def add_counts(
+    counts: Int8Array,
+    multiple: int,
+    covered: slice,
+    values: Int32Array,
+    parameters: Float32Array | None = None,
+    quantum: np.float32 = NO_QUANTUM,
+) -> None:
+    """Add a count of thresholds for each element covered to a replica, and to parameters."""
+    if parameters is None:
+        lattice.add_counts_to_replica(values[covered], counts, multiple)
+    else:
+        lattice.add_counts_to_both(parameters[covered], values[covered], quantum, counts, multiple)
 
 
 def _read_fields(data: UInt8Array, elements: int) -> Int64Array:

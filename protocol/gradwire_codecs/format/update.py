@@ -10,10 +10,12 @@ from typing import Final
 
 import numpy as np
 
-from gradwire_codecs.arrays import Buffer, Int32Array, UInt32Array
+from gradwire_codecs.arrays import Buffer, Int8Array, Int32Array, UInt32Array
 from gradwire_codecs.errors import CodecError, MalformedUpdateError
+from gradwire_codecs.format.byte_counts import DENSITY_MIN, is_written_in_bytes, measure_counts
 from gradwire_codecs.format.dense import WORD_BYTES, dense_bytes, write_dense
 from gradwire_codecs.format.header import (
+    BYTES,
     DENSE,
     HEADER_BYTES_MAX,
     MULTIPLE,
@@ -23,8 +25,9 @@ from gradwire_codecs.format.header import (
     numbers_bytes,
     pack_header,
 )
-from gradwire_codecs.format.reading import read_encoded
+from gradwire_codecs.format.reading import hits_of, read_encoded
 from gradwire_codecs.format.sparse import SparsePlan, plan_sparse, write_sparse
+from gradwire_codecs.kernels.threshold import thresholds_of
 
 ELEMENTS_MAX: Final = 2**31 - 1
 """Most parameters of a run: the sum of two positions fits 32 bits."""
@@ -68,6 +71,11 @@ class Update:
         check_multiple(self.multiple)
 
     @property
+    def hits(self) -> int:
+        """Elements that it changes."""
+        return len(self.index)
+
+    @property
     def length(self) -> int:
         """Elements covered."""
         return self.stop - self.start
@@ -76,6 +84,12 @@ class Update:
     def change(self) -> Int32Array:
         """The change of each element in quanta: an array of shape (hits,), dtype int32."""
         return self.count * np.int32(self.multiple)
+
+    def change_of_range(self) -> Int32Array:
+        """Return the change of every element covered, an array of shape (length,), dtype int32."""
+        change = np.zeros(self.length, np.int32)
+        change[self.index - np.uint32(self.start)] = self.change
+        return change
 
     def within(self, start: int, stop: int) -> "Update":
         """Return the part from `start` to `stop`, which have to be a range inside this one's."""
@@ -88,6 +102,58 @@ class Update:
             raise MalformedUpdateError(
                 f"it covers elements {self.start} to {self.stop} of a vector of {elements}"
             )
+
+
+class DenseUpdate(Update):
+    """An update with a count for every element that it covers, hit or not.
+
+    It has what an `Update` has. Positions are looked for only where a caller asks for them.
+
+    Attributes
+    ----------
+    counts : ndarray of shape (length,), dtype int8
+        Signed numbers of thresholds, -127 to 127.
+    """
+
+    counts: Int8Array
+
+    def __init__(self, start: int, stop: int, multiple: int, counts: Int8Array) -> None:
+        fields = {"start": start, "stop": stop, "multiple": multiple, "counts": counts}
+        self.__dict__.update(fields)  # a frozen dataclass refuses assignments
+        self.__post_init__()
+
+    @property
+    def index(self) -> UInt32Array:
+        """Ascending positions of the hits in the whole vector."""
+        return self._found[0]
+
+    @property
+    def count(self) -> Int32Array:
+        """Their signed numbers of thresholds."""
+        return self._found[1]
+
+    @property
+    def hits(self) -> int:
+        """Elements that it changes."""
+        return self.measures[0]
+
+    @cached_property
+    def measures(self) -> tuple[int, int, int]:
+        """The number of hits, and the sum and the largest of their magnitudes, in thresholds."""
+        return measure_counts(self.counts)
+
+    def change_of_range(self) -> Int32Array:
+        """Return the change of every element covered, an array of shape (length,), dtype int32."""
+        return self.counts * np.int32(self.multiple)
+
+    def within(self, start: int, stop: int) -> "DenseUpdate":
+        """Return the part from `start` to `stop`, which have to be a range inside this one's."""
+        part = self.counts[start - self.start : stop - self.start]
+        return DenseUpdate(start, stop, self.multiple, part)
+
+    @cached_property
+    def _found(self) -> tuple[UInt32Array, Int32Array]:
+        return hits_of(self.counts, self.start)
 
 
 def check_multiple(multiple: int) -> None:
@@ -121,7 +187,7 @@ def split_update(update: Update, bytes_max: int) -> list[bytes]:
     """
     if bytes_max < BYTES_MIN:
         raise CodecError(f"bytes_max={bytes_max}; it has to be {BYTES_MIN} or more")
-    if not len(update.index):
+    if not update.hits:
         return []
     plan = _Plan.of(update)
     if plan.size <= bytes_max:
@@ -137,31 +203,58 @@ class _Plan:
     """The format and size of an update that is to be written."""
 
     header: bytes
+    format: int
     sparse: SparsePlan | None
-    """None for the dense format."""
+    """None for formats with a digit or a byte for every element."""
     magnitude_max: int
     size: int
 
     @classmethod
     def of(cls, update: Update) -> "_Plan":
-        index, count = update.index, update.count
-        covered = update.start, update.length, update.multiple
-        magnitude_max = max(int(count.max()), -int(count.min()))
-        sparse = plan_sparse(index, count, update.start)
-        dense_size = dense_bytes(update.length, magnitude_max)
+        length, hits = update.length, update.hits
+        covered = update.start, length, update.multiple
+        total, magnitude_max = _magnitudes_of(update)
+        if is_written_in_bytes(length, hits, total, magnitude_max):
+            header = pack_header(BYTES, *covered, [hits])
+            return cls(header, BYTES, None, magnitude_max, len(header) + length)
+        sparse = plan_sparse(update.index, update.count, update.start)
+        dense_size = dense_bytes(length, magnitude_max)
         if dense_size + numbers_bytes([magnitude_max]) < sparse.size:
-            header = pack_header(DENSE, *covered, [len(index), magnitude_max])
-            return cls(header, None, magnitude_max, len(header) + dense_size)
-        header = pack_header(sparse.format, *covered, [len(index), *sparse.numbers])
-        return cls(header, sparse, magnitude_max, len(header) + sparse.hits_bytes)
+            header = pack_header(DENSE, *covered, [hits, magnitude_max])
+            return cls(header, DENSE, None, magnitude_max, len(header) + dense_size)
+        header = pack_header(sparse.format, *covered, [hits, *sparse.numbers])
+        return cls(header, sparse.format, sparse, magnitude_max, len(header) + sparse.hits_bytes)
 
     def write(self, update: Update) -> bytes:
+        if self.format == BYTES:
+            return self.header + _counts_of(update).tobytes()
         index, count, start = update.index, update.count, update.start
         if self.sparse is None:
             hits = write_dense(index, count, start, update.length, self.magnitude_max)
         else:
             hits = write_sparse(index, count, start, self.sparse)
         return self.header + hits
+
+
+def _magnitudes_of(update: Update) -> tuple[int, int]:
+    """Return the sum and the largest of the magnitudes of hits, in thresholds.
+
+    The sum is 0 where there are so few hits that nothing depends on it.
+    """
+    if isinstance(update, DenseUpdate):
+        return update.measures[1:]
+    count = update.count
+    total = thresholds_of(count) if update.hits >= DENSITY_MIN * update.length else 0
+    return total, max(int(count.max()), -int(count.min()))
+
+
+def _counts_of(update: Update) -> Int8Array:
+    """Return the count of every element covered."""
+    if isinstance(update, DenseUpdate):
+        return update.counts
+    counts = np.zeros(update.length, np.int8)
+    counts[update.index - np.uint32(update.start)] = update.count
+    return counts
 
 
 def decode(body: Buffer, elements: int) -> Update:
@@ -190,6 +283,9 @@ def decode(body: Buffer, elements: int) -> Update:
         none = np.empty(0, np.uint32)
         return Update(0, elements, 1, none, none.astype(np.int32))
     encoded = read_encoded(body, elements)
-    index, count = encoded.collect()
     start, stop, multiple = encoded.header[[START, STOP, MULTIPLE]].tolist()
+    if encoded.counts is not None:
+        encoded.check()
+        return DenseUpdate(start, stop, multiple, encoded.counts)
+    index, count = encoded.collect()
     return Update(start, stop, multiple, index, count)

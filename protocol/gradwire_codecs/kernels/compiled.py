@@ -172,7 +172,19 @@ def compiled(function: Callable[P, R]) -> Callable[P, R]:
     If no folder can be written to, and nothing is prepared, every process compiles for itself,
     which only takes longer.
     """
-    dispatcher: Any = numba.njit(nogil=True)(function)
+    return _cached(function, numba.njit(nogil=True))
+
+
+def dividing(function: Callable[P, R]) -> Callable[P, R]:
+    """Compile `function`, in which x / 0 is infinite and 0 / 0 is NaN, as in numpy.
+
+    A check of each divisor would keep loops from being vectorised.
+    """
+    return _cached(function, numba.njit(nogil=True, error_model="numpy"))
+
+
+def _cached(function: Callable[P, R], compiling: Any) -> Callable[P, R]:
+    dispatcher = compiling(function)
     dispatcher._cache = _Cache(function)  # type: ignore[no-untyped-call]  # numba has no option
     KERNELS.append(dispatcher)
     return cast("Callable[P, R]", dispatcher)

@@ -11,7 +11,7 @@ from typing import Final
 
 import numpy as np
 
-from gradwire_codecs.arrays import Float32Array, Int32Array, UInt32Array
+from gradwire_codecs.arrays import Float32Array, Int8Array, Int32Array, UInt32Array
 from gradwire_codecs.kernels.compiled import compiled
 
 BLOCK: Final = 1024
@@ -117,6 +117,32 @@ def add_to_replica(values: Int32Array, index: UInt32Array, change: Int32Array) -
     for j in range(index.size):
         i = index[j]
         values[i] = np.int32(np.int64(values[i]) + np.int64(change[j]))
+
+
+@compiled
+def add_counts_to_both(
+    parameters: Float32Array,
+    values: Int32Array,
+    quantum: np.float32,
+    counts: Int8Array,
+    multiple: int,
+) -> None:
+    """Do what `add_to_both` does, by a count for each element of a range; 0 changes nothing."""
+    factor = np.int32(multiple)
+    for i in range(counts.size):
+        old = values[i]
+        new = np.int32(old + np.int32(np.int32(counts[i]) * factor))
+        moved = np.float32(new) * quantum + (parameters[i] - np.float32(old) * quantum)
+        values[i] = new
+        parameters[i] = moved if counts[i] != 0 else parameters[i]
+
+
+@compiled
+def add_counts_to_replica(values: Int32Array, counts: Int8Array, multiple: int) -> None:
+    """Do what `add_to_replica` does, by a count for each element of a range."""
+    factor = np.int32(multiple)
+    for i in range(counts.size):
+        values[i] = np.int32(values[i] + np.int32(np.int32(counts[i]) * factor))
 
 
 @compiled

@@ -19,9 +19,9 @@ from typing import Final
 
 import numpy as np
 
-from gradwire_codecs.arrays import Int32Array, UInt32Array, UInt64Array
+from gradwire_codecs.arrays import Int8Array, Int32Array, UInt32Array, UInt64Array
 from gradwire_codecs.format.header import INT32_MAX
-from gradwire_codecs.format.update import Update
+from gradwire_codecs.format.update import DenseUpdate, Update
 from gradwire_codecs.kernels.compiled import compiled
 
 MODULUS: Final = 2**64
@@ -50,6 +50,22 @@ def _weigh_hits(
     for j in range(index.size):
         i = int(index[j])
         blocks[i // block_elements] += _weight(i) * np.uint64(sign * np.int64(change[j]))
+
+
+@compiled
+def _weigh_counts(
+    counts: Int8Array, start: int, factor: int, block_elements: int, blocks: UInt64Array
+) -> None:
+    """Do what `_weigh_hits` does, by a count for each element from `start` on."""
+    low = start
+    while low < start + counts.size:
+        block = low // block_elements
+        high = min((block + 1) * block_elements, start + counts.size)
+        total = np.uint64(0)
+        for i in range(low, high):
+            total += _weight(i) * np.uint64(np.int64(counts[i - start]))
+        blocks[block] += total * np.uint64(factor)
+        low = high
 
 
 @compiled
@@ -150,4 +166,8 @@ class BlockDigests:
 
     def _add(self, update: Update, sign: int) -> None:
         update.check_fits(self._elements)
+        if isinstance(update, DenseUpdate):
+            factor = sign * update.multiple
+            _weigh_counts(update.counts, update.start, factor, self._block_elements, self.values)
+            return
         _weigh_hits(update.index, update.change, sign, self._block_elements, self.values)

@@ -14,14 +14,62 @@ The replica is not p, but p without the look ahead, ``p - rate * momentum * v``.
 and p is the replica plus ``momentum * step``. Whoever has the last step can go on with it.
 """
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
 
-from gradwire_codecs.arrays import Float32Array, Int32Array
+from gradwire_codecs.arrays import Float32Array, Int8Array, Int32Array, Int64Array
+from gradwire_codecs.format.byte_counts import COUNT_MAX
 from gradwire_codecs.format.header import INT32_MAX, MULTIPLE_MAX
-from gradwire_codecs.format.update import Update
-from gradwire_codecs.replica.round_sum import RoundSum
+from gradwire_codecs.format.update import DenseUpdate, Update
+from gradwire_codecs.kernels.compiled import compiled, dividing, inlined
+from gradwire_codecs.replica.round_sum import RoundSum, found
+
+
+@inlined
+def _step_of(
+    total: np.int64, last: np.int32, rest: np.float32, rate: float, momentum: float
+) -> float:
+    return np.float64(total) * rate + np.float64(rest) + momentum * np.float64(last)
+
+
+@dividing
+def _step_peak(
+    total: Int64Array, last: Int32Array, rest: Float32Array, rate: float, momentum: float
+) -> float:
+    """Return the largest magnitude of a range's step."""
+    peak = 0.0
+    for i in range(total.size):
+        peak = max(peak, abs(_step_of(total[i], last[i], rest[i], rate, momentum)))
+    return peak
+
+
+@dividing
+def _take_step(
+    total: Int64Array,
+    last: Int32Array,
+    rest: Float32Array,
+    rate: float,
+    momentum: float,
+    multiple: float,
+    counts: Int8Array,
+) -> None:
+    """Make a range's step in counts of at most 127, and begin the next sum."""
+    most = np.float64(COUNT_MAX)
+    for i in range(total.size):
+        step = _step_of(total[i], last[i], rest[i], rate, momentum)
+        count = max(min(np.rint(step / multiple), most), -most)
+        rest[i] = np.float32(step - count * multiple)
+        last[i] = np.int32(count * multiple)
+        counts[i] = np.int8(count)
+        total[i] = 0
+
+
+@compiled
+def _look_ahead(counts: Int8Array, multiple: int, momentum: float, ahead: Int32Array) -> None:
+    for i in range(counts.size):
+        ahead[i] = np.int32(np.rint(momentum * (np.float64(counts[i]) * multiple)))
 
 
 class OuterSum(RoundSum):
@@ -46,11 +94,16 @@ class OuterSum(RoundSum):
         self._rest: Float32Array = np.zeros(elements, np.float32)
         """What rounding has left of steps."""
 
+    @property
+    def last_step(self) -> Int32Array:
+        """The last step, as it was relayed: shape (elements,), int32, in quanta."""
+        return self._last
+
     def remember(self, updates: Sequence[Update]) -> None:
         """Go on with the last step of another master: these updates together."""
         self._last[:] = 0
         for update in updates:
-            self._last[update.index] += update.change
+            self._last[update.start : update.stop] += update.change_of_range()
 
     def _take_range(
         self, place: int, divisor: int, magnitude_max: int | None, *, is_last: bool
@@ -62,6 +115,8 @@ class OuterSum(RoundSum):
         """
         start, stop = self._ranges[place]
         total, last, rest = (v[start:stop] for v in (self._total, self._last, self._rest))
+        if magnitude_max is not None and magnitude_max <= COUNT_MAX and not is_last:
+            return self._take_dense(place, divisor, magnitude_max)
         step = total * (self._rate / divisor) + rest
         if not is_last:
             step += self._momentum * last
@@ -84,6 +139,18 @@ class OuterSum(RoundSum):
         counts = count[index].astype(np.int32)
         return Update(start, stop, multiple, (index + start).astype(np.uint32), counts)
 
+    def _take_dense(self, place: int, divisor: int, magnitude_max: int) -> DenseUpdate | None:
+        """Take the step of a range, with a count for each element."""
+        start, stop = self._ranges[place]
+        parts = self._total[start:stop], self._last[start:stop], self._rest[start:stop]
+        factors = self._rate / divisor, self._momentum
+        multiple = max(int(self._finest[place] * self._rate) // divisor, 1)
+        multiple = max(multiple, math.ceil(_step_peak(*parts, *factors) / magnitude_max))
+        multiple = min(multiple, MULTIPLE_MAX)
+        counts = np.empty(stop - start, np.int8)
+        _take_step(*parts, *factors, float(multiple), counts)
+        return found(DenseUpdate(start, stop, multiple, counts))
+
 
 def look_ahead(updates: Sequence[Update], elements: int, momentum: float) -> Int32Array:
     """Return how far the optimizer's parameters are ahead of the replica after a step.
@@ -100,5 +167,9 @@ def look_ahead(updates: Sequence[Update], elements: int, momentum: float) -> Int
     """
     ahead = np.zeros(elements, np.int32)
     for update in updates:
-        ahead[update.index] = np.rint(momentum * update.change).astype(np.int32)
+        if isinstance(update, DenseUpdate):
+            part = ahead[update.start : update.stop]
+            _look_ahead(update.counts, update.multiple, momentum, part)
+        else:
+            ahead[update.index] = np.rint(momentum * update.change).astype(np.int32)
     return ahead

@@ -13,11 +13,18 @@ from typing import Final
 
 import numpy as np
 
-from gradwire_codecs.arrays import Buffer, Float32Array, Int32Array, UInt32Array, describe
+from gradwire_codecs.arrays import (
+    Buffer,
+    Float32Array,
+    Int8Array,
+    Int32Array,
+    UInt32Array,
+    describe,
+)
 from gradwire_codecs.errors import CodecError, NonFiniteError, OutOfRangeError
 from gradwire_codecs.format.header import INT32_MAX
-from gradwire_codecs.format.reading import read_encoded
-from gradwire_codecs.format.update import ELEMENTS_MAX, Update
+from gradwire_codecs.format.reading import add_counts, read_encoded
+from gradwire_codecs.format.update import ELEMENTS_MAX, DenseUpdate, Update
 from gradwire_codecs.kernels.compiled import compiled
 from gradwire_codecs.kernels.lattice import add_to_replica
 from gradwire_codecs.replica.digests import MODULUS, digest_of
@@ -53,6 +60,18 @@ def _largest_after(values: Int32Array, index: UInt32Array, change: Int32Array) -
     for j in range(index.size):
         largest = max(largest, abs(np.int64(values[index[j]]) + np.int64(change[j])))
     return int(largest)
+
+
+@compiled
+def _largest_after_counts(values: Int32Array, counts: Int8Array, multiple: int) -> int:
+    """Do what `_largest_after` does, with a count for each element."""
+    highest, lowest = np.int64(0), np.int64(0)
+    for i in range(counts.size):
+        after = np.int64(values[i]) + np.int64(np.int32(counts[i]) * np.int32(multiple))
+        # An element that does not change may be anywhere.
+        highest = max(highest, after if counts[i] != 0 else np.int64(0))
+        lowest = min(lowest, after if counts[i] != 0 else np.int64(0))
+    return int(max(highest, -lowest))
 
 
 class Replica:
@@ -134,8 +153,12 @@ class Replica:
         """
         if isinstance(update, Update):
             update.check_fits(len(self))
-            add_to_replica(self.values, update.index, update.change)
-            return len(update.index)
+            if isinstance(update, DenseUpdate):
+                covered = slice(update.start, update.stop)
+                add_counts(update.counts, update.multiple, covered, self.values)
+            else:
+                add_to_replica(self.values, update.index, update.change)
+            return update.hits
         if not len(update):
             return 0  # `NOTHING`
         encoded = read_encoded(update, len(self))
@@ -149,6 +172,10 @@ class Replica:
         None if there is none; then `apply` wraps no element around.
         """
         update.check_fits(len(self))
+        if isinstance(update, DenseUpdate):
+            covered = self.values[update.start : update.stop]
+            if _largest_after_counts(covered, update.counts, update.multiple) <= INT32_MAX:
+                return None
         values, index, change = self.values, update.index, update.change
         if _largest_after(values, index, change) <= INT32_MAX:
             return None

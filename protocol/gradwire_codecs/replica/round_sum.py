@@ -11,10 +11,11 @@ from typing import Final
 
 import numpy as np
 
-from gradwire_codecs.arrays import Int32Array, Int64Array, UInt32Array
+from gradwire_codecs.arrays import Int8Array, Int32Array, Int64Array, UInt32Array
+from gradwire_codecs.format.byte_counts import COUNT_MAX
 from gradwire_codecs.format.header import INT32_MAX, MULTIPLE_MAX
-from gradwire_codecs.format.update import Update
-from gradwire_codecs.kernels.compiled import compiled
+from gradwire_codecs.format.update import DenseUpdate, Update
+from gradwire_codecs.kernels.compiled import compiled, dividing
 
 ELEMENT_BYTES: Final = 8
 """Of a sum. With int32, two workers that contribute what a replica can hold would be too many."""
@@ -59,12 +60,19 @@ def _add(total: Int64Array, index: UInt32Array, count: Int32Array, multiple: int
 
 
 @compiled
+def _add_counts(total: Int64Array, counts: Int8Array, multiple: int) -> None:
+    factor = np.int32(multiple)
+    for i in range(counts.size):
+        total[i] += np.int64(np.int32(np.int32(counts[i]) * factor))
+
+
+@compiled
 def _peak(total: Int64Array) -> np.int64:
     """Return the largest magnitude."""
-    most = np.int64(0)
+    highest = lowest = np.int64(0)
     for value in total:
-        most = max(most, abs(value))
-    return most
+        highest, lowest = max(highest, value), min(lowest, value)
+    return max(highest, -lowest)
 
 
 @compiled
@@ -93,6 +101,21 @@ def _take(
     return hits
 
 
+@dividing
+def _take_counts(total: Int64Array, unit: int, counts: Int8Array) -> None:
+    """Do what `_take` does, with a count for each element, of which none exceeds 127.
+
+    Magnitudes are below 2^52: then the quotient in float64, rounded down, is that of integers.
+    """
+    divisor, half = np.float64(unit), np.float64(unit // 2)
+    for i in range(total.size):
+        value = np.float64(total[i])
+        count = min(np.floor((abs(value) + half) / divisor), np.float64(COUNT_MAX))
+        count = -count if value < 0 else count
+        counts[i] = np.int8(count)
+        total[i] = np.int64(value - count * divisor)
+
+
 class RoundSum:
     """The sum of contributions to rounds.
 
@@ -113,7 +136,11 @@ class RoundSum:
 
     def add(self, update: Update) -> None:
         """Add an update that was contributed, and fits the vector."""
-        _add(self._total, update.index, update.count, update.multiple)
+        if isinstance(update, DenseUpdate):
+            part = self._total[update.start : update.stop]
+            _add_counts(part, update.counts, update.multiple)
+        else:
+            _add(self._total, update.index, update.count, update.multiple)
         first = int(np.searchsorted(self._stops, update.start, side="right"))
         last = int(np.searchsorted(self._stops, update.stop))
         touched = self._finest[first : last + 1]
@@ -160,8 +187,17 @@ class RoundSum:
         if magnitude_max is not None:
             multiple = max(multiple, -(-peak // (divisor * magnitude_max)))
         multiple = min(multiple, MULTIPLE_MAX)
+        if magnitude_max is not None and magnitude_max <= COUNT_MAX:
+            counts = np.empty(len(total), np.int8)
+            _take_counts(total, divisor * multiple, counts)
+            return found(DenseUpdate(start, stop, multiple, counts))
         index, count = np.empty(len(total), np.uint32), np.empty(len(total), np.int32)
         hits = _take(total, start, divisor * multiple, INT32_MAX // multiple, index, count)
         if not hits:
             return None
         return Update(start, stop, multiple, index[:hits].copy(), count[:hits].copy())
+
+
+def found(update: DenseUpdate) -> DenseUpdate | None:
+    """Return an update, or None if it changes nothing."""
+    return update if update.hits else None

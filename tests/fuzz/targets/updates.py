@@ -108,6 +108,7 @@ def seeds() -> Iterable[bytes]:
     yield _seed(0, 300, 7, 3 * every, [5, -9] * 50)
     yield _seed(0, 100, 1, every, [1, -1] * 50)
     yield _seed(0, 100, 2, every, [1, -2] * 50)
+    yield _seed(0, 100, 2, every, [100, -127] * 50)
     yield _seed(0, ELEMENTS_MAX, 1, wide, [INT32_MAX, -1, 1])
     yield _seed(0, 1, 1, every[:1], [-1])
 

@@ -19,6 +19,7 @@ from gradwire_codecs import (
     OutOfRangeError,
     Replica,
     clip_residual,
+    decode,
 )
 from gradwire_codecs.arrays import Float32Array
 from gradwire_codecs.cuda.feedback import (
@@ -28,6 +29,7 @@ from gradwire_codecs.cuda.feedback import (
     DeviceSharedFeedback,
 )
 from gradwire_codecs.cuda.threshold_pass import TILE
+from gradwire_codecs.feedback.contributions import encode_dense
 from gradwire_codecs.feedback.threshold_pass import capacity_of
 from support.tiers import examples
 
@@ -131,6 +133,51 @@ def test_bytes_and_bits_are_those_of_the_cpu(
         for part in peer.encode(multiple, magnitude_max=magnitude_max):
             assert pair.device.apply(part) == pair.host.apply(part)
         pair.assert_same()
+
+
+@pytest.mark.parametrize("portion", [1.0, 0.0], ids=["local", "shared"])
+@pytest.mark.parametrize("magnitude_max", [7, 127])
+@pytest.mark.parametrize("elements", [1, 2500])
+def test_dense_contributions_are_those_of_the_cpu(
+    device: torch.device, portion: float, magnitude_max: int, elements: int
+) -> None:
+    """Over two rounds, and results that come in bytes and decoded."""
+    random = np.random.default_rng(6)
+    initial = random.normal(0, 0.1, elements).astype(np.float32)
+    pair = Pair.start(initial, device, portion=portion)
+    ranges = [(0, elements // 3), (elements // 3, elements)] if elements > 1 else [(0, 1)]
+
+    for _ in range(2):
+        pair.train(random.normal(0, 1e-3, elements).astype(np.float32))
+        sent = encode_dense(pair.host, ranges, magnitude_max, bytes_max=1000)
+
+        assert encode_dense(pair.device, ranges, magnitude_max, bytes_max=1000) == sent
+        assert sent
+        pair.assert_same()
+        for part in sent:
+            for given_ in (part, decode(part, elements)):
+                assert pair.device.apply(given_) == pair.host.apply(given_)
+                pair.assert_same()
+
+
+@pytest.mark.parametrize("portion", [1.0, 0.0], ids=["local", "shared"])
+def test_a_fault_makes_no_dense_contribution(device: torch.device, portion: float) -> None:
+    pair = Pair.start(np.zeros(2500, np.float32), device, portion=portion)
+    change = np.full(2500, 0.5, np.float32)
+    change[2000] = np.nan
+    pair.train(change)
+
+    with pytest.raises(NonFiniteError, match="element 2000 is nan"):
+        encode_dense(pair.device, [(0, 1000), (1000, 2500)], 127, bytes_max=1000)
+
+    assert pair.tensor.cpu().numpy().tobytes() == change.tobytes()
+
+
+def test_a_portion_of_the_residual_makes_no_dense_contribution(device: torch.device) -> None:
+    pair = Pair.start(np.zeros(10, np.float32), device, portion=0.3)
+
+    with pytest.raises(CodecError, match="of the residual"):
+        encode_dense(pair.device, [(0, 10)], 127, bytes_max=1000)
 
 
 @KINDS

@@ -6,13 +6,32 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from gradwire_codecs import NonFiniteError, Replica, SharedFeedback, decode
-from gradwire_codecs.arrays import Float32Array
+from gradwire_codecs import (
+    CodecError,
+    LocalFeedback,
+    NonFiniteError,
+    OutOfRangeError,
+    PartialFeedback,
+    Replica,
+    SharedFeedback,
+    Update,
+    decode,
+)
+from gradwire_codecs.arrays import Float32Array, Int32Array
+from gradwire_codecs.feedback import contributions
 from gradwire_codecs.feedback.contributions import encode_dense, take_back
+from gradwire_codecs.feedback.feedback import dense_multiple
+from gradwire_codecs.feedback.host_feedback import HostFeedback
+from gradwire_codecs.format.header import BYTES, INT32_MAX, MULTIPLE_MAX
+from gradwire_codecs.format.update import split_update
+from gradwire_codecs.kernels.threshold import CHUNK
 
 ELEMENTS = 64
 RANGES = [(0, 10), (10, ELEMENTS)]
 BYTES_MAX = 2**20
+QUANTUM = 2.0**-24
+
+KINDS_THAT_GIVE = pytest.mark.parametrize("kind", [LocalFeedback, SharedFeedback])
 
 CHANGES = arrays(np.float32, ELEMENTS, elements=st.floats(-1.0, 1.0, width=32))
 
@@ -39,20 +58,166 @@ def test_what_is_sent_and_what_is_kept_is_what_was_changed(
     assert np.allclose(sent + feedback.residual(), change, atol=1e-7)
     for start, stop in RANGES:
         left, peak = np.abs(change - sent)[start:stop], np.abs(change[start:stop]).max()
-        assert left.max() <= peak / magnitude_max + 2 * float(feedback.replica.quantum)
+        assert left.max() <= peak / magnitude_max / 2 + 2 * float(feedback.replica.quantum)
+
+
+@given(change=CHANGES)
+def test_a_dense_contribution_leaves_the_parameters_that_all_have(change: Float32Array) -> None:
+    feedback = feedback_with(change)
+
+    encode_dense(feedback, RANGES, 127, bytes_max=BYTES_MAX)
+
+    assert not feedback.replica.values.any()
+    assert not feedback.parameters.any()
 
 
 @given(change=CHANGES)
 def test_what_is_taken_back_leaves_the_parameters_that_all_have(change: Float32Array) -> None:
     feedback = feedback_with(change)
 
-    bodies = encode_dense(feedback, RANGES, 127, bytes_max=BYTES_MAX)
+    bodies = feedback.encode(1000, magnitude_max=INT32_MAX)
     kept = feedback.residual()
     take_back(feedback, [*bodies, b""])
 
     assert not feedback.replica.values.any()
     assert not feedback.parameters.any()
     assert (feedback.residual() == kept).all()
+
+
+@KINDS_THAT_GIVE
+@given(
+    change=CHANGES,
+    values=arrays(np.int32, ELEMENTS, elements=st.integers(-(2**24), 2**24)),
+    magnitude_max=st.sampled_from([1, 7, 127]),
+)
+def test_each_element_is_rounded_to_the_nearest_count(
+    kind: type[HostFeedback], change: Float32Array, values: Int32Array, magnitude_max: int
+) -> None:
+    """Also over a replica that is not zero, whichever vector has the residual."""
+    replica = Replica(values)
+    feedback = kind(np.zeros(ELEMENTS, np.float32), replica)
+    feedback.drop_residual()
+    feedback.add_change(change)
+    before, known = feedback.residual(), values.copy()
+
+    bodies = encode_dense(feedback, RANGES, magnitude_max, bytes_max=BYTES_MAX)
+
+    assert (replica.values == known).all()
+    updates = [decode(body, ELEMENTS) for body in bodies]
+    by_start = {update.start: update for update in updates}
+    for start, stop in RANGES:
+        residual = before[start:stop]
+        multiple = dense_multiple(float(np.abs(residual).max()), QUANTUM, magnitude_max)
+        tau = np.float32(multiple * QUANTUM)
+        expected = np.rint(residual / tau).astype(np.float64)
+        counts = np.zeros(stop - start)
+        if start in by_start:
+            counts = by_start[start].change_of_range() / by_start[start].multiple
+            assert by_start[start].multiple == multiple
+        assert (counts == expected).all()
+        left = residual.astype(np.float64) - expected * float(tau)
+        # Where parameters have the residual, it is rounded as they are.
+        error = 2 * np.spacing(np.abs(feedback.parameters[start:stop]))
+        assert (np.abs(feedback.residual()[start:stop] - left) <= error).all()
+
+
+@KINDS_THAT_GIVE
+def test_any_number_of_threads_contributes_the_same(kind: type[HostFeedback]) -> None:
+    elements = 20 * CHUNK + 5
+    random = np.random.default_rng(1)
+    change = random.normal(0, 1e-3, elements).astype(np.float32)
+    ranges = [(0, 17 * CHUNK + 1), (17 * CHUNK + 1, elements)]
+    contributed = []
+    for threads in (1, 2, 3):
+        feedback = kind(np.zeros(elements, np.float32), Replica.zeros(elements), threads=threads)
+        rounds = []
+        for _ in range(2):
+            feedback.add_change(change)
+            rounds.append(encode_dense(feedback, ranges, 127, bytes_max=BYTES_MAX))
+        contributed.append((rounds, feedback.residual().tobytes()))
+        feedback.close()
+
+    assert contributed[0] == contributed[1] == contributed[2]
+    assert {body[0] for bodies in contributed[0][0] for body in bodies} == {BYTES}
+
+
+def test_elements_far_beyond_the_largest_threshold_send_what_there_is_room_for() -> None:
+    change = np.zeros(ELEMENTS, np.float32)
+    change[:3] = 127.9, -127.9, 1.0
+    feedback = feedback_with(change)
+
+    [body] = encode_dense(feedback, [(0, ELEMENTS)], 7, bytes_max=BYTES_MAX)
+
+    update = decode(body, ELEMENTS)
+    assert (update.multiple, update.count.tolist()) == (MULTIPLE_MAX, [7, -7, 1])
+    assert feedback.residual()[:3] == pytest.approx([120.9, -120.9, 0.0])
+
+
+@KINDS_THAT_GIVE
+@pytest.mark.parametrize(
+    ("value", "error"),
+    [(np.nan, NonFiniteError), (-np.inf, NonFiniteError), (128.0, OutOfRangeError)],
+)
+def test_an_element_at_fault_is_named_and_nothing_changes(
+    kind: type[HostFeedback], value: float, error: type[CodecError]
+) -> None:
+    feedback = kind(np.zeros(ELEMENTS, np.float32), Replica.zeros(ELEMENTS))
+    feedback.parameters += np.float32(0.3)
+    encode_dense(feedback, RANGES, 7, bytes_max=BYTES_MAX)
+    feedback.parameters[40] = value
+    before = feedback.parameters.copy()
+
+    with pytest.raises(error, match="element 40 is"):
+        encode_dense(feedback, RANGES, 127, bytes_max=BYTES_MAX)
+
+    assert feedback.parameters.tobytes() == before.tobytes()
+    assert not feedback.replica.values.any()
+    feedback.parameters[40] = 0
+    feedback.check()
+
+
+def test_a_residual_that_was_large_once_is_checked_by_what_it_is_now() -> None:
+    feedback = feedback_with(np.full(ELEMENTS, 100.0, np.float32))
+    encode_dense(feedback, RANGES, 127, bytes_max=BYTES_MAX)
+    feedback.parameters += np.float32(100.0)
+
+    bodies = encode_dense(feedback, RANGES, 127, bytes_max=BYTES_MAX)
+
+    assert len(bodies) == len(RANGES)
+
+
+@KINDS_THAT_GIVE
+def test_what_nobody_receives_is_given_back(
+    kind: type[HostFeedback], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    feedback = kind(np.zeros(ELEMENTS, np.float32), Replica.zeros(ELEMENTS))
+    change = np.linspace(-1, 1, ELEMENTS, dtype=np.float32)
+    feedback.add_change(change)
+
+    def interrupted(update: Update, bytes_max: int) -> list[bytes]:
+        if update.start:
+            raise KeyboardInterrupt
+        return split_update(update, bytes_max)
+
+    monkeypatch.setattr(contributions, "split_update", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        encode_dense(feedback, RANGES, 127, bytes_max=BYTES_MAX)
+
+    assert feedback.residual() == pytest.approx(change, abs=1e-7)
+
+
+def test_a_portion_of_the_residual_makes_no_dense_contribution() -> None:
+    feedback = PartialFeedback(np.ones(ELEMENTS, np.float32), Replica.zeros(ELEMENTS), 0.5)
+
+    with pytest.raises(CodecError, match=r"contain 0\.5 of the residual"):
+        encode_dense(feedback, RANGES, 127, bytes_max=BYTES_MAX)
+
+
+@pytest.mark.parametrize("magnitude_max", [0, 128])
+def test_counts_that_have_no_byte_are_refused(magnitude_max: int) -> None:
+    with pytest.raises(CodecError, match="it has to be 1 to 127"):
+        encode_dense(feedback_with(np.ones(ELEMENTS, np.float32)), RANGES, magnitude_max,
+                     bytes_max=BYTES_MAX)  # fmt: skip
 
 
 def test_a_nan_changes_nothing() -> None:

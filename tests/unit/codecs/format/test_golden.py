@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from gradwire_codecs import Update, decode
-from gradwire_codecs.format.header import DENSE, EVERY, LISTED, PLAIN
+from gradwire_codecs.format.header import BYTES, DENSE, EVERY, LISTED, PLAIN
 from gradwire_codecs.format.update import ELEMENTS_MAX, pack_update
 from support.reference_decoder import reference_decode
 from support.updates import changes, range_of
@@ -53,4 +53,5 @@ def test_every_format_is_covered() -> None:
         LISTED,
         EVERY,
         DENSE,
+        BYTES,
     }

@@ -12,7 +12,7 @@ from gradwire_codecs import (
     decode,
 )
 from gradwire_codecs.feedback.host_feedback import HostFeedback
-from gradwire_codecs.format.header import DENSE, EVERY, LISTED, PLAIN, pack_number
+from gradwire_codecs.format.header import BYTES, DENSE, EVERY, LISTED, PLAIN, pack_number
 from gradwire_codecs.format.update import ELEMENTS_MAX, pack_update
 from support.feedbacks import KINDS
 from support.reference_decoder import reference_decode
@@ -72,18 +72,22 @@ LIST = bytes([0, 0b00101000])
 MAGNITUDES = bytes([0b00100000, 0b1])
 # +1, 0, -3 and seven times 0, as digits in radix 7.
 WORD = sum((3 + c) * 7**i for i, c in enumerate([1, 0, -3, *[0] * 7])).to_bytes(8, "little")
+# +1, 0, -3 and seven times 0.
+COUNTS = bytes([1, 0, 253, *[0] * 7])
 
 FIELDS: dict[int, dict[str, int]] = {
     PLAIN: {},
     LISTED: {"listed": 1, "positions": 2},
     EVERY: {"positions": 2},
     DENSE: {"magnitude_max": 3},
+    BYTES: {},
 }
 CODED: dict[int, bytes] = {
     PLAIN: POSITIONS,
     LISTED: POSITIONS + LIST,
     EVERY: POSITIONS + MAGNITUDES,
     DENSE: WORD,
+    BYTES: COUNTS,
 }
 
 
@@ -101,6 +105,7 @@ def by_hand(form: int, **other: int) -> bytes:
         (LISTED, {0: 100, 2: -300}),
         (EVERY, {0: 100, 2: -300}),
         (DENSE, {0: 100, 2: -300}),
+        (BYTES, {0: 100, 2: -300}),
     ],
 )
 def test_the_description_is_what_is_read(form: int, expected: dict[int, int]) -> None:
@@ -138,6 +143,12 @@ def test_the_description_is_what_is_read(form: int, expected: dict[int, int]) ->
         (DENSE, {"hits": 1}, r"its \d+ bytes do not code the 1 hits"),
         (DENSE, {"hits": 3}, r"its \d+ bytes do not code the 3 hits"),
         (DENSE, {"length": 42}, "elements 0 to 42 of a vector of 10"),
+        (BYTES, {"hits": 1}, r"its \d+ bytes do not code the 1 hits"),
+        (BYTES, {"hits": 3}, r"its \d+ bytes do not code the 3 hits"),
+        (BYTES, {"hits": 0}, "0 hits cannot be coded in"),
+        (BYTES, {"hits": 11}, "11 hits among elements 0 to 10"),
+        (BYTES, {"length": 9}, "its 15 bytes have not one each for elements 0 to 9"),
+        (BYTES, {"length": 42}, "elements 0 to 42 of a vector of 10"),
     ],
 )
 def test_a_header_out_of_range_is_named(form: int, other: dict[str, int], says: str) -> None:
@@ -147,13 +158,13 @@ def test_a_header_out_of_range_is_named(form: int, other: dict[str, int], says: 
         decode(body, 10)
 
 
-@pytest.mark.parametrize("form", [0, 5, 255])
+@pytest.mark.parametrize("form", [0, 6, 255])
 def test_a_format_that_is_none_is_named(form: int) -> None:
     with pytest.raises(MalformedUpdateError, match=f"unknown format {form}"):
         decode(bytes([form]) + by_hand(PLAIN)[1:], 10)
 
 
-@pytest.mark.parametrize("form", [PLAIN, LISTED, EVERY, DENSE])
+@pytest.mark.parametrize("form", [PLAIN, LISTED, EVERY, DENSE, BYTES])
 def test_an_update_that_is_cut_off_anywhere_is_refused(form: int) -> None:
     body = by_hand(form)
 
@@ -168,6 +179,31 @@ def test_a_number_has_one_form_and_a_limit(number: bytes) -> None:
 
     with pytest.raises(MalformedUpdateError, match="a number in it is"):
         decode(body[:1] + number + body[2:], 10)
+
+
+def test_a_byte_that_is_no_count_is_refused() -> None:
+    body = by_hand(BYTES)
+
+    with pytest.raises(MalformedUpdateError, match="do not code the 2 hits"):
+        decode(body[:-8] + b"\x80" + body[-7:], 10)
+
+
+@KINDS
+def test_an_update_with_a_byte_each_that_is_wrong_changes_nothing(
+    kind: type[HostFeedback],
+) -> None:
+    body = pack_update(single(4000, list(range(4000)), [100, -127] * 2000))
+    assert body[0] == BYTES
+    feedback = kind(np.zeros(4000, np.float32), Replica.zeros(4000))
+
+    for damaged in (body[:-1], body + b"\x00", body[:-1] + b"\x80", body[:-1] + b"\x00"):
+        with pytest.raises(MalformedUpdateError):
+            feedback.apply(damaged)
+        with pytest.raises(MalformedUpdateError):
+            feedback.replica.apply(damaged)
+
+    assert not feedback.replica.values.any()
+    assert not feedback.parameters.any()
 
 
 def test_a_change_beyond_32_bits_is_refused() -> None:

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
 from numpy.typing import NDArray
 
 from gradwire_codecs import (
@@ -16,19 +17,29 @@ from gradwire_codecs import (
     encoded_bytes_max,
     encoded_hits,
 )
+from gradwire_codecs.arrays import Int8Array
 from gradwire_codecs.feedback.host_feedback import HostFeedback
 from gradwire_codecs.format.bits import BLOCK
 from gradwire_codecs.format.dense import dense_bytes, digits_per_word
 from gradwire_codecs.format.header import (
+    BYTES,
     DENSE,
     EVERY,
     HEADER_BYTES_MAX,
     LISTED,
     MULTIPLE_MAX,
     PLAIN,
+    pack_header,
     pack_number,
 )
-from gradwire_codecs.format.update import BYTES_MIN, ELEMENTS_MAX, pack_update, split_update
+from gradwire_codecs.format.update import (
+    BYTES_MIN,
+    ELEMENTS_MAX,
+    DenseUpdate,
+    pack_update,
+    split_update,
+)
+from gradwire_codecs.replica.digests import BlockDigests
 from support.feedbacks import KINDS
 from support.reference_decoder import reference_decode
 from support.updates import changes, range_of, single, updates
@@ -82,6 +93,70 @@ def test_bytes_are_applied_as_what_they_are_decoded_to(
     assert by_arrays.replica.values.tolist() == expected.astype(np.int32).tolist()
     assert alone.values.tolist() == expected.astype(np.int32).tolist()
     assert by_bytes.parameters.tobytes() == by_arrays.parameters.tobytes()
+
+
+COUNTS = arrays(np.int8, st.integers(1, 300), elements=st.integers(-127, 127)).filter(np.any)
+
+
+@KINDS
+@given(
+    counts=COUNTS,
+    start=st.sampled_from([0, 5]),
+    multiple=st.sampled_from([1, 1000, 2**24]),
+    seed=st.integers(0, 2**32),
+)
+def test_a_count_for_each_element_does_what_a_list_of_hits_does(
+    kind: type[HostFeedback], counts: Int8Array, start: int, multiple: int, seed: int
+) -> None:
+    """Encoded, decoded, in parts, and applied to replica, parameters and digests."""
+    stop = start + len(counts)
+    update, elements = DenseUpdate(start, stop, multiple, counts), stop + 2
+    index = np.flatnonzero(counts)
+    listed = Update(
+        start, stop, multiple, (index + start).astype(np.uint32), counts[index].astype(np.int32)
+    )
+    random = np.random.default_rng(seed)
+    values = random.integers(-(2**31), 2**31, elements).astype(np.int32)
+    ahead = random.normal(0, 1, elements).astype(np.float32)
+    middle = start + (len(counts) + 1) // 2
+
+    assert changes(update) == changes(listed)
+    assert update.hits == listed.hits == len(listed.index)
+    assert (update.change_of_range() == listed.change_of_range()).all()
+    assert changes(update.within(start, middle)) == changes(listed.within(start, middle))
+    assert pack_update(update) == pack_update(listed)
+    assert Replica(values).first_outside(update) == Replica(values).first_outside(listed)
+    results = []
+    for given_ in (update, listed):
+        feedback, replica = kind(ahead.copy(), Replica(values.copy())), Replica(values.copy())
+        digests = BlockDigests.of(replica.values, 7)
+        digests.add(given_)
+        assert feedback.apply(given_) == replica.apply(given_) == update.hits
+        results.append((
+            feedback.replica.values.tobytes(), feedback.parameters.tobytes(),
+            replica.values.tobytes(), digests.values.tobytes(),
+        ))  # fmt: skip
+    assert results[0] == results[1]
+
+
+@given(
+    counts=COUNTS, start=st.sampled_from([0, 5, 1_000_000]), multiple=st.sampled_from([1, 2**24])
+)
+def test_a_byte_for_each_element_is_read_back(counts: Int8Array, start: int, multiple: int) -> None:
+    """Whatever an encoder would choose."""
+    hits = int(np.count_nonzero(counts))
+    body = pack_header(BYTES, start, len(counts), multiple, [hits]) + counts.tobytes()
+
+    update = decode(body, start + len(counts))
+
+    assert isinstance(update, DenseUpdate)
+    assert update.counts.tolist() == counts.tolist()
+    assert range_of(update) == (start, start + len(counts), multiple)
+    assert reference_decode(body) == changes(update)
+    assert encoded_hits(body) == hits
+    values = np.zeros(start + len(counts), np.int32)
+    assert Replica(values).apply(body) == hits
+    assert (values[start:] == update.change_of_range()).all()
 
 
 @pytest.mark.parametrize("elements", [1, 300])
@@ -139,7 +214,7 @@ def gaps(positions: NDArray[np.int64], start: int = 0) -> NDArray[np.int64]:
 
 
 def exact_sizes(update: Update) -> dict[int, int]:
-    """Return what each format takes in bytes, from the description."""
+    """Return what each format takes in bytes that an encoder compares, from the description."""
     magnitude = np.abs(update.count.astype(np.int64))
     listed = np.flatnonzero(magnitude > 1)
     hits = len(update.index)
@@ -147,6 +222,10 @@ def exact_sizes(update: Update) -> dict[int, int]:
     positions = -(-(hits + least_bits(gaps(update.index.astype(np.int64), update.start))) // 8)
     in_list = -(-(least_bits(gaps(listed)) + least_bits(magnitude[listed] - 2)) // 8)
     every = -(-least_bits(magnitude - 1) // 8)
+    total = int(magnitude.sum())
+    if 69 <= largest <= 127 and total >= 16 * update.length and 8 * hits >= 7 * update.length:
+        header = [update.start, update.length, update.multiple, hits]
+        return {BYTES: 1 + sum(len(pack_number(n)) for n in header) + update.length}
     numbers = {PLAIN: [], LISTED: [len(listed), positions], EVERY: [positions], DENSE: [largest]}
     coded = {
         PLAIN: positions,

@@ -18,7 +18,11 @@ import numpy as np
 
 from gradwire_codecs import *
 from gradwire_codecs.kernels.compiled import KERNELS
+from gradwire_codecs.feedback.contributions import encode_dense
+from gradwire_codecs.format.update import split_update
 from gradwire_codecs.replica.digests import BlockDigests
+from gradwire_codecs.replica.outer_step import OuterSum, look_ahead
+from gradwire_codecs.replica.round_sum import RoundSum
 
 warm_up()
 before = [list(kernel.signatures) for kernel in KERNELS]
@@ -28,6 +32,7 @@ def work(kind, threads, elements):
     memory = np.zeros(elements + 1, np.float32)
     mine = kind(memory[1:], Replica.zeros(elements), threads=threads)
     peer = kind(np.zeros(elements, np.float32), Replica(np.zeros(elements + 1, np.int32)[1:]))
+    ranges = [(0, elements // 2), (elements // 2, elements)] if elements > 1 else [(0, 1)]
     digests = BlockDigests.of(peer.replica.values, 1000)
     for scale, multiple in (
         (1e-2, 1),
@@ -42,6 +47,21 @@ def work(kind, threads, elements):
                 digests.add(update)
                 digests.subtract(update)
                 peer.apply(given)
+    mine.parameters += random.normal(0, 1e-3, elements).astype(np.float32)
+    total, outer = RoundSum(elements, ranges), OuterSum(elements, ranges, rate=0.7, momentum=0.9)
+    for magnitude_max in (7, 127):
+        for body in encode_dense(mine, ranges, magnitude_max, bytes_max=2**16):
+            update = decode(body, elements)
+            peer.replica.first_outside(update)
+            digests.add(update)
+            peer.apply(body)
+            peer.replica.apply(body)
+            total.add(update)
+            outer.add(update)
+        look_ahead([update], elements, 0.9)
+        for mean in (*total.take_mean(2, magnitude_max), *outer.take_mean(2, magnitude_max)):
+            for body in split_update(mean, 2**16):
+                peer.apply(body)
     mine.encode(1, magnitude_max=2**31 - 1, start=elements // 2)
     mine.check()
     mine.absorb()

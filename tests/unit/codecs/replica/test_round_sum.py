@@ -6,14 +6,19 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
 
 from gradwire_codecs import Update
 from gradwire_codecs.arrays import Int64Array
+from gradwire_codecs.format.byte_counts import COUNT_MAX
 from gradwire_codecs.format.header import INT32_MAX, MULTIPLE_MAX
+from gradwire_codecs.format.update import DenseUpdate
+from gradwire_codecs.replica.outer_step import OuterSum, look_ahead
 from gradwire_codecs.replica.round_sum import (
     RANGE_ELEMENTS_MAX,
     RANGE_ELEMENTS_MIN,
     RoundSum,
+    _take_counts,
     ranges_of,
 )
 
@@ -38,6 +43,20 @@ def updates(draw: st.DrawFn) -> Update:
     index = np.array(sorted(counts), np.uint32)
     count = np.array([counts[i] for i in index.tolist()], np.int32)
     return Update(start, stop, multiple, index, count)
+
+
+def with_counts(update: Update) -> Update:
+    """Return the same update with a count for each element, if its counts fit a byte."""
+    if np.abs(update.count).max() > COUNT_MAX:
+        return update
+    counts = np.zeros(update.length, np.int8)
+    counts[update.index - np.uint32(update.start)] = update.count
+    return DenseUpdate(update.start, update.stop, update.multiple, counts)
+
+
+def in_a_list(update: Update) -> Update:
+    """Return the same update by the positions of its hits."""
+    return Update(update.start, update.stop, update.multiple, update.index, update.count)
 
 
 ROUNDS = st.lists(st.lists(updates(), min_size=1, max_size=5), min_size=1, max_size=4)
@@ -71,6 +90,46 @@ def test_what_rounding_leaves_goes_into_the_next_round(
             assert (mean.start, mean.stop) in RANGES
             if magnitude_max is not None and mean.multiple < MULTIPLE_MAX:
                 assert np.abs(mean.count).max() <= magnitude_max
+
+
+@given(rounds=ROUNDS, magnitude_max=st.sampled_from([7, 127]), is_outer=st.booleans())
+def test_a_count_for_each_element_adds_up_to_what_a_list_of_hits_does(
+    rounds: list[list[Update]], magnitude_max: int, *, is_outer: bool
+) -> None:
+    """With any mixture of both, in the sum and in its means."""
+    in_lists, in_counts = (
+        OuterSum(ELEMENTS, RANGES, rate=0.7, momentum=0.9)
+        if is_outer
+        else RoundSum(ELEMENTS, RANGES)
+        for _ in range(2)
+    )
+    for contributions in rounds:
+        for update in contributions:
+            in_lists.add(update)
+            in_counts.add(with_counts(update))
+        means = in_counts.take_mean(len(contributions), magnitude_max)
+
+        listed = in_lists.take_mean(len(contributions), magnitude_max)
+        assert relayed(means).tolist() == relayed(listed).tolist()
+        expected = look_ahead([in_a_list(mean) for mean in means], ELEMENTS, 0.9)
+        assert look_ahead(means, ELEMENTS, 0.9).tolist() == expected.tolist()
+        assert all(mean.hits for mean in means)
+        assert in_counts._total.tolist() == in_lists._total.tolist()
+
+
+@given(
+    values=arrays(np.int64, ELEMENTS, elements=st.integers(-(2**47), 2**47)),
+    unit=st.integers(1, 2**40),
+)
+def test_counts_are_exact_for_sums_of_any_size(values: Int64Array, unit: int) -> None:
+    total, counts = values.copy(), np.empty(ELEMENTS, np.int8)
+
+    _take_counts(total, unit, counts)
+
+    nearest = [min((abs(value) + unit // 2) // unit, 127) for value in values.tolist()]
+    assert np.abs(counts).tolist() == nearest
+    assert (total + counts.astype(np.int64) * unit).tolist() == values.tolist()
+    assert (np.sign(counts) * np.sign(values) >= 0).all()
 
 
 @given(contributions=st.lists(updates(), min_size=1, max_size=5))
