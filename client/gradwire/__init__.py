@@ -47,11 +47,12 @@ if TYPE_CHECKING:
     from gradwire.session.early_stopping import EarlyStopping
     from gradwire.session.join import join
     from gradwire.session.session import Session
-    from gradwire.settings.modes import Averaging, DiLoCo, Mode, Sharing, Synchronous
+    from gradwire.settings.modes import Averaging, Central, DiLoCo, Mode, Sharing, Synchronous
     from gradwire.settings.settings import Settings
 
 __all__ = [
     "Averaging",
+    "Central",
     "ConnectionLostError",
     "DeadlineError",
     "DiLoCo",
@@ -84,6 +85,7 @@ __all__ = [
 
 MODULES: Final = {
     "Averaging": "settings.modes",
+    "Central": "settings.modes",
     "DiLoCo": "settings.modes",
     "EarlyStopping": "session.early_stopping",
     "LoadedCheckpoint": "session.checkpoints",

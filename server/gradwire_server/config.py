@@ -16,7 +16,7 @@ from gradwire_protocol.limits import (
 from gradwire_protocol.messages.fields import ADDRESS_CHARACTERS_MAX
 from gradwire_protocol.messages.kinds import WORKERS_MAX
 from gradwire_protocol.messages.layout import ELEMENTS_MAX, NAME_CHARACTERS_MAX
-from gradwire_protocol.messages.modes import parse_mode
+from gradwire_protocol.messages.modes.mode import parse_mode
 from gradwire_protocol.messages.orders import RUNS_MAX
 from gradwire_protocol.settings import check_settings, setting
 from gradwire_server.updates.update_log import UPDATE_LOG_BYTES_MAX

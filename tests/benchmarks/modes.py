@@ -33,6 +33,8 @@ LOSS_AIMS: Final[Mapping[str, float]] = {
     "averaging": 1.02,
     "averaging(bits=4)": 1.02,
     "diloco": 1.02,
+    "central": 1.02,
+    "central(gradients_per_update=4)": 1.0,
 }
 """By mode: most times DDP's loss."""
 

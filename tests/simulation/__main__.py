@@ -17,7 +17,7 @@ from typing import Final
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from gradwire_protocol.messages.modes import Mode, parse_mode
+from gradwire_protocol.messages.modes.mode import Mode, parse_mode
 from support.plans import SHARING, Size
 from support.playing import HistoryFailed, command_of, play
 

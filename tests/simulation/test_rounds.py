@@ -12,19 +12,33 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+import numpy as np
 import pytest
 
 from gradwire.participant.contributing import Contributing
+from gradwire.participant.gradients import Gradients
 from gradwire.replica.shared_parameters import SharedParameters
 from gradwire.worker.own_updates import OwnUpdates
 from gradwire_codecs import Update
+from gradwire_codecs.replica.optimizer_sum import OptimizerSum
 from gradwire_codecs.replica.outer_step import OuterSum
 from gradwire_codecs.replica.round_sum import RoundSum
+from gradwire_protocol.messages.checkpoint import parse
 from gradwire_protocol.messages.kinds import WORKERS_MAX
-from gradwire_protocol.messages.modes import AVERAGING, DILOCO, SYNCHRONOUS, USUAL, Mode
+from gradwire_protocol.messages.modes.mode import (
+    AVERAGING,
+    DILOCO,
+    SYNCHRONOUS,
+    USUAL,
+    Mode,
+    parse_mode,
+)
+from gradwire_protocol.messages.updates import EncodedUpdate
+from gradwire_server.checkpoints.writer import Copy
 from gradwire_server.config import MasterConfig
 from gradwire_server.state.restart import RunRecovery
 from gradwire_server.state.run import Run
+from gradwire_server.updates.rounds import Rounds
 from support.keyed import RUN_KEY
 from support.network import Link, link_of
 from support.playing import HistoryFailed, play
@@ -37,6 +51,11 @@ MODES = (
     Mode(SYNCHRONOUS, bits=4, round_timeout_seconds=1),
     Mode(AVERAGING, every=3, bits=8, round_timeout_seconds=3),
     replace(USUAL[DILOCO], every=2, round_timeout_seconds=1),
+    parse_mode("central(optimizer=adamw, round_timeout_seconds=1)"),
+    parse_mode(
+        "central(momentum=0.9, gradients_per_update=3, staleness=inverse, bits=4,"
+        " round_timeout_seconds=2)"
+    ),
 )
 HISTORIES = count(1_000, quick=15, of="histories of each mode with rounds")
 BATCH = 5
@@ -138,6 +157,85 @@ def test_the_momentum_survives_with_the_standby() -> None:
         run.finish_all()
 
 
+def test_the_momentum_is_in_checkpoints() -> None:
+    run = PairedRun(5, Link(delay=0.005), elements=30)
+    run.mode = replace(USUAL[DILOCO], every=1)
+    with run.round_accounts.watching(lambda: run.ledger):
+        run.begin(3)
+        run.train(4)
+        run.network.run(lambda: not run.primary.unstable, seconds=60)
+        expected = last_step(run.primary.run)
+        assert any(expected)
+        for master in (run.primary, run.standby):
+            assert master.run is not None
+            checkpoint, values = parse(b"".join(Copy.make(master.run).pieces()))
+
+            again = Run.resume(checkpoint, values)
+
+            assert last_step(again) == expected
+            assert again.replica.digest() == checkpoint.digest == master.run.replica.digest()
+        run.finish_all()
+
+
+# The master's optimizer.
+
+
+def state_of(run: Run | None) -> tuple[int, list[np.ndarray[Any, np.dtype[np.float32]]]]:
+    """Return how many steps a master's optimizer has made, and its state."""
+    assert run is not None
+    assert run.rounds is not None
+    total = run.rounds._sum
+    assert isinstance(total, OptimizerSum)
+    return total.steps, [slot.copy() for slot in total._state]
+
+
+def is_like(found: Any, expected: Any) -> bool:
+    """Return whether a state is about the other one: it may be some results old, and rounded."""
+    steps, slots = expected
+    return found[0] == steps and all(
+        np.corrcoef(mine, its)[0, 1] > 0.9 for mine, its in zip(found[1], slots, strict=True)
+    )
+
+
+ADAM = parse_mode("central(optimizer=adam, beta1=0.99)")
+
+
+def test_the_optimizers_state_survives_a_killed_master() -> None:
+    config = MasterConfig(recovery_seconds=2.0, idle_timeout_seconds=3.0)
+    run = SimulatedRun(5, Link(delay=0.005), elements=30, master=config, idle_timeout_seconds=3.0)
+    run.mode = ADAM
+    with run.round_accounts.watching(lambda: run.ledger):
+        workers = run.join_and_wait(3)
+        run.train(10)
+        run.network.run(lambda: not run.master.unstable, seconds=60)
+        before = state_of(run.master.run)
+
+        run.lose_master(*workers)
+        run.wait_until_all_are_back()
+
+        assert is_like(state_of(run.master.run), before)
+        run.train(2)
+        run.finish()
+
+
+def test_the_optimizers_state_survives_with_the_standby() -> None:
+    run = PairedRun(5, Link(delay=0.005), elements=30)
+    run.mode = ADAM
+    with run.round_accounts.watching(lambda: run.ledger):
+        run.begin(3)
+        run.train(10)
+        run.network.run(lambda: not run.primary.unstable, seconds=60)
+        before = state_of(run.primary.run)
+
+        run.kill_primary()
+        run.network.run(lambda: run.standby.terms.in_charge, seconds=30)
+        run.wait_until_all_are_back(seconds=200)
+
+        assert is_like(state_of(run.standby.run), before)
+        run.train(2)
+        run.finish_all()
+
+
 # Workers that do not keep up.
 
 
@@ -224,6 +322,31 @@ def the_last_steps_are_not_contributed(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Contributing, "flush_on", nothing)
 
 
+def half_a_gradient_is_added(patch: pytest.MonkeyPatch) -> None:
+    add = Rounds.add
+
+    def at_once(
+        self: Rounds, rank: int, encoded: EncodedUpdate, update: Update, now: float
+    ) -> None:
+        add(self, rank, encoded, update, now)
+        for part in self._parts.pop(rank, []):
+            self._sum.add(part)
+
+    patch.setattr(Rounds, "add", at_once)
+
+
+def old_gradients_count_in_full(patch: pytest.MonkeyPatch) -> None:
+    def none(self: Rounds, encoded: EncodedUpdate) -> int:
+        return 0
+
+    patch.setattr(Rounds, "staleness", none)
+
+
+def a_gradient_is_of_the_parameters_after_it(patch: pytest.MonkeyPatch) -> None:
+    based_on = Gradients._based_on
+    patch.setattr(Gradients, "_based_on", lambda self: based_on(self) + 1)
+
+
 FAULTS: list[tuple[Plant, str, int]] = [
     (one_of_two_is_not_added, "contributed: a mean is not the mean", 0),
     (who_contributes_nothing_is_divided_by, "contributed: a mean is not the mean", 0),
@@ -237,19 +360,33 @@ FAULTS: list[tuple[Plant, str, int]] = [
 """What is planted, what a history that finds it says, and the seed of one that does."""
 
 
+OF_GRADIENTS: list[tuple[Plant, str, int]] = [
+    (half_a_gradient_is_added, "contributed: the sum is another one", 7),
+    (old_gradients_count_in_full, "contributed: the sum is another one", 7),
+    (a_gradient_is_of_the_parameters_after_it, "is based on .* updates; there were", 0),
+]
+
+
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize(
-    ("plant", "says", "pinned"), FAULTS, ids=[plant.__name__ for plant, _, _ in FAULTS]
+    ("plant", "says", "pinned", "mode"),
+    [(*fault, MODES[0]) for fault in FAULTS] + [(*fault, MODES[-1]) for fault in OF_GRADIENTS],
+    ids=[plant.__name__ for plant, _, _ in (*FAULTS, *OF_GRADIENTS)],
 )
 def test_a_broken_rule_is_found(
-    plant: Plant, says: str, pinned: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    plant: Plant,
+    says: str,
+    pinned: int,
+    mode: Mode,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
 ) -> None:
     """By its pinned seed in the quick tier; the deep tier searches all seeds from the first one."""
     plant(monkeypatch)
     complaints = []
     for seed in range(200) if IS_DEEP else [pinned]:
         try:
-            play(seed, mode=MODES[0], folder=tmp_path)
+            play(seed, mode=mode, folder=tmp_path)
         except HistoryFailed as failure:
             complaints.append(str(failure).partition("\n")[0])
             if re.search(says, complaints[-1]):

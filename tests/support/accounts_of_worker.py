@@ -80,7 +80,7 @@ class WorkerAccounts:
         Repair.mend(self._repair, rebase)
 
     def _on_settled(self) -> None:
-        residual = self._shared.feedback.residual()
+        residual = self._worker.sends_from.residual()
         self.residual_when_settled = np.asarray(residual).astype(np.float64)
         SharedParameters.settle(self._shared)
 

@@ -11,12 +11,16 @@ import numpy.typing as npt
 
 from gradwire_codecs.arrays import Int32Array, Int64Array, UInt8Array, UInt32Array, UInt64Array
 from gradwire_codecs.format.bits import TAIL_WORDS, signed
+from gradwire_codecs.format.byte_counts import check_counts
 from gradwire_codecs.format.header import (
+    BYTES,
     FAULTS,
     FIELDS,
+    FORMAT,
     HITS,
     INT32_MAX,
     MULTIPLE,
+    OFFSET,
     START,
     STOP,
     VALID,
@@ -106,6 +110,11 @@ def _read(data: UInt8Array, words: UInt64Array, elements: int, wrong: Int64Array
     if header[HITS] > 8 * data.size:
         wrong[0] = CLAIMS_TOO_MUCH
         return VALID
+    if header[FORMAT] == BYTES:
+        counts = words.view(np.int8)[header[OFFSET] : data.size]
+        if header[STOP] > elements or counts.size != header[STOP] - header[START]:
+            wrong[0] = MISCOUNTED
+        return check_counts(counts, header[HITS])
     begin_reading(header, data.size, state)
     index, count = np.empty(ROOM, np.uint32), np.empty(ROOM, np.int32)
     last, hits = header[START] - 1, 0

@@ -304,7 +304,7 @@ class History(SimulatedRun):
         else:
             self.ledger.cut(resumed.relay.versions)
             relayed = resumed.relayed(resumed.relay.versions)
-            expected = self.initial + self.ledger.sum_of(relayed, self.elements)
+            expected = self.initial + self.ledger.sum_of(relayed, self.replica_elements)
             assert resumed.replica.values.tobytes() == expected.tobytes(), (
                 "bits: a checkpoint is not the sum of the updates that it says it has"
             )

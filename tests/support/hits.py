@@ -7,7 +7,7 @@ import pytest
 from hypothesis import strategies as st
 
 from gradwire_codecs import Update
-from gradwire_codecs.format.header import DENSE, EVERY, LISTED, PLAIN
+from gradwire_codecs.format.header import BYTES, DENSE, EVERY, LISTED, PLAIN
 
 
 def update_of(
@@ -46,7 +46,8 @@ FORMS: Final = pytest.mark.parametrize(
         (update_of(1, 3, 6000, 0.05, 0.05, 9), LISTED),
         (update_of(1, 3, 6000, 0.05, 1.0, 900), EVERY),
         (update_of(1, 3, 6000, 0.9, 0.5, 3), DENSE),
+        (update_of(1, 3, 6000, 1.0, 1.0, 127), BYTES),
     ],
-    ids=["plain", "listed", "every", "dense"],
+    ids=["plain", "listed", "every", "dense", "bytes"],
 )
 """An update of each format."""

@@ -7,7 +7,7 @@ from random import Random
 from typing import Any, Final, Literal
 
 from gradwire.settings.training import StalenessBound
-from gradwire_protocol.messages.modes import Mode
+from gradwire_protocol.messages.modes.mode import Mode
 from support.faults import (
     BrokenDisk,
     ClockJump,

@@ -12,7 +12,7 @@ from typing import Final, TextIO
 from unittest.mock import patch
 
 from gradwire_protocol.messages.admission import Roster
-from gradwire_protocol.messages.modes import Mode
+from gradwire_protocol.messages.modes.mode import Mode
 from support.faults import Fault
 from support.histories import History
 from support.plans import SHARING, Act, Plan, Size, draw

@@ -3,7 +3,8 @@
 from gradwire_protocol.messages.admission import Join, Peer, Refuse, Resume, Roster, Welcome
 from gradwire_protocol.messages.fields import WORKER_ID_BYTES
 from gradwire_protocol.messages.layout import Layout, Tensor
-from gradwire_protocol.messages.modes import AVERAGING, Mode
+from gradwire_protocol.messages.modes.mode import AVERAGING, Mode
+from gradwire_protocol.messages.modes.optimizer import Optimizer
 from gradwire_protocol.messages.orders import Order, OrderDone
 from gradwire_protocol.messages.replicas import Blocks, Contents, Digest, Recall, Snapshot, Want
 from gradwire_protocol.messages.schema import Record
@@ -35,6 +36,7 @@ EXAMPLES: tuple[Record, ...] = (
     RESUME,
     Join("run", bytes(WORKER_ID_BYTES), "host:123", 1, 1, -24, LAYOUT, RESUME, mode=MODE),
     MODE,
+    Optimizer("adam", lr=0.01),
     Welcome("run", 1, 5, -24, LAYOUT, (PEER,), founder=True, versions={1: 5}),
     Refuse("run_full", "16 workers take part, which is the limit"),
     Roster((PEER,)),

@@ -20,7 +20,9 @@ def reference_decode(body: bytes) -> dict[int, int]:
     coded = bytes(rest)
     if coder == 1:
         positions_bytes = len(coded)
-    if coder == 4:
+    if coder == 5:
+        counts = _bytes(coded, start, length)
+    elif coder == 4:
         counts = _dense(coded, start, length, largest)
     else:
         counts = _positions(coded[:positions_bytes], start, hits)
@@ -133,3 +135,10 @@ def _dense(coded: bytes, start: int, length: int, largest: int) -> dict[int, int
         if count:
             counts[start + position] = count
     return counts
+
+
+def _bytes(coded: bytes, start: int, length: int) -> dict[int, int]:
+    assert len(coded) == length
+    assert 128 not in coded
+    counts = {start + at: (byte + 128) % 256 - 128 for at, byte in enumerate(coded)}
+    return {position: count for position, count in counts.items() if count}

@@ -6,18 +6,31 @@ Results are entered into the `Ledger`, as no worker encodes one.
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from typing import Final
 from unittest.mock import patch
 
 import numpy as np
 
 from gradwire_codecs import Update
-from gradwire_codecs.arrays import Int64Array
+from gradwire_codecs.arrays import Int32Array, Int64Array
+from gradwire_codecs.replica import round_sum
 from gradwire_protocol import ShapedMessage
 from gradwire_protocol.messages.kinds import WORKERS_MAX
+from gradwire_protocol.messages.modes.mode import INVERSE
 from gradwire_protocol.messages.updates import EncodedUpdate
 from gradwire_server.state.relay import Relay
 from gradwire_server.updates.rounds import Rounds
 from support.ledger import Ledger
+
+RANGE_ELEMENTS: Final = 7
+"""Most elements that share a threshold: contributions of small models are several updates, too."""
+
+
+def divided(change: Int32Array, divisor: int) -> Int64Array:
+    """Return a change divided by a whole number, rounded half away from zero."""
+    whole = (np.abs(change.astype(np.int64)) + divisor // 2) // divisor
+    found: Int64Array = np.where(change < 0, -whole, whole)
+    return found
 
 
 class RoundAccounts:
@@ -29,6 +42,8 @@ class RoundAccounts:
         self._open: dict[Rounds, list[tuple[int, int]]] = {}
         self._left: dict[Rounds, Int64Array] = {}
         """What was contributed, less what has become of it, in quanta."""
+        self._parts: dict[tuple[Rounds, int], list[tuple[tuple[int, int], Update]]] = {}
+        """By rank: what has come of a gradient."""
         self._workers = 1
         """How many contributed to the round that was closed last."""
         self._last: list[tuple[int, int]] = []
@@ -46,15 +61,18 @@ class RoundAccounts:
         ) -> None:
             name = rank, encoded.sequence
             assert encoded.body == ledger().updates[name], f"contributed: {name} is another update"
-            self._open.setdefault(rounds, []).append(name)
-            left = self._left.setdefault(rounds, np.zeros(rounds._elements, np.int64))
-            left[update.index] += update.change
+            self._note(rounds, rank, encoded, update)
             add(rounds, rank, encoded, update, now)
 
         def watched_close(rounds: Rounds, *, is_last: bool) -> list[Update]:
             self._last = self._open.pop(rounds, [])
             self.rounds += 1
             self._workers = len({rank for rank, _ in self._last}) or self._workers
+            if rounds.mode.optimizer is not None:  # a unit test compares its steps
+                left = self._left.setdefault(rounds, np.zeros(rounds._elements, np.int64))
+                assert (rounds._sum._total == left).all(), "contributed: the sum is another one"
+                left[:] = 0
+                return close(rounds, is_last=is_last)
             means, left = close(rounds, is_last=is_last), self._left[rounds]
             for mean in means:
                 left[mean.index] -= self._workers * mean.change.astype(np.int64)
@@ -71,11 +89,27 @@ class RoundAccounts:
                     self._in.setdefault((rank, sequence), self._last)
 
         with (
+            patch.object(round_sum, "RANGE_ELEMENTS_MAX", RANGE_ELEMENTS),
             patch.object(Rounds, "add", watched_add),
             patch.object(Rounds, "close", watched_close),
             patch.object(Relay, "log_update", watched_log),
         ):
             yield
+
+    def _note(self, rounds: Rounds, rank: int, encoded: EncodedUpdate, update: Update) -> None:
+        """Note what is added to the sum; of a gradient, when all of it is here."""
+        parts = self._parts.setdefault((rounds, rank), [])
+        parts.append(((rank, encoded.sequence), update))
+        if rounds.mode.optimizer is not None and not encoded.closes:
+            return
+        staleness = 1
+        if rounds.mode.staleness == INVERSE:
+            staleness = max((rounds.steps or 0) - encoded.based_on, 1)
+        left = self._left.setdefault(rounds, np.zeros(rounds._elements, np.int64))
+        for name, part in parts:
+            self._open.setdefault(rounds, []).append(name)
+            left[part.index] += divided(part.change, staleness)
+        parts.clear()
 
     def check(self, versions: Mapping[int, int]) -> None:
         """Check that results contain each update that they are said to contain, once."""

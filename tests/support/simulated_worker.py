@@ -58,7 +58,7 @@ class WatchedMembership(Membership):
         super().on_welcome(welcome)
 
     def on_snapshot_progress(self, elements: int) -> None:
-        assert 0 < elements <= self._watcher.run.elements
+        assert 0 < elements <= self._watcher.run.replica_elements
         super().on_snapshot_progress(elements)
 
     def on_lost(self, reason: str) -> None:
@@ -112,7 +112,12 @@ class SimulatedParameters(NumpyParameters):
     def __init__(self, worker: "SimulatedWorker", values: np.ndarray[Any, np.dtype[Any]]) -> None:
         super().__init__(values)
         self.layout = worker.run.layout
+        self.gradient: np.ndarray[Any, np.dtype[np.float32]] | None = None
         self._worker = worker
+
+    def take_gradient(self) -> np.ndarray[Any, np.dtype[np.float32]] | None:
+        gradient, self.gradient = self.gradient, None
+        return gradient
 
     def feedback(self, replica: Replica, *, portion: float, threads: int) -> Feedback:
         if portion and self._worker.rank % 2:
@@ -168,9 +173,10 @@ class SimulatedWorker:
         self.membership = WatchedMembership(self, run.elements)
         self.membership.post = self._post
         self.membership.notify = self._look_later
+        self.parameters = SimulatedParameters(self, self.initial.copy())
         entry = Entry(
             self.settings(feedback),
-            SimulatedParameters(self, self.initial.copy()),
+            self.parameters,
             request,
             self.membership,
             master=run.dialled,
@@ -215,8 +221,9 @@ class SimulatedWorker:
 
     def on_welcome(self, welcome: Welcome) -> None:
         if welcome.founder:
-            replica = Replica.from_parameters(self.initial, welcome.quantum_exponent)
-            self.run.initial = replica.values
+            first = np.zeros(self.run.replica_elements, np.float32)
+            first[: self.run.elements] = self.initial
+            self.run.initial = Replica.from_parameters(first, welcome.quantum_exponent).values
 
     def on_lost(self, reason: str) -> None: ...
 
@@ -318,10 +325,14 @@ class SimulatedWorker:
         if self.module is not None:
             self.module.train()
         change = self.random.normal(0, self.change, self.run.elements).astype(np.float32)
-        parameters = self.feedback.parameters
-        before = parameters.astype(np.float64)
-        parameters[self.trains] += change[self.trains]
-        self.came_in += parameters - before
+        if self.run.has_optimizer:
+            self.parameters.gradient = change
+            self.came_in += change
+        else:
+            parameters = self.feedback.parameters
+            before = parameters.astype(np.float64)
+            parameters[self.trains] += change[self.trains]
+            self.came_in += parameters - before
         self._play(self.participant.step())
 
     def pull(self) -> None:
@@ -419,12 +430,18 @@ class SimulatedWorker:
         return 0 if self._participant is None else self._participant.outbox.clock
 
     @property
+    def sends_from(self) -> Feedback:
+        """The feedback with what it has not sent."""
+        contributing = self.participant.contributing
+        return self.feedback if contributing is None else contributing._feedback
+
+    @property
     def residual_at_the_end(self) -> np.ndarray[Any, np.dtype[np.float64]]:
         """What it had not sent when its parameters became the shared ones; now, before that."""
         settled = self.accounts.residual_when_settled
         if settled is not None:
             return settled
-        residual: np.ndarray[Any, np.dtype[np.float64]] = self.feedback.residual().astype("f8")
+        residual: np.ndarray[Any, np.dtype[np.float64]] = self.sends_from.residual().astype("f8")
         contributing = self.participant.contributing
         if contributing is not None and contributing._ahead is not None:
             residual -= contributing._ahead  # it was not trained

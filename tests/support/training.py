@@ -20,7 +20,7 @@ from gradwire_protocol.connection.session_ids import ALL_SESSION_IDS
 from gradwire_protocol.messages.admission import Welcome
 from gradwire_protocol.messages.fields import WORKER_ID_BYTES
 from gradwire_protocol.messages.layout import Layout, Tensor
-from gradwire_protocol.messages.modes import Mode
+from gradwire_protocol.messages.modes.mode import Mode
 from gradwire_server.checkpoints.writer import CheckpointWriter
 from gradwire_server.config import MasterConfig
 from gradwire_server.master.master import Master
@@ -29,6 +29,7 @@ from gradwire_server.runs.runs import Runs
 from gradwire_server.state.roster import Phase
 from gradwire_server.state.run import Run
 from gradwire_server.updates.decoding import Decoder
+from gradwire_server.updates.optimizer import layout_of
 from support.invariants import Invariants
 from support.ledger import Ledger
 from support.network import Link, SimulatedNetwork
@@ -146,6 +147,16 @@ class SimulatedRun:
         """The run as the master has it."""
         assert self.master.run is not None
         return self.master.run
+
+    @property
+    def has_optimizer(self) -> bool:
+        """Whether the master steps, by gradients."""
+        return self.mode is not None and self.mode.optimizer is not None
+
+    @property
+    def replica_elements(self) -> int:
+        """How many elements a replica has: the parameters, and a master's optimizer's state."""
+        return layout_of(self.layout, self.mode or Mode()).elements
 
     def new_buffers(self, name: str) -> SimulatedBuffers | None:
         """Return the buffers of a worker, if it has any."""
@@ -373,7 +384,7 @@ class SimulatedRun:
         if run.rounds is not None:
             self.round_accounts.check(run.relay.versions)
         versions = run.relayed(run.relay.versions)
-        everything = (self.initial + self.ledger.sum_of(versions, self.elements)).tobytes()
+        everything = (self.initial + self.ledger.sum_of(versions, self.replica_elements)).tobytes()
         if self.damage_may_stay:
             everything = run.replica.values.tobytes()
         assert run.replica.values.tobytes() == everything
@@ -390,11 +401,11 @@ class SimulatedRun:
 
     def check_conservation(self, worker: SimulatedWorker) -> None:
         """Check that a worker has sent or still has all that its steps changed."""
-        quantum = float(worker.replica.quantum)
-        own = np.zeros(self.elements)
+        quantum = float(worker.sends_from.replica.quantum)
+        own = np.zeros(worker.came_in.size)
         for name, body in self.ledger.updates.items():
             if self.ledger.encoders[name] == worker.name:
-                update = decode(body, self.elements)
+                update = decode(body, own.size)
                 own[update.index] += update.change.astype(np.float64) * quantum
         rounding = 2.0**-24 * (worker.sent + worker.applied + 8) * 2 * worker.counts_for
         assert np.abs(own + worker.residual_at_the_end - worker.came_in).max() <= rounding

@@ -24,13 +24,14 @@ from gradwire.replica.thresholds import Thresholds
 from gradwire.replica.waits import Procedure, Wait
 from gradwire.settings.settings import Settings
 from gradwire.worker.membership import Membership
-from gradwire_codecs import NOTHING, decode, encoded_hits
+from gradwire_codecs import NOTHING, Feedback, decode, encoded_hits
 from gradwire_codecs.arrays import Float32Array
 from gradwire_codecs.feedback.contributions import encode_dense, take_back
 from gradwire_codecs.format.header import INT32_MAX
 from gradwire_codecs.replica.outer_step import look_ahead
 from gradwire_codecs.replica.round_sum import ranges_of
 from gradwire_protocol.messages.admission import Welcome
+from gradwire_protocol.messages.modes.mode import model_of
 from gradwire_protocol.messages.updates import UPDATE_BYTES_MAX, EncodedUpdate
 
 logger = logging.getLogger("gradwire.session")
@@ -46,6 +47,8 @@ class Contributing:
     ----------
     welcome : Welcome
         Its mode is one with rounds.
+    feedback : Feedback
+        Over what is contributed: the parameters, unless it is gradients.
     """
 
     def __init__(
@@ -54,6 +57,7 @@ class Contributing:
         settings: Settings,
         welcome: Welcome,
         shared: SharedParameters,
+        feedback: Feedback,
         membership: Membership,
         thresholds: Thresholds,
         divergence: Divergence,
@@ -65,7 +69,7 @@ class Contributing:
         self.mode = welcome.mode
         self._settings = settings
         self._shared = shared
-        self._feedback = shared.feedback
+        self._feedback = feedback
         self._membership = membership
         self._thresholds = thresholds
         self._divergence = divergence
@@ -73,7 +77,8 @@ class Contributing:
         self._applying = applying
         self._tally = tally
         self._clock = clock
-        self._ranges = ranges_of([tensor.elements for tensor in welcome.layout.tensors])
+        model = model_of(welcome.layout)
+        self._ranges = ranges_of([tensor.elements for tensor in model.tensors])
         self._steps = 0
         """Steps since the last contribution."""
         self._rest_is_due = False
@@ -84,12 +89,16 @@ class Contributing:
 
     # Steps.
 
-    def note_step(self, change: Any = None) -> None:
-        """Count a step that has changed the parameters, or changes them by this."""
+    def note_step(self, change: Any = None) -> bool:
+        """Count a step that has changed the parameters, or changes them by this.
+
+        Returns whether there is something to contribute.
+        """
         if change is not None:
             self._add(change)
         self._tally.steps += 1
         self._steps += 1
+        return True
 
     @property
     def is_due(self) -> bool:
@@ -113,14 +122,17 @@ class Contributing:
             if not may_send:
                 return None
             with self._divergence.named_errors():
-                feedback.check()  # nothing is changed where it fails
-            self._step_back()
-            bodies = self._encode(exact=exact)
-            take_back(feedback, bodies)
+                if self._ahead is not None:
+                    feedback.check()  # before the parameters step back
+                self._step_back()
+                bodies = self._encode(exact=exact)
             if exact:  # a round does not wait for it, and it makes no step by itself
                 sent = self._outbox.hand_over(bodies)
             else:
-                sent = self._outbox.hand_over(bodies or [NOTHING], is_contribution=True)
+                based_on = self._based_on()
+                sent = self._outbox.hand_over(
+                    bodies or [NOTHING], is_contribution=True, based_on=based_on
+                )
         shared.parameters.scatter()
         self._steps = 0
         tally.density = sent / len(feedback.replica)
@@ -205,6 +217,10 @@ class Contributing:
         membership = self._membership
         return self._rest_is_due and membership.lost is None and membership.stopping is None
 
+    def close(self) -> None:
+        """Release what it holds in this process. Can be repeated."""
+        self._feedback.close()
+
     @property
     def unflushed(self) -> int:
         """How many elements are left to look at."""
@@ -212,10 +228,14 @@ class Contributing:
 
     # Private.
 
+    def _based_on(self) -> int | None:
+        """Return what a contribution says that it is based on; None for updates of others."""
+        return None
+
     def _encode(self, *, exact: bool) -> list[bytes]:
         feedback, magnitude_max = self._feedback, self.mode.magnitude_max
         if exact:
-            return feedback.encode(EXACT, magnitude_max=INT32_MAX, bytes_max=UPDATE_BYTES_MAX)
+            return self._encode_from(EXACT)
         if magnitude_max is not None:
             return encode_dense(feedback, self._ranges, magnitude_max, bytes_max=UPDATE_BYTES_MAX)
         thresholds = self._thresholds
@@ -223,10 +243,17 @@ class Contributing:
         threshold = thresholds.next()
         if threshold is None:
             return []
-        bodies = feedback.encode(threshold, magnitude_max=INT32_MAX, bytes_max=UPDATE_BYTES_MAX)
+        bodies = self._encode_from(threshold)
         sent = sum(map(encoded_hits, bodies))
         thresholds.observe(sent=sent, size_bytes=sum(map(len, bodies)))
         self._tally.threshold = threshold * self._shared.quantum
+        return bodies
+
+    def _encode_from(self, threshold: int) -> list[bytes]:
+        """Encode what has reached a threshold, and take it back out of replica and parameters."""
+        feedback = self._feedback
+        bodies = feedback.encode(threshold, magnitude_max=INT32_MAX, bytes_max=UPDATE_BYTES_MAX)
+        take_back(feedback, bodies)
         return bodies
 
     def _add(self, change: Any) -> None:

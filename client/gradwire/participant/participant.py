@@ -23,6 +23,7 @@ from gradwire.optimizer.delays import Delays
 from gradwire.participant.contributing import Contributing
 from gradwire.participant.feature import Feature
 from gradwire.participant.finishing import Finishing
+from gradwire.participant.gradients import Gradients, gradient_feedback
 from gradwire.participant.items import Items
 from gradwire.participant.offline_limit import OfflineLimit
 from gradwire.replica.checkpoint_state import CheckpointState
@@ -99,7 +100,10 @@ class Participant:
             read_at=membership.updates_received,
             clock=clock,
         )
-        self.thresholds = Thresholds(settings, feedback, clock=clock)
+        sent = feedback
+        if welcome.mode.optimizer is not None:
+            sent = gradient_feedback(welcome, threads=settings.codec_threads)
+        self.thresholds = Thresholds(settings, sent, clock=clock)
         self.note_run_steps()
         self.compensation = Compensation(
             settings.scale, self.shared, membership, self.delays, self.tally
@@ -123,10 +127,12 @@ class Participant:
         self.applying = Pull(self.shared, membership, worker, self.delays, self.tally, clock)
         self.contributing = None
         if welcome.mode.has_rounds:
-            self.contributing = Contributing(
+            kind = Contributing if welcome.mode.optimizer is None else Gradients
+            self.contributing = kind(
                 settings=settings,
                 welcome=welcome,
                 shared=self.shared,
+                feedback=sent,
                 membership=membership,
                 thresholds=self.thresholds,
                 divergence=self.divergence,
@@ -138,6 +144,7 @@ class Participant:
         self.state = CheckpointState(
             settings=settings,
             shared=self.shared,
+            feedback=sent,
             thresholds=self.thresholds,
             sending=self.sending,
             prior_residual=prior_residual or PriorResidual(settings.feedback, None),
@@ -328,6 +335,8 @@ class Participant:
     def close(self) -> None:
         """Release what it holds in this process. Can be repeated."""
         self.shared.feedback.close()
+        if self.contributing is not None:
+            self.contributing.close()
         features, self.features = self.features, ()
         for feature in features:
             feature.on_leave()
@@ -403,8 +412,9 @@ class Participant:
 
     def _contribute(self, contributing: Contributing, change: Any = None) -> Procedure[int]:
         """Count a step; after the last one of a round, contribute and wait for its result."""
-        contributing.note_step(change)
         elements = 0
+        if not contributing.note_step(change):
+            self.sending.skip()
         if contributing.is_due and not self.is_paused:
             elements = contributing.contribute() or 0
             yield from contributing.wait()

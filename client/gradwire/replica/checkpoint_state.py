@@ -12,6 +12,7 @@ from gradwire.replica.shared_parameters import SharedParameters
 from gradwire.replica.stats import Tally
 from gradwire.replica.thresholds import Thresholds
 from gradwire.settings.settings import Settings
+from gradwire_codecs import Feedback
 from gradwire_protocol.settings import declared_settings
 
 STATE_VERSION: Final = 1
@@ -25,6 +26,7 @@ class CheckpointState:
         *,
         settings: Settings,
         shared: SharedParameters,
+        feedback: Feedback,
         thresholds: Thresholds,
         sending: Push,
         prior_residual: PriorResidual,
@@ -32,6 +34,8 @@ class CheckpointState:
     ) -> None:
         self._settings = settings
         self._shared = shared
+        self._feedback = feedback
+        """The one with the residual."""
         self._thresholds = thresholds
         self._sending = sending
         self._prior_residual = prior_residual
@@ -46,7 +50,7 @@ class CheckpointState:
             "run": shared.run,
             "feedback": self._settings.feedback,
             "digest": f"{shared.feedback.replica.digest():016x}",
-            "residual": shared.parameters.like_target(shared.feedback.residual()),
+            "residual": shared.parameters.like_target(self._feedback.residual()),
             **self._thresholds.state(),
             "versions": dict(shared.versions),
         }
@@ -61,14 +65,14 @@ class CheckpointState:
         shared = self._shared
         try:
             residual = np.asarray(state["residual"])
-            shared.feedback.check_residual(residual)
+            self._feedback.check_residual(residual)
             feedback = state.get("feedback", self._settings.feedback)
             declared_settings(Settings)["feedback"].check(feedback)
             self._thresholds.restore(state)
             shared.parameters.gather()
             if not self._tally.steps:
                 residual = self._prior_residual.unshared_part(residual, state)
-            shared.feedback.restore_residual(residual)
+            self._feedback.restore_residual(residual)
             if shared.scaled_change is not None:
                 shared.scaled_change.note()
         except KeyError as error:

@@ -41,12 +41,15 @@ class Outbox:
         self.pace = 0
         """Microseconds that a step takes without waits; told beside the clock."""
 
-    def hand_over(self, bodies: list[bytes], *, is_contribution: bool = False) -> int:
+    def hand_over(
+        self, bodies: list[bytes], *, is_contribution: bool = False, based_on: int | None = None
+    ) -> int:
         """Post encoded updates to the network half; return how many elements they change.
 
         Without any, an empty update tells the clock, if the others do not know it yet. The caller
         holds `SharedParameters.changing`, in a block of `Membership.sending`. A contribution to a
-        round ends with the last one.
+        round ends with the last one. They are based on so many updates of others as this worker
+        has, unless it is said.
         """
         if not bodies:
             if self._clock_told == self.clock:
@@ -54,7 +57,8 @@ class Outbox:
             bodies = [NOTHING]
         self._clock_told = self.clock
         shared, membership, tally = self._shared, self._membership, self._tally
-        based_on = count_updates(shared.versions, without=shared.rank)
+        if based_on is None:
+            based_on = count_updates(shared.versions, without=shared.rank)
         elements = sum(map(encoded_hits, bodies))
         if membership.comparison is None:
             shared.repair.forget_corrections(membership.stable.get(shared.rank, 0))

@@ -106,8 +106,14 @@ class SharedParameters:
         """By rank: the last update that the replica contains."""
         return {**self.versions, self.rank: self.contained} if self.has_rounds else self.versions
 
-    def checked_change(self, change: Any) -> Float32Array:
+    def checked_change(self, change: Any, size: int | None = None) -> Float32Array:
         """Return what a script hands over as a change, as an array of shape (N,).
+
+        Parameters
+        ----------
+        change : array or tensor
+        size : int, optional
+            N; by default that of the replica.
 
         Raises
         ------
@@ -120,7 +126,7 @@ class SharedParameters:
             array = self.parameters.to_array(change)
         except (TypeError, ValueError, RuntimeError):
             array = np.asarray(None)  # numpy cannot read it; refused below
-        size = len(self.feedback.replica)
+        size = size or len(self.feedback.replica)
         if array.dtype != np.float32 or array.size != size:
             raise UsageError(
                 f"a change has to be float32 with {size} elements, not {describe(array)}"

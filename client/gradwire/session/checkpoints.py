@@ -13,6 +13,7 @@ from gradwire.target.adapters import places_of
 from gradwire.target.parameters import Places
 from gradwire_codecs import Replica
 from gradwire_protocol.messages.checkpoint import CheckpointError
+from gradwire_protocol.messages.modes.mode import model_of
 from gradwire_udp.files.checkpoints import CheckpointFile, in_names, newest, read
 
 logger = logging.getLogger("gradwire.checkpoints")
@@ -76,7 +77,8 @@ def load_checkpoint(
     places = places_of(target)
     file = _read(Path(path), run)
     checkpoint = file.checkpoint
-    difference = checkpoint.layout.difference(places.layout)
+    model = model_of(checkpoint.layout)
+    difference = model.difference(places.layout)
     if difference is not None:
         raise UsageError(
             f"{file.path}: the model differs from that of run {checkpoint.run!r}: {difference}"
@@ -85,7 +87,7 @@ def load_checkpoint(
     return LoadedCheckpoint(
         path=file.path,
         run=checkpoint.run,
-        elements=checkpoint.layout.elements,
+        elements=model.elements,
         quantum=2.0**checkpoint.quantum_exponent,
         versions=dict(checkpoint.versions),
         updates=checkpoint.updates,
@@ -118,7 +120,8 @@ def _verify(file: CheckpointFile) -> None:
 
 
 def _replica_of(file: CheckpointFile) -> Replica:
-    values = np.frombuffer(file.values, "<i4").astype(np.int32, copy=False)
+    elements = file.checkpoint.replica_elements
+    values = np.frombuffer(file.values, "<i4", elements).astype(np.int32, copy=False)
     return Replica(values, file.checkpoint.quantum_exponent)
 
 

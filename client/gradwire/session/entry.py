@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from gradwire.errors import DeadlineError
+from gradwire.errors import DeadlineError, UsageError
 from gradwire.features.optimizer_state import OptimizerStateSharing
 from gradwire.participant.participant import Participant
 from gradwire.replica.prior_residual import PriorResidual
@@ -18,11 +18,13 @@ from gradwire.settings.settings import Settings
 from gradwire.settings.training import portion_of
 from gradwire.target.buffers import ModuleBuffers
 from gradwire.target.parameters import Parameters
+from gradwire.target.with_state import WithState
 from gradwire.worker.membership import Membership
 from gradwire.worker.worker import Worker
 from gradwire_codecs import Replica
 from gradwire_codecs.format.header import MULTIPLE_MAX
 from gradwire_protocol.messages.admission import Join, name_in_roster
+from gradwire_protocol.messages.modes.mode import model_of
 
 if TYPE_CHECKING:
     import torch
@@ -105,11 +107,11 @@ class Entry:
         self._log_rank()
         self._warn_of_settings(replica)
         assert self.membership.welcome is not None
-        settings = self._settings.in_mode(self.membership.welcome.mode)
-        parameters = self._parameters
-        feedback = parameters.feedback(
-            replica, portion=portion_of(settings.feedback), threads=settings.codec_threads
-        )
+        settings, parameters = self._settings_here(), self._parameters
+        portion = portion_of(settings.feedback)
+        if self.membership.welcome.mode.optimizer is not None:
+            portion = 1.0  # gradients have a feedback of their own, so nothing is left here
+        feedback = parameters.feedback(replica, portion=portion, threads=settings.codec_threads)
         prior_residual = PriorResidual.of(
             feedback, settings.feedback, is_founder=self._is_founder()
         )
@@ -170,6 +172,8 @@ class Entry:
         yield from self._wait(lambda: membership.live or self._is_founder())
         welcome = membership.welcome
         assert welcome is not None
+        if welcome.mode.optimizer is not None:
+            self._parameters = WithState(self._parameters, welcome.layout)
         if not welcome.founder:
             assert membership.snapshot is not None
             received = np.frombuffer(membership.snapshot, "<i4").astype(np.int32, copy=False)
@@ -179,6 +183,21 @@ class Entry:
         membership.post(self.worker.found, replica.values.astype("<i4").tobytes())
         yield from self._wait(lambda: membership.live)
         return replica
+
+    def _settings_here(self) -> Settings:
+        """Return the settings as they hold in the mode of the run.
+
+        Raises `UsageError` if it has no use for what `join` was given.
+        """
+        assert self.membership.welcome is not None
+        mode = self.membership.welcome.mode
+        if mode.optimizer is not None and self._optimizer is not None:
+            raise UsageError(
+                f"optimizer={type(self._optimizer).__name__}: in this run the master steps, with "
+                f"{mode.optimizer.name} (mode {mode}). Join without an optimizer, and leave out "
+                "its step() and its schedule: session.step() sends the gradient"
+            )
+        return self._settings.in_mode(mode)
 
     def _others_buffers(self) -> Procedure[None]:
         """Wait for what the buffers of others hold, which this worker begins with."""
@@ -266,7 +285,7 @@ class Entry:
             "begins with this worker's parameters"
             if welcome.founder
             else "has given this worker its parameters",
-            f"{self._parameters.layout.elements:,}",
+            f"{model_of(self._parameters.layout).elements:,}",
         )
 
     def _warn_of_settings(self, replica: Replica) -> None:

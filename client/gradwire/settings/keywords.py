@@ -17,7 +17,7 @@ from gradwire.settings.training import (
 )
 from gradwire_codecs import ThresholdPolicy
 from gradwire_protocol.crypto.keys import IssuingKey, RunKey, WorkerKey
-from gradwire_protocol.messages.modes import Mode
+from gradwire_protocol.messages.modes.mode import Mode
 
 
 class SettingKeywords(TypedDict, total=False):

@@ -5,8 +5,9 @@ Each returns a `Mode`, which can also be written as text, as in ``averaging(ever
 
 from typing import Final
 
-from gradwire_protocol.messages.modes import (
+from gradwire_protocol.messages.modes.mode import (
     AVERAGING,
+    CENTRAL,
     DILOCO,
     SHARING,
     SYNCHRONOUS,
@@ -14,7 +15,7 @@ from gradwire_protocol.messages.modes import (
     new_mode,
 )
 
-__all__ = ["Averaging", "DiLoCo", "Mode", "Sharing", "Synchronous"]
+__all__ = ["Averaging", "Central", "DiLoCo", "Mode", "Sharing", "Synchronous"]
 
 ROUND_TIMEOUT_SECONDS: Final = 120
 
@@ -99,4 +100,52 @@ def DiLoCo(  # noqa: N802
         outer_momentum=outer_momentum,
         bits=bits,
         round_timeout_seconds=round_timeout_seconds,
+    )
+
+
+def Central(  # noqa: N802
+    optimizer: str = "sgd",
+    *,
+    gradients_per_update: int = 1,
+    staleness: str = "none",
+    bits: int = 8,
+    round_timeout_seconds: int = ROUND_TIMEOUT_SECONDS,
+    **settings: float | str,
+) -> Mode:
+    """Return the mode in which workers send gradients, and the master's optimizer steps by them.
+
+    Workers have no optimizer: `step` sends the gradient and clears it, and ends with the parameters
+    after the master's step. With one gradient per update that is asynchronous SGD with a parameter
+    server (Dean et al., "Large Scale Distributed Deep Networks", NIPS 2012), with more it is
+    softsync (Zhang et al., IJCAI 2016, arXiv 1511.05950).
+
+    Parameters
+    ----------
+    optimizer : str
+        ``"sgd"``, ``"adagrad"``, ``"rmsprop"``, ``"adam"`` or ``"adamw"``, with the formulas and
+        defaults of torch.
+    gradients_per_update : int
+        How many gradients make a step; that of all workers, if there are fewer.
+    staleness : str
+        With ``"inverse"``, a gradient is divided by how many steps the master has made since the
+        parameters that it is of.
+    bits : 0, 4 or 8
+        Of each element that is sent. With 0, only elements that have reached the threshold are. The
+        rest is kept, and sent later.
+    round_timeout_seconds : int
+        How long a gradient waits for others.
+    **settings
+        Of the optimizer: `lr`, `weight_decay`, and what it has of `momentum`, `nesterov`, `beta1`,
+        `beta2` (RMSprop's alpha) and `eps`. Of the learning rate: `warm_up`, in the master's
+        steps, `schedule`, ``"constant"``, ``"cosine"`` or ``"linear"``, and `steps`, at which it
+        ends. `gradient_max`, 32 unless told otherwise, is above all magnitudes of gradients.
+    """
+    return new_mode(
+        CENTRAL,
+        optimizer=optimizer,
+        gradients_per_update=gradients_per_update,
+        staleness=staleness,
+        bits=bits,
+        round_timeout_seconds=round_timeout_seconds,
+        **settings,
     )

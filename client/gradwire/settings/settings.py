@@ -20,7 +20,7 @@ from gradwire_protocol.crypto.keys import IssuingKey, RunKey, WorkerKey
 from gradwire_protocol.limits import DATAGRAM_BYTES, DATAGRAM_BYTES_MAX
 from gradwire_protocol.messages.kinds import WORKERS_MAX
 from gradwire_protocol.messages.layout import NAME_CHARACTERS_MAX
-from gradwire_protocol.messages.modes import Mode, parse_mode
+from gradwire_protocol.messages.modes.mode import Mode, parse_mode
 from gradwire_protocol.settings import check_settings, declared_settings, setting
 from gradwire_udp.files.configuration import read_table, unknown_names, unknown_variables
 from gradwire_udp.files.keys import WORKER_CREDENTIAL, credential
@@ -72,9 +72,10 @@ class Settings(TrainingSettings):
 
     mode: Mode | str | None = setting(
         None,
-        "How workers train together: `gradwire.Sharing()`, `Synchronous()`, `Averaging()` or "
-        "`DiLoCo()`, or as text, as in 'averaging(every=5, bits=4)'. The first worker's counts for "
-        "the run. None takes that of the run or of its master, and else 'sharing'.",
+        "How workers train together: `gradwire.Sharing()`, `Synchronous()`, `Averaging()`, "
+        "`DiLoCo()` or `Central()`, or as text, as in 'averaging(every=5, bits=4)'. The first "
+        "worker's counts for the run. None takes that of the run or of its master, and else "
+        "'sharing'.",
         accepts=lambda value: isinstance(value, Mode),
         accepts_text="a mode such as gradwire.Averaging(every=16)",
     )

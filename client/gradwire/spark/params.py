@@ -6,7 +6,7 @@ from typing import Any, Final
 from pyspark.ml.param import Param, Params, TypeConverters
 
 from gradwire.errors import UsageError
-from gradwire_protocol.messages.modes import Mode, parse_mode
+from gradwire_protocol.messages.modes.mode import Mode, parse_mode
 
 
 def _names(value: Any) -> list[str]:
@@ -38,7 +38,15 @@ def _at_least(least: int) -> Callable[[Any], int]:
 
 def _mode(value: Any) -> str | None:
     """Return the text of a mode: it can be saved."""
-    return None if value is None else str(value if isinstance(value, Mode) else parse_mode(value))
+    if value is None:
+        return None
+    mode = value if isinstance(value, Mode) else parse_mode(value)
+    if mode.optimizer is not None:
+        raise UsageError(
+            f"mode {mode}: the estimator's tasks have an optimizer of their own; choose sharing, "
+            "averaging, diloco or synchronous"
+        )
+    return str(mode)
 
 
 def _param(name: str, text: str, converter: Callable[[Any], Any] | None = None) -> Param[Any]:

@@ -49,6 +49,15 @@ class Parameters(Protocol):
     def scatter(self) -> None:
         """Copy changes of `vector` into the target."""
 
+    def set(self, values: Float32Array) -> None:
+        """Set the vector, of which these are all values, and the target."""
+
+    def take_gradient(self) -> Float32Array | None:
+        """Return the target's gradient, shape (N,), and clear it; None where there is none.
+
+        `UsageError` if targets of this kind have no gradients.
+        """
+
     def like_target(self, vector: Float32Array) -> Any:
         """Return a flat vector as an array or tensor, as the target is."""
 
@@ -92,6 +101,14 @@ class NumpyParameters:
 
     def scatter(self) -> None:
         """Do nothing: the memory is the same."""
+
+    def set(self, values: Float32Array) -> None:
+        """Set the array."""
+        self.vector[:] = values
+
+    def take_gradient(self) -> Float32Array | None:
+        """Raise `UsageError`: an array has none."""
+        raise UsageError("an array has no gradient: session.push(gradient) in place of step()")
 
     def like_target(self, vector: Float32Array) -> Float32Array:
         """Return the vector."""

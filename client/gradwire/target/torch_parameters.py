@@ -166,6 +166,26 @@ class TorchParameters:
             copied.known = self._value_of(copied.tensor)
         self._counters.note_written(self._tensors)
 
+    @torch.no_grad()
+    def set(self, values: Float32Array) -> None:
+        """Set the vector and the tensors."""
+        self._flat.copy_(torch.from_numpy(values))
+        self.scatter()
+
+    @torch.no_grad()
+    def take_gradient(self) -> Float32Array | None:
+        """Return the gradients of all tensors, 0 for those without, and clear them."""
+        held: list[_Viewed | _Copied] = [*self._viewed, *self._copied]
+        gradient: torch.Tensor | None = None
+        for each in held:
+            its, at = each.tensor.grad, each.view.storage_offset()
+            if its is not None:
+                gradient = torch.zeros_like(self._flat) if gradient is None else gradient
+                dense = its if its.layout is torch.strided else its.to_dense()
+                gradient[at : at + dense.numel()] = dense.reshape(-1).to(gradient)
+                each.tensor.grad = None
+        return None if gradient is None else gradient.numpy(force=True)
+
     def like_target(self, vector: Float32Array) -> torch.Tensor:
         """Return the vector as a tensor of the same memory."""
         return torch.from_numpy(vector)

@@ -24,8 +24,9 @@ from gradwire_protocol import InvalidMessageError
 from gradwire_protocol.delivery.shaped_message import Payload
 from gradwire_protocol.messages.admission import Join, RefusalCode, Resume, Welcome
 from gradwire_protocol.messages.fields import count_updates
+from gradwire_protocol.messages.modes.mode import elements_max, model_of
 from gradwire_protocol.messages.replicas import Blocks, Contents, Recall, Snapshot, Want
-from gradwire_protocol.messages.snapshots import SnapshotFeed, expand_block
+from gradwire_protocol.messages.snapshots import SnapshotFeed, count_blocks, expand_block
 from gradwire_protocol.messages.updates import Finish, Leave
 from gradwire_protocol.messages.work import StopTraining
 
@@ -40,7 +41,10 @@ class Admission:
         self._own = worker.own
         self._origins = worker.peers.origins
         self._elements = worker.join.layout.elements
+        """Of the replica; before the WELCOME, of our model."""
         self._replica = IncomingReplica(self._elements, worker.membership)
+        self._early: list[Snapshot] = []
+        """Blocks that came before the first WELCOME, which says how many elements there are."""
         self._feed: SnapshotFeed | None = None
         """Set while the master is sent our replica."""
 
@@ -82,7 +86,7 @@ class Admission:
 
         Raises `InvalidMessageError` if the master lets it into something else, or again.
         """
-        difference = welcome.layout.difference(self._worker.join.layout)
+        difference = model_of(welcome.layout).difference(self._worker.join.layout)
         if difference is not None:
             raise InvalidMessageError(f"Welcome with another layout: {difference}")
         if self._worker.stage is not Stage.JOINING:
@@ -114,6 +118,7 @@ class Admission:
         """Take part for the first time, as the rank that the master gives us."""
         worker = self._worker
         worker.move_to(Stage.FOUNDING if welcome.founder else Stage.SYNCING)
+        self._resize(welcome.layout.elements)
         if welcome.compares:
             self._replica.check_has_part()
             self._membership.on_resync(welcome.versions)
@@ -127,6 +132,17 @@ class Admission:
         worker.workers = len(welcome.roster)
         self._own.sequence = welcome.sequence
         self._membership.on_welcome(welcome)
+        early, self._early = self._early, []
+        for block in early:
+            self._replica.add_block(expand_block(block, self._elements, unpack_block))
+
+    def _resize(self, elements: int) -> None:
+        """Note how many elements the replica has."""
+        if elements != self._elements:
+            self._elements = elements
+            self._replica = IncomingReplica(elements, self._membership)
+            self._membership.resize(elements)
+        self._worker.peers.resize(elements)
 
     def _rejoin(self, welcome: Welcome) -> None:
         """Take part again, as the rank from before the connection was lost."""
@@ -191,6 +207,11 @@ class Admission:
 
     def take_block(self, block: Snapshot) -> None:
         """Take a block of the replica."""
+        if self._worker.stage is Stage.JOINING and not self._worker.took_part:
+            if len(self._early) >= count_blocks(elements_max(self._worker.join.layout)):
+                raise InvalidMessageError(f"{len(self._early)} blocks before WELCOME")
+            self._early.append(block)
+            return
         block = expand_block(block, self._elements, unpack_block)
         resync = self._replica.resync
         if resync is not None:
@@ -243,6 +264,7 @@ class Admission:
         worker = self._worker
         self._replica.start_over(keep=worker.welcome is not None and not worker.took_part)
         self._feed = None
+        self._early.clear()
 
     def _end_resync(self, resync: Resync) -> None:
         """Continue with the result of a comparison."""

@@ -105,8 +105,8 @@ class Membership:
         as ``now``. Calls keep the order in which they are posted. Does not wait for the call."""
         self.comply: Callable[..., None] = _nothing
         """`Worker.comply`, to be posted."""
-        self._new_inbox = partial(Inbox, elements, inbox_bytes_max)
-        self.inbox = self._new_inbox()
+        self._inbox_bytes_max = inbox_bytes_max
+        self.resize(elements)
         self._sending = False
         self.comparison: Comparison | None = None
         self.repairing = False
@@ -166,6 +166,11 @@ class Membership:
         """Note that a master has answered."""
         self.connected = True
         self.notify()
+
+    def resize(self, elements: int) -> None:
+        """Note how many elements the replica has, before any update is here."""
+        self._new_inbox = partial(Inbox, elements, self._inbox_bytes_max)
+        self.inbox = self._new_inbox()
 
     def on_welcome(self, welcome: Welcome) -> None:
         """Note that the master lets us take part."""

@@ -42,16 +42,16 @@ class SumAssembly:
     """
 
     def __init__(self, elements: int) -> None:
-        self._elements = elements
+        self.elements = elements
         self._bodies: dict[int, bytes] = {}
         self._span: Span | None = None
 
     def add_part(self, part: Conflated) -> None:
         """Take a part; raise `InvalidMessageError` if it does not belong to this sum."""
         start = part.start
-        if start >= self._elements or start % PART_ELEMENTS or start in self._bodies:
+        if start >= self.elements or start % PART_ELEMENTS or start in self._bodies:
             raise InvalidMessageError(
-                f"Conflated: a part from element {start} on, of {self._elements}"
+                f"Conflated: a part from element {start} on, of {self.elements}"
             )
         self._bodies[start] = part.body
         if part.span is not None:

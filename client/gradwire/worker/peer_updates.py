@@ -26,6 +26,10 @@ class PeerUpdates:
         self._membership = membership
         self.sums = SumAssembly(elements)
 
+    def resize(self, elements: int) -> None:
+        """Note how many elements the replica has; before the WELCOME it has at most so many."""
+        self._elements = self.sums.elements = elements
+
     def start_over(self) -> None:
         """Forget what belonged to the lost connection."""
         self.early.clear()

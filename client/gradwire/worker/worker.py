@@ -47,6 +47,7 @@ from gradwire_protocol.messages.admission import Join, RefusalCode, Refuse, Rost
 from gradwire_protocol.messages.fields import SEQUENCE_MAX
 from gradwire_protocol.messages.kinds import SNAPSHOT_STREAM, EndCode
 from gradwire_protocol.messages.link import Link, Message, UpdateReceived
+from gradwire_protocol.messages.modes.mode import elements_max
 from gradwire_protocol.messages.replicas import Blocks, Digest, Recall, Snapshot
 from gradwire_protocol.messages.standby import Promise
 from gradwire_protocol.messages.states import Buffers, StatePart, WantState
@@ -86,7 +87,7 @@ class Worker:
         self._master = master
         self._reconnection = Reconnection(master, reconnect_seconds, random)
         self._own = OwnUpdates(membership)
-        self._peers = PeerUpdates(join.layout.elements, membership)
+        self._peers = PeerUpdates(elements_max(join.layout), membership)
         self.state = WorkerState(
             join=join,
             membership=membership,

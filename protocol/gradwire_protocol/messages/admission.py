@@ -22,7 +22,7 @@ from gradwire_protocol.messages.fields import (
 )
 from gradwire_protocol.messages.kinds import RANKS_MAX, Kind
 from gradwire_protocol.messages.layout import LAYOUT_BYTES_MAX, NAME_CHARACTERS_MAX, Layout
-from gradwire_protocol.messages.modes import Mode
+from gradwire_protocol.messages.modes.mode import Mode
 from gradwire_protocol.messages.schema import (
     SMALL_BYTES_MAX,
     Record,
@@ -43,7 +43,7 @@ reason."""
 
 QuantumExponent: TypeAlias = Annotated[int, integer(QUANTUM_EXPONENT_MIN, QUANTUM_EXPONENT_MAX)]
 
-CODEC_VERSION: Final = 1
+CODEC_VERSION: Final = 2
 """Version of the format of encoded updates. All workers of a run need the same."""
 
 

@@ -5,7 +5,8 @@ A checkpoint is a safetensors file, so other programs can read it, too::
     offset  bytes  field
     0       8      length h of the header
     8       h      header: JSON in UTF-8, then spaces, so that 8 + h is a multiple of 64
-    8 + h   4 N    the replica: N int32, little-endian; N follows from the header
+    8 + h   4 N    the replica: N int32, little-endian; N follows from the header. With DiLoCo the
+                   second half is the last step of the outer optimizer
 
 The header, which has no line breaks::
 
@@ -52,7 +53,7 @@ from gradwire_protocol.messages.layout import (
     TENSORS_MAX,
     Layout,
 )
-from gradwire_protocol.messages.modes import Mode, parse_mode
+from gradwire_protocol.messages.modes.mode import Mode, model_of, parse_mode
 from gradwire_protocol.messages.schema import (
     SHOWN_MAX,
     SMALL_BYTES_MAX,
@@ -129,6 +130,12 @@ class Checkpoint(Record):
     """Which items were trained on, with updates that are all in the replica."""
     mode: Mode = field(default_factory=Mode)
     """That of the run. In one with rounds, `versions` also say what was contributed."""
+
+    @property
+    def replica_elements(self) -> int:
+        """How many of the integers are the replica; what follows is DiLoCo's last step, if any."""
+        layout = self.layout
+        return model_of(layout).elements if self.mode.has_outer_step else layout.elements
 
     @property
     def updates(self) -> int:

@@ -190,7 +190,7 @@ def _read(path: Path, elements_max: int) -> CheckpointFile:
         if size > FILE_BYTES_MAX:
             raise CheckpointError(f"it has {size} bytes; the limit is {FILE_BYTES_MAX}")
         checkpoint, _ = parse_head(_pread(descriptor, min(size, HEAD_BYTES_MAX)), size)
-        elements = checkpoint.layout.elements
+        elements = checkpoint.replica_elements
         if elements > elements_max:
             raise UsageError(f"{path}: it has {elements} parameters; the limit is {elements_max}")
         checkpoint, values = parse(_pread(descriptor, size))

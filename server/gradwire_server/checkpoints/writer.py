@@ -11,11 +11,15 @@ from dataclasses import dataclass
 from threading import Thread
 from typing import Protocol, TypeAlias
 
+import numpy as np
+
 from gradwire_codecs import Replica
+from gradwire_codecs.arrays import Int32Array
 from gradwire_protocol.messages.checkpoint import Checkpoint, pieces_of
 from gradwire_protocol.messages.work import WorkState
 from gradwire_server.checkpoints.folder import CheckpointFolder
 from gradwire_server.state.run import Run
+from gradwire_server.updates.optimizer import saved_layout
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +29,8 @@ class Copy:
     of: Run
     """The run itself. Another thread may read only what never changes of it."""
     replica: Replica
+    last_step: Int32Array | None
+    """Of DiLoCo's outer optimizer."""
     versions: dict[int, int]
     works: tuple[WorkState, ...]
     finished: bool
@@ -32,17 +38,19 @@ class Copy:
 
     @classmethod
     def make(cls, run: Run) -> "Copy":
-        """Copy a run: 4 bytes for each parameter, and some for each rank."""
+        """Copy a run: 4 bytes for each element, 8 with DiLoCo, and some for each rank."""
         replica = Replica(run.replica.values.copy(), run.replica.quantum_exponent)
         versions = dict(run.relay.versions)
         works = tuple(WorkState(each.plan, each.ledger(versions)) for each in run.works.values())
-        return cls(run, replica, versions, works, run.finished, run.is_over)
+        last_step = None if run.rounds is None else run.rounds.last_step
+        last_step = None if last_step is None else last_step.copy()
+        return cls(run, replica, last_step, versions, works, run.finished, run.is_over)
 
     def pieces(self) -> Iterator[bytes | memoryview]:
         """Return the content of the file."""
         checkpoint = Checkpoint(
             run=self.of.name,
-            layout=self.of.layout,
+            layout=saved_layout(self.of.layout, self.of.mode),
             quantum_exponent=self.replica.quantum_exponent,
             versions=self.versions,
             works=self.works,
@@ -50,7 +58,10 @@ class Copy:
             finished=self.finished,
             digest=self.replica.digest(),
         )
-        return pieces_of(checkpoint, self.replica.values.astype("<i4", copy=False).data)
+        values = self.replica.values
+        if self.last_step is not None and checkpoint.layout.elements > len(values):
+            values = np.concatenate((values, self.last_step))
+        return pieces_of(checkpoint, values.astype("<i4", copy=False).data)
 
 
 @dataclass(frozen=True, slots=True)

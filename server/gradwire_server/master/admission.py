@@ -2,13 +2,14 @@
 
 from typing import Final
 
-from gradwire_protocol import InvalidMessageError, Role
+from gradwire_protocol import InvalidMessageError, Role, UsageError
 from gradwire_protocol.messages.admission import CODEC_VERSION, Join, RefusalCode, Refuse, Resume
-from gradwire_protocol.messages.modes import Mode, parse_mode
+from gradwire_protocol.messages.modes.mode import Mode, parse_mode
 from gradwire_server.config import MasterConfig
 from gradwire_server.state.roster import Roster
 from gradwire_server.state.run import Run
 from gradwire_server.state.state import State
+from gradwire_server.updates.optimizer import layout_of
 
 HOW_TO_END: Final = (
     "end that run: `gradwire operate end-run`, or start the master anew with --new-run"
@@ -76,15 +77,32 @@ def refusal(join: Join, state: State, run: Run | None) -> Refuse | None:
         return _refusal_by_run(join, run, state.roster)
     if config.mode is not None and join.mode not in (None, parse_mode(config.mode)):
         return _other_mode(join.mode, "this master was started with", config.mode)
+    return _refusal_by_size(join, state)
+
+
+def mode_of(join: Join, config: MasterConfig) -> Mode:
+    """Return the mode of the run that a worker begins."""
+    return join.mode or (parse_mode(config.mode) if config.mode is not None else Mode())
+
+
+def _refusal_by_size(join: Join, state: State) -> Refuse | None:
+    config, mode = state.config, mode_of(join, state.config)
+    try:
+        elements = layout_of(join.layout, mode).elements
+    except UsageError as error:
+        return Refuse(RefusalCode.TOO_LARGE, str(error))
     others = state.totals.elements(without=state.run)
-    if join.layout.elements + others > config.parameters_max:
-        beside = f", beside the {others} of its other runs" if others else ""
-        return Refuse(
-            RefusalCode.TOO_LARGE,
-            f"the model has {join.layout.elements} parameters, the master takes "
-            f"{config.parameters_max}{beside}: start it with a larger --parameters-max",
-        )
-    return None
+    if elements + others <= config.parameters_max:
+        return None
+    beside = f", beside the {others} of its other runs" if others else ""
+    with_state = ""
+    if mode.optimizer is not None:
+        with_state = f", and with the state of {mode.optimizer.name} they are {elements}"
+    return Refuse(
+        RefusalCode.TOO_LARGE,
+        f"the model has {join.layout.elements} parameters, the master takes "
+        f"{config.parameters_max}{beside}{with_state}: start it with a larger --parameters-max",
+    )
 
 
 def _refusal_by_run(join: Join, run: Run, roster: Roster) -> Refuse | None:
@@ -112,7 +130,7 @@ def _refusal_by_run(join: Join, run: Run, roster: Roster) -> Refuse | None:
         return Refuse(RefusalCode.ALREADY_JOINED, f"this worker takes part already, as {twin.name}")
     if join.mode is not None and join.mode != run.mode:
         return _other_mode(join.mode, f"run {run.name!r} has", run.mode)
-    difference = run.layout.difference(join.layout)
+    difference = run.difference(join.layout)
     if difference is not None:
         return Refuse(
             RefusalCode.OTHER_LAYOUT,

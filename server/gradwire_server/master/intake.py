@@ -317,7 +317,7 @@ class Intake:
         metrics = self._metrics
         metrics.updates_accepted.inc()
         metrics.update_bytes.observe(size)
-        metrics.update_density.observe(len(update.index) / update.length)
+        metrics.update_density.observe(update.hits / update.length)
         metrics.update_staleness.observe(staleness)
 
     def _count_quarantined(self) -> None:
@@ -333,13 +333,18 @@ def _check_last(member: Member, sequence: int, last: int) -> None:
 
 
 def _staleness(run: Run, member: Member, received: UpdateReceived) -> int:
-    """Return how many accepted updates of others the worker did not have for this one."""
+    """Return how many accepted updates of others the worker did not have for this one.
+
+    Of a gradient for the master's optimizer, return how many of its steps.
+    """
     update = received.update
-    accepted = count_updates(run.relay.versions, without=member.rank)
+    accepted = None if run.rounds is None else run.rounds.steps
+    if accepted is None:
+        accepted = count_updates(run.relay.versions, without=member.rank)
     if update.based_on > accepted and not run.recovered:
         raise InvalidMessageError(
             f"update {update.sequence} of {member.name} is based on {update.based_on} "
-            f"updates of others; {accepted} were accepted"
+            f"updates; there were {accepted}"
         )
     return max(accepted - update.based_on, 0)
 

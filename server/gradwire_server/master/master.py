@@ -481,7 +481,7 @@ class Master:
     def _conclude(self) -> None:
         """Do what is due after every event."""
         self.terms.conclude()
-        if self._rounds.conclude():
+        if self.terms.in_charge and self._rounds.conclude():
             self._stability.expect()
             self._departures.finish_run_if_complete()
         self._states.conclude()

@@ -13,13 +13,12 @@ from gradwire_protocol.messages.admission import Join, Refuse, Resume, name_in_r
 from gradwire_protocol.messages.fields import covers
 from gradwire_protocol.messages.kinds import EndCode
 from gradwire_protocol.messages.link import Link, Message, UpdateReceived
-from gradwire_protocol.messages.modes import Mode, parse_mode
 from gradwire_protocol.messages.standby import Follow, Promise
 from gradwire_protocol.messages.updates import Finished
-from gradwire_server.config import MasterConfig
 from gradwire_server.master.admission import (
     check_claims,
     finished_without,
+    mode_of,
     no_memory_for,
     not_expected,
     of_an_earlier_run,
@@ -209,7 +208,7 @@ class Reception:
         It does once none of its workers can come back under its rank any more.
         """
         state = self._state
-        if run.layout.difference(join.layout) is None or state.leases.ranks(state.now):
+        if run.difference(join.layout) is None or state.leases.ranks(state.now):
             return False
         if not run.awaits_workers:
             logger.warning(
@@ -234,7 +233,7 @@ class Reception:
             return not_expected(state.config)  # the run of its partial replica may still return
         try:
             name = join.run or state.config.run or RUN_DEFAULT
-            run = Run.begin(name, join, state.config.relay, _mode_of(join, state.config))
+            run = Run.begin(name, join, state.config.relay, mode_of(join, state.config))
         except MemoryError:
             return no_memory_for(join)
         if join.resume is not None:
@@ -367,11 +366,6 @@ class Reception:
         state.count_members()
         self._items.enter(member)
         return member
-
-
-def _mode_of(join: Join, config: MasterConfig) -> Mode:
-    """Return the mode of the run that a worker begins."""
-    return join.mode or (parse_mode(config.mode) if config.mode is not None else Mode())
 
 
 def name_of(message: Message) -> str:

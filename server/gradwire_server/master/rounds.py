@@ -30,11 +30,14 @@ class RoundKeeper:
         """
         rounds = run.rounds
         assert rounds is not None
-        run.check_range(update)
+        if run.mode.optimizer is None:  # else it is a gradient
+            run.check_range(update)
         if rounds.opened_at is None:
             rounds.open({*self._training(run, rounds), member.rank}, self._state.now)
         rounds.fragment_bytes = received.message.fragment_bytes
         rounds.add(member.rank, received.update, update, self._state.now)
+        if rounds.has_enough:  # what comes next is of another round
+            self.conclude()
 
     def forget(self, member: Member) -> None:
         """Wait no more for a member that was removed."""
@@ -57,9 +60,10 @@ class RoundKeeper:
         if not rounds.complete and not is_last:
             return False  # what somebody has left who is gone makes no round by itself
         missing = rounds.missing(self._training(run, rounds))
-        if missing and not rounds.is_due(self._state.now):
+        has_enough = rounds.has_enough or not missing
+        if not has_enough and not rounds.is_due(self._state.now):
             return False
-        if missing:
+        if not has_enough:
             self._state.metrics.rounds_timed_out.inc()
             logger.warning(
                 "run %r: a round closes after %d s without ranks %s; what they contribute counts "

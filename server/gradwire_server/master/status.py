@@ -14,7 +14,7 @@ def status_of(
     return {
         "name": run.name,
         "finished": run.finished,
-        "parameters": run.layout.elements,
+        "parameters": run.parameters,
         "mode": str(run.mode),
         "round": None if run.rounds is None else _round(run.rounds, now),
         "damaged_blocks": sorted(run.damaged),
@@ -31,8 +31,11 @@ def status_of(
 
 
 def _round(rounds: Rounds, now: float) -> dict[str, Any]:
+    optimizer = rounds.mode.optimizer
     return {
         "closed": rounds.closed,
+        "optimizer_steps": rounds.steps,
+        "learning_rate": None if optimizer is None else optimizer.rate_at((rounds.steps or 0) + 1),
         "contributed": sorted(rounds.contributors),
         "complete": sorted(rounds.complete),
         "awaited": sorted(rounds.awaited - rounds.complete),

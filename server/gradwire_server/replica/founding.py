@@ -115,7 +115,7 @@ def _begin_if_complete(run: Run, roster: Roster, now: float) -> None:
     else:
         continue_run(run, recovery, now)
         founder.updates = InOrder(run.accepted(founder.rank) + 1)
-    logger.info("run %r begins with %d parameters", run.name, run.layout.elements)
+    logger.info("run %r begins with %d parameters", run.name, run.parameters)
     _sync_waiting(run, recovery, roster, now)
 
 

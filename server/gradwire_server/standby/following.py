@@ -113,3 +113,5 @@ class Following:
             if ready.update.closes:
                 run.relay.note_closed(rank, ready.update.sequence, ready.update.closes)
                 run.last_result, self._result = self._result, []
+                if run.rounds is not None:
+                    run.rounds.remember(run.last_result, run.replica)

@@ -19,6 +19,7 @@ from typing import Final
 from gradwire_protocol.messages.admission import Join
 from gradwire_protocol.messages.fields import covers
 from gradwire_protocol.messages.layout import Layout
+from gradwire_protocol.messages.modes.mode import model_of
 from gradwire_server.state.run import Run
 
 ENDED_RUNS_MAX: Final = 16
@@ -47,7 +48,7 @@ class FinishedRuns:
         """Remember a run that is over, if it has finished."""
         if run.finished:
             versions = dict(run.relay.versions)
-            self._ended.append(_FinishedRun(run.name, _digest(run.layout), versions))
+            self._ended.append(_FinishedRun(run.name, _digest(model_of(run.layout)), versions))
 
     def find(self, join: Join) -> str | None:
         """Return the name of the finished run that a returning worker belongs to, if any."""

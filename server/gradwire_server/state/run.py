@@ -7,14 +7,15 @@ from weakref import ref
 import numpy as np
 
 from gradwire_codecs import MalformedUpdateError, Replica, Update
+from gradwire_codecs.arrays import Int32Array
 from gradwire_codecs.format.header import INT32_MAX
 from gradwire_codecs.replica.replica import FIRST_VALUE_MAX
 from gradwire_protocol import InvalidMessageError
 from gradwire_protocol.messages.admission import Join
-from gradwire_protocol.messages.checkpoint import Checkpoint
+from gradwire_protocol.messages.checkpoint import Checkpoint, CheckpointError
 from gradwire_protocol.messages.kinds import WORKERS_MAX
 from gradwire_protocol.messages.layout import Layout
-from gradwire_protocol.messages.modes import Mode
+from gradwire_protocol.messages.modes.mode import Mode, model_of
 from gradwire_protocol.messages.replicas import Snapshot
 from gradwire_protocol.messages.snapshots import SnapshotAssembly
 from gradwire_server.config import RELAY_LIMITS, RelayLimits
@@ -24,6 +25,7 @@ from gradwire_server.state.relay import Relay
 from gradwire_server.state.replica_copy import ReplicaCopy
 from gradwire_server.state.restart import RunRecovery
 from gradwire_server.state.work import WorkLedger
+from gradwire_server.updates.optimizer import layout_of, saved_layout
 from gradwire_server.updates.rounds import Rounds
 
 
@@ -119,9 +121,10 @@ class Run:
         mode: Mode = Mode(),  # noqa: B008  # immutable
     ) -> "Run":
         """Return a run that waits for the parameters of its first worker."""
-        assembly = SnapshotAssembly(join.layout.elements)
-        relay = Relay(join.layout.elements, limits, has_rounds=mode.has_rounds)
-        run = cls(name, join.layout, _replica_of(assembly, join), assembly, relay, mode=mode)
+        layout = layout_of(join.layout, mode)
+        assembly = SnapshotAssembly(layout.elements)
+        relay = Relay(layout.elements, limits, has_rounds=mode.has_rounds)
+        run = cls(name, layout, _replica_of(assembly, join), assembly, relay, mode=mode)
         run.begin_rounds()  # it takes memory that there has to be
         return run
 
@@ -129,27 +132,44 @@ class Run:
     def resume(
         cls, checkpoint: Checkpoint, values: memoryview, limits: RelayLimits = RELAY_LIMITS
     ) -> "Run":
-        """Return the run of a checkpoint, with `values` as the memory of its replica."""
-        replica = Replica(np.frombuffer(values, "<i4"), checkpoint.quantum_exponent)
+        """Return the run of a checkpoint, with `values` as the memory of its replica.
+
+        Raises `CheckpointError` if its tensors do not fit its mode.
+        """
         mode = checkpoint.mode
-        relay = Relay(checkpoint.layout.elements, limits, has_rounds=mode.has_rounds)
+        layout = layout_of(model_of(checkpoint.layout), mode)
+        if saved_layout(layout, mode) != checkpoint.layout:
+            raise CheckpointError(f"its tensors are not those of a run with mode {mode}")
+        integers = np.frombuffer(values, "<i4")
+        replica = Replica(integers[: layout.elements], checkpoint.quantum_exponent)
+        relay = Relay(layout.elements, limits, has_rounds=mode.has_rounds)
         relay.start_from(checkpoint.versions)
         run = cls(
             checkpoint.run,
-            checkpoint.layout,
+            layout,
             replica,
             None,
             relay,
             mode=mode,
+            last_result=_as_result(integers[layout.elements :]),
             works={each.plan.name: WorkLedger(each.plan, each.ledger) for each in checkpoint.works},
             awaits_workers=True,
         )
         run.found()
         return run
 
+    @property
+    def parameters(self) -> int:
+        """How many elements of the replica are the model's."""
+        return model_of(self.layout).elements
+
     def matches(self, join: Join) -> bool:
         """Return whether a returning worker belongs to this run."""
-        return join.run == self.name and self.layout.difference(join.layout) is None
+        return join.run == self.name and self.difference(join.layout) is None
+
+    def difference(self, model: Layout) -> str | None:
+        """Describe the first difference of a model from that of the run; None if there is none."""
+        return model_of(self.layout).difference(model)
 
     def restart_founding(self, join: Join) -> None:
         """Wait for another worker's parameters, because the founder has left.
@@ -189,7 +209,7 @@ class Run:
         elif self.mode.has_rounds:
             self.rounds = Rounds(self.mode, self.layout, self.relay.versions)
         if self.rounds is not None:
-            self.rounds.remember(self.last_result)
+            self.rounds.remember(self.last_result, self.replica)
 
     def relayed(self, versions: Mapping[int, int]) -> dict[int, int]:
         """Return the part of a version vector that says which updates were relayed."""
@@ -265,6 +285,12 @@ class Run:
     def founded(self) -> bool:
         """Whether the replica is complete, so that it can be sent to workers."""
         return self.assembly is None and self.recovery is None
+
+
+def _as_result(step: Int32Array) -> Sequence[Update]:
+    """Return an outer optimizer's last step as the result that it was."""
+    index = np.flatnonzero(step).astype(np.uint32)
+    return [Update(0, len(step), 1, index, step[index])] if index.size else []
 
 
 def _replica_of(assembly: SnapshotAssembly, join: Join) -> Replica:

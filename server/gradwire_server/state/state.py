@@ -65,7 +65,7 @@ class State:
         self.run = run
         run.leadership = self.leadership
         run.relay.share(self.totals.runs, self.totals.sum_bytes)
-        self.metrics.parameters.set(run.layout.elements)
+        self.metrics.parameters.set(run.parameters)
 
     def end_run(self) -> None:
         """Forget the run and its leases; remember only that it has finished, if it has."""

@@ -10,13 +10,13 @@ To scale an update down, its multiple is lowered and all counts stay, which keep
 Only where the multiple would fall below one quantum, the counts are lowered instead.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 
 from gradwire_codecs import MalformedUpdateError, Update
-from gradwire_codecs.arrays import Int32Array
+from gradwire_codecs.arrays import Int32Array, UInt32Array
 from gradwire_codecs.format.update import pack_update
 from gradwire_protocol.messages.updates import UPDATE_BYTES_MAX
 
@@ -67,8 +67,8 @@ def _scaled(update: Update, share: float) -> tuple[Update, Update]:
     """Return the clipped update and the correction."""
     smaller = int(update.multiple * share)
     if smaller:
-        left = replace(update, multiple=smaller)
-        return left, replace(update, multiple=update.multiple - smaller, count=-update.count)
+        left = _with(update, smaller, update.index, update.count)
+        return left, _with(update, update.multiple - smaller, update.index, -update.count)
     whole = update.change
     count = np.trunc(whole * share).astype(np.int32)
     if not count.any():
@@ -80,4 +80,9 @@ def _scaled(update: Update, share: float) -> tuple[Update, Update]:
 def _in_quanta(update: Update, change: Int32Array) -> Update:
     """Return an update of the same elements with a threshold of one quantum."""
     hit = np.flatnonzero(change)
-    return replace(update, multiple=1, index=update.index[hit], count=change[hit])
+    return _with(update, 1, update.index[hit], change[hit])
+
+
+def _with(update: Update, multiple: int, index: UInt32Array, count: Int32Array) -> Update:
+    """Return an update of the same range."""
+    return Update(update.start, update.stop, multiple, index, count)

@@ -9,16 +9,20 @@ which of their updates are in these results.
 from collections.abc import Collection, Mapping, Sequence
 from typing import Final
 
-from gradwire_codecs import Update
+from gradwire_codecs import Replica, Update
+from gradwire_codecs.arrays import Int32Array
+from gradwire_codecs.replica.optimizer_sum import OptimizerSum
 from gradwire_codecs.replica.outer_step import OuterSum
 from gradwire_codecs.replica.round_sum import RoundSum, ranges_of
+from gradwire_codecs.warm_up import warm_up_optimizers
 from gradwire_protocol import InvalidMessageError
 from gradwire_protocol.delivery.shaped_message import fragment_bytes_of
 from gradwire_protocol.limits import DATAGRAM_BYTES
 from gradwire_protocol.messages.kinds import ROUND_RANKS, WORKERS_MAX
 from gradwire_protocol.messages.layout import Layout
-from gradwire_protocol.messages.modes import Mode
+from gradwire_protocol.messages.modes.mode import INVERSE, Mode, model_of
 from gradwire_protocol.messages.updates import EncodedUpdate
+from gradwire_server.updates.optimizer import rule_of
 
 CLOCK_SECONDS: Final = 1e-6
 """Resolution of the clock that a rank is drawn by."""
@@ -37,11 +41,12 @@ class Rounds:
 
     def __init__(self, mode: Mode, layout: Layout, versions: Mapping[int, int]) -> None:
         self.mode = mode
-        self._elements = layout.elements
+        model = model_of(layout)
+        self._elements = model.elements
         if mode.bits:
-            self._ranges = ranges_of([tensor.elements for tensor in layout.tensors])
+            self._ranges = ranges_of([tensor.elements for tensor in model.tensors])
         else:
-            self._ranges = [(0, layout.elements)]
+            self._ranges = [(0, model.elements)]
         self.restart(versions)
 
     def restart(self, versions: Mapping[int, int]) -> None:
@@ -55,7 +60,11 @@ class Rounds:
         self.contained = {r: s for r, s in versions.items() if r < WORKERS_MAX}
         """By rank: the last update in a closed round."""
         self.accepted = dict(self.contained)
-        """By rank: the last update that was taken."""
+        """By rank: the last update that was accepted."""
+        self._added = dict(self.contained)
+        """By rank: the last update that is in the sum."""
+        self._parts: dict[int, list[Update]] = {}
+        """By rank: the updates of a gradient of which more come."""
         self.complete: set[int] = set()
         """Ranks whose contribution to this round is complete."""
         self.awaited: set[int] = set()
@@ -75,14 +84,27 @@ class Rounds:
         """How the last contribution was cut into packets: results are cut like it."""
 
     def _new_sum(self) -> RoundSum:
-        mode = self.mode
-        if not mode.has_outer_step:
-            return RoundSum(self._elements, self._ranges)
-        rate, momentum = mode.outer_lr, mode.outer_momentum
-        return OuterSum(self._elements, self._ranges, rate=rate, momentum=momentum)
+        mode, elements, ranges = self.mode, self._elements, self._ranges
+        if mode.optimizer is not None:
+            warm_up_optimizers()
+            return OptimizerSum(
+                elements,
+                ranges,
+                rule_of(mode.optimizer),
+                mode.optimizer.rate_at,
+                mode.optimizer.gradient_exponent,
+            )
+        if mode.has_outer_step:
+            return OuterSum(elements, ranges, rate=mode.outer_lr, momentum=mode.outer_momentum)
+        return RoundSum(elements, ranges)
 
-    def remember(self, result: Sequence[Update]) -> None:
-        """Go on after the last result of another master, of which the momentum follows."""
+    def remember(self, result: Sequence[Update], replica: Replica) -> None:
+        """Go on after another master, with the replica and the last result.
+
+        The momentum follows from that result; an optimizer's state is in the replica.
+        """
+        if isinstance(self._sum, OptimizerSum):
+            self._sum.begin_with(replica)
         if isinstance(self._sum, OuterSum) and result:
             self._sum.remember(result)
             self.has_rest = True
@@ -91,10 +113,24 @@ class Rounds:
     def contributors(self) -> list[int]:
         """Ranks with updates in this round."""
         return [
-            rank
-            for rank, sequence in self.accepted.items()
-            if sequence > self.contained.get(rank, 0)
+            rank for rank, sequence in self._added.items() if sequence > self.contained.get(rank, 0)
         ]
+
+    @property
+    def steps(self) -> int | None:
+        """How many steps the master's optimizer has made; None where it has none."""
+        return self._sum.steps if isinstance(self._sum, OptimizerSum) else None
+
+    @property
+    def last_step(self) -> Int32Array | None:
+        """The last step of DiLoCo's outer optimizer, of which the next follows, else None."""
+        return self._sum.last_step if isinstance(self._sum, OuterSum) else None
+
+    @property
+    def has_enough(self) -> bool:
+        """Whether the round closes, whoever is missing."""
+        mode = self.mode
+        return mode.optimizer is not None and len(self.complete) >= mode.gradients_per_update
 
     def check(self, rank: int, update: EncodedUpdate) -> None:
         """Raise `InvalidMessageError` for an update that does not say what it contributes to."""
@@ -109,12 +145,39 @@ class Rounds:
         self.opened_at, self.awaited = now, set(awaited)
 
     def add(self, rank: int, encoded: EncodedUpdate, update: Update, now: float) -> None:
-        """Add the next update of a rank."""
-        self._sum.add(update)
+        """Add the next update of a rank.
+
+        A gradient is added when all of it is here: others may close the round meanwhile.
+        Raises `InvalidMessageError` for one of what is no parameter.
+        """
+        if update.hits and update.stop > self._elements:
+            raise InvalidMessageError(
+                f"update {encoded.sequence} of rank {rank} is of elements up to {update.stop}; "
+                f"gradients are of {self._elements} parameters"
+            )
+        if not isinstance(self._sum, OptimizerSum):
+            self._sum.add(update)
+            self._added[rank] = encoded.sequence
+        else:
+            self._parts.setdefault(rank, []).append(update)
+            if encoded.closes:
+                self._add_gradient(self._sum, rank, encoded)
         self.accepted[rank] = encoded.sequence
         if encoded.closes:
             self.complete.add(rank)
             self.waits_since = now if self.waits_since is None else self.waits_since
+
+    def _add_gradient(self, total: OptimizerSum, rank: int, encoded: EncodedUpdate) -> None:
+        staleness = 1
+        if self.mode.staleness == INVERSE:
+            staleness = max(self.staleness(encoded), 1)
+        for part in self._parts.pop(rank):
+            total.add(part, staleness)
+        self._added[rank] = encoded.sequence
+
+    def staleness(self, encoded: EncodedUpdate) -> int:
+        """Return how many steps the optimizer has made since the parameters of a gradient."""
+        return max((self.steps or 0) - encoded.based_on, 0)
 
     def missing(self, trains: Collection[int]) -> list[int]:
         """Return the ranks that the round waits for, of those that train."""
@@ -142,7 +205,7 @@ class Rounds:
         self._divisor = len(self.contributors) or self._divisor
         mean = self._sum.take_mean(self._divisor, self.mode.magnitude_max, is_last=is_last)
         self.has_rest = not is_last
-        self.contained = dict(self.accepted)
+        self.contained = dict(self._added)
         self.complete.clear()
         self.awaited.clear()
         self.opened_at = self.waits_since = None

@@ -19,7 +19,9 @@ from torch.nn.parallel import DistributedDataParallel
 import gradwire
 from benchmarks.convergence.member import serve, wire_bytes
 from benchmarks.convergence.tasks import samples_of
+from benchmarks.defaults.central import at_the_master
 from benchmarks.defaults.tasks import TASKS, Task
+from gradwire_protocol.messages.modes.mode import CENTRAL, Mode
 
 GRADWIRE: Final = "gradwire"
 """The method of its defaults; a mode as text is one as well."""
@@ -67,7 +69,8 @@ class Member:
                 loss.backward()  # type: ignore[no-untyped-call]
                 if task.clip is not None:
                     nn.utils.clip_grad_norm_(model.parameters(), task.clip)
-                optimizer.step()
+                if not is_central(method):
+                    optimizer.step()
                 step()
                 schedule(loss.item())
             outcome["seconds"] = perf_counter() - began
@@ -86,8 +89,12 @@ class Member:
         outcome: dict[str, Any],
     ) -> Iterator[Part]:
         # Two lines: this one, and session.step(). A name for the run, because there are many here.
-        mode = None if method == GRADWIRE else method
-        with gradwire.join(model, optimizer=optimizer, run=run, mode=mode) as session:
+        mode: Mode | str | None = None if method == GRADWIRE else method
+        ours: torch.optim.Optimizer | None = optimizer
+        if is_central(method):
+            mode = at_the_master(method, self._task, optimizer, self._workers)
+            ours = None
+        with gradwire.join(model, optimizer=ours, run=run, mode=mode) as session:
             session.wait(self._workers)
             begin()
             yield model, session.step
@@ -113,6 +120,11 @@ class Member:
         wrapped = DistributedDataParallel(model)
         begin()
         yield wrapped, lambda: None
+
+
+def is_central(method: str) -> bool:
+    """Return whether the master has the optimizer."""
+    return method.startswith(CENTRAL)
 
 
 if __name__ == "__main__":

@@ -177,6 +177,7 @@ def test_a_parameter_that_is_wrong_is_named() -> None:
         ({"batchSize": 0}, naming("batchSize=0", "at least 1")),
         ({"approach": "both"}, naming("'both'", "export, direct")),
         ({"colour": "red"}, naming("'colour'", "batchSize")),
+        ({"mode": "central"}, naming("central", "optimizer", "averaging")),
     ):
         with pytest.raises(UsageError) as failed:
             TorchEstimator().setParams(**parameters)

@@ -18,7 +18,7 @@ from pyspark.sql import functions as F
 from torch import nn
 from torchmetrics.classification import MulticlassAccuracy, MulticlassAUROC, MulticlassF1Score
 
-from gradwire import Session, UsageError
+from gradwire import Averaging, Mode, Session, UsageError
 from gradwire.spark import TorchEstimator, TorchModel
 from gradwire.spark.training.fit import _access
 from gradwire_protocol.crypto.keys import (
@@ -71,6 +71,19 @@ def test_all_items_are_trained_on_once_and_the_model_is_good(
 
     found = trained.evaluate(held_out, {"accuracy": accuracy})
 
+    assert found["accuracy"] > ACCURACY_MIN
+
+
+@pytest.mark.parametrize("mode", [Averaging(every=4), "synchronous"], ids=str)
+def test_workers_train_in_another_mode(
+    data: DataFrame, held_out: DataFrame, mode: Mode | str
+) -> None:
+    model = estimator(mode=mode).fit(data.where("not held_out"))
+
+    summary = model.summary
+    assert summary is not None
+    assert summary.ledger["done"] == summary.ledger["items"] * summary.ledger["epochs"]
+    found = model.evaluate(held_out, {"accuracy": MulticlassAccuracy(10, average="micro")})
     assert found["accuracy"] > ACCURACY_MIN
 
 

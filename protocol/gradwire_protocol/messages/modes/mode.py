@@ -4,20 +4,33 @@ In the mode ``sharing``, each update goes to all workers at once. In all others,
 *contribute* to *rounds*: a contribution is an update that is not relayed. A round closes when all
 workers have contributed, or some time after the first one; the mean of what has come is then
 relayed as an update of the master's own. So a mode says after how many steps a worker contributes,
-with how many bits, and which step the mean makes.
+with how many bits, and which step the mean makes. In the mode ``central``, contributions are
+gradients, and the mean makes a step of an `Optimizer` that the master has.
 """
 
 import re
-from dataclasses import dataclass, fields
-from typing import Annotated, Final
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, fields, replace
+from typing import Annotated, Final, Self
 
 from gradwire_protocol.errors import UsageError
+from gradwire_protocol.messages.layout import Layout
+from gradwire_protocol.messages.modes.optimizer import (
+    OPTIMIZERS,
+    SGD,
+    Optimizer,
+    changed,
+    usual_optimizer,
+    values_of,
+)
 from gradwire_protocol.messages.schema import Record, choice, integer, number
 
 SHARING: Final = "sharing"
 SYNCHRONOUS: Final = "synchronous"
 AVERAGING: Final = "averaging"
 DILOCO: Final = "diloco"
+CENTRAL: Final = "central"
 
 EVERY_MAX: Final = 100_000
 
@@ -32,12 +45,23 @@ SPARSE: Final = 0
 
 BITS: Final = (SPARSE, 4, 8)
 
+GRADIENTS_MAX: Final = 4_000
+
+NONE: Final = "none"
+INVERSE: Final = "inverse"
+
+SLOTS_MAX: Final = 2
+"""Most numbers that a master's optimizer keeps for each parameter."""
+
+STATE: Final = "__optimizer__."
+"""Begins the names of the tensors with the state of a master's optimizer."""
+
 
 @dataclass(frozen=True, slots=True)
 class Mode(Record):
     """The mode of a run."""
 
-    name: Annotated[str, choice(SHARING, SYNCHRONOUS, AVERAGING, DILOCO)] = SHARING
+    name: Annotated[str, choice(SHARING, SYNCHRONOUS, AVERAGING, DILOCO, CENTRAL)] = SHARING
     every: Annotated[int, integer(1, EVERY_MAX)] = 1
     """Steps of a contribution."""
     bits: Annotated[int, choice(*BITS)] = SPARSE
@@ -48,6 +72,21 @@ class Mode(Record):
     """What the mean is multiplied by."""
     outer_momentum: Annotated[float, number(0.0, OUTER_MOMENTUM_MAX)] = 0.0
     """Nesterov's, of the means."""
+    optimizer: Optimizer | None = None
+    """The master's, in `CENTRAL`."""
+    gradients_per_update: Annotated[int, integer(1, GRADIENTS_MAX)] = 1
+    """In `CENTRAL`: a round closes with so many contributions, or with those of all workers."""
+    staleness: Annotated[str, choice(NONE, INVERSE)] = NONE
+    """In `CENTRAL`: what a gradient is divided by. With `INVERSE`, by how many steps the master has
+    made since the parameters that it is of."""
+
+    @classmethod
+    def from_plain(cls, plain: object) -> Self:
+        """Make a mode from a map after checking every field, and that they fit each other."""
+        mode = super(Mode, cls).from_plain(plain)  # a dataclass with slots is a new class
+        if (mode.name == CENTRAL) is (mode.optimizer is None):
+            raise ValueError(f"optimizer: {mode.optimizer} with name {mode.name!r}")
+        return mode
 
     @property
     def has_rounds(self) -> bool:
@@ -68,11 +107,23 @@ class Mode(Record):
         """Return the text that `parse_mode` reads: the name, and what differs from its defaults."""
         usual = USUAL[self.name]
         differing = [
-            f"{name}={getattr(self, name)!r}"
-            for name in _NUMBERS
+            f"{name}={getattr(self, name)}"
+            for name in _VALUES[self.name]
             if getattr(self, name) != getattr(usual, name)
         ]
+        if self.optimizer is not None:
+            differing = [*self.optimizer.parts(), *differing]
         return f"{self.name}({', '.join(differing)})" if differing else self.name
+
+
+def elements_max(model: Layout) -> int:
+    """Return how many elements a replica of a model has at most, whatever the mode."""
+    return model.elements * (1 + SLOTS_MAX) + 1
+
+
+def model_of(layout: Layout) -> Layout:
+    """Return the part of a replica's layout that is the model."""
+    return replace(layout, tensors=tuple(t for t in layout.tensors if not t.name.startswith(STATE)))
 
 
 USUAL: Final = {
@@ -80,23 +131,30 @@ USUAL: Final = {
     SYNCHRONOUS: Mode(SYNCHRONOUS, bits=8),
     AVERAGING: Mode(AVERAGING, every=16, bits=8),
     DILOCO: Mode(DILOCO, every=64, bits=8, outer_lr=0.7, outer_momentum=0.9),
+    CENTRAL: Mode(CENTRAL, bits=8, optimizer=OPTIMIZERS[SGD]),
 }
 """Each mode with its defaults."""
 
-_NUMBERS: Final = tuple(each.name for each in fields(Mode) if each.name != "name")
+_OWN: Final = ("optimizer", "gradients_per_update", "staleness")
 _OUTER: Final = ("outer_lr", "outer_momentum")
+_COMMON: Final = tuple(
+    each.name for each in fields(Mode) if each.name not in ("name", "every", *_OUTER, *_OWN)
+)
 _TEXT: Final = re.compile(r"\s*([a-z]+)\s*(?:\((.*)\))?\s*")
 _VALUES: Final = {
     SHARING: (),
-    SYNCHRONOUS: tuple(name for name in _NUMBERS if name not in ("every", *_OUTER)),
-    AVERAGING: tuple(name for name in _NUMBERS if name not in _OUTER),
-    DILOCO: _NUMBERS,
+    SYNCHRONOUS: _COMMON,
+    AVERAGING: ("every", *_COMMON),
+    DILOCO: ("every", *_COMMON, *_OUTER),
+    CENTRAL: (*_OWN[1:], *_COMMON),
 }
-"""By name: what can be said of a mode."""
+"""By name: what can be said of a mode, besides its optimizer."""
 
 
-def new_mode(name: str, **values: float) -> Mode:
+def new_mode(name: str, **values: object) -> Mode:
     """Return a mode with these values, and else its defaults.
+
+    For `CENTRAL`, `optimizer` is the name of an `Optimizer`, and values are also its settings.
 
     Raises
     ------
@@ -105,15 +163,29 @@ def new_mode(name: str, **values: float) -> Mode:
     """
     if name not in USUAL:
         raise UsageError(f"mode {name!r}; there are {', '.join(USUAL)}")
-    unknown = ", ".join(values.keys() - set(_VALUES[name]))
-    if unknown:
-        known = ", ".join(_VALUES[name]) or "nothing"
-        raise UsageError(f"mode {name!r} has no {unknown}; what can be said of it: {known}")
-    usual = USUAL[name]
+    usual, known = USUAL[name], _VALUES[name]
+    its: tuple[str, ...] = ()
+    optimizer = usual.optimizer
     try:
-        return Mode.from_plain({**usual.to_plain(), **values})
+        if optimizer is not None:
+            optimizer = usual_optimizer(values.pop("optimizer", SGD))
+            its = values_of(optimizer)
+        _check_known(values, (*its, *known), optimizer)
+        if optimizer is not None:
+            optimizer = changed(optimizer, **{key: values.pop(key) for key in its if key in values})
+        return replace(Mode.from_plain({**usual.to_plain(), **values}), optimizer=optimizer)
     except ValueError as error:
         raise UsageError(f"mode {name!r}: {error}") from None
+
+
+def _check_known(
+    values: Mapping[str, object], known: Sequence[str], optimizer: Optimizer | None
+) -> None:
+    unknown = ", ".join(sorted(values.keys() - set(known)))
+    if unknown:
+        of = "" if optimizer is None else f" with {optimizer.name}"
+        can = ", ".join(known) or "nothing"
+        raise ValueError(f"it has no {unknown}{of}; what can be said of it: {can}")
 
 
 def parse_mode(text: str) -> Mode:
@@ -127,15 +199,22 @@ def parse_mode(text: str) -> Mode:
     found = _TEXT.fullmatch(text)
     if found is None:
         raise UsageError(f"mode {text!r}; write it as in averaging(every=5, bits=4)")
-    values: dict[str, float] = {}
+    values: dict[str, object] = {}
     for part in (found[2] or "").split(","):
         name, _, value = map(str.strip, part.partition("="))
         if not name and not value:
             continue
-        try:
-            values[name] = float(value) if name in _OUTER else int(value)
-        except ValueError:
-            raise UsageError(
-                f"mode {text!r}: {part.strip()!r}; it has to be a name=number"
-            ) from None
+        if not name or not value:
+            raise UsageError(f"mode {text!r}: {part.strip()!r}; it has to be a name=value")
+        values[name] = _value_of(value)
     return new_mode(found[1], **values)
+
+
+def _value_of(text: str) -> object:
+    """Return what a text says of a mode: a number, yes or no, or a word."""
+    if text in ("True", "False"):
+        return text == "True"
+    for kind in (int, float):
+        with suppress(ValueError):
+            return kind(text)
+    return text

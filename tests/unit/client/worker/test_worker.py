@@ -253,12 +253,12 @@ def test_a_snapshot_may_overtake_the_welcome() -> None:
     talk = Conversation()
 
     talk.master.say_block(0, VALUES)
-    talk.side.wait_for("progress")
+    talk.network.run(lambda: bool(talk.worker._admission._early), seconds=60)
     assert talk.worker.stage is Stage.JOINING
     talk.master.say(welcome_to())
     talk.side.wait_for("live")
 
-    assert talk.side.topics == ["progress", "welcome", "live"]
+    assert talk.side.topics == ["welcome", "progress", "live"]
     assert talk.side.told[-1] == ("live", VALUES.astype("<i4").tobytes())
 
 
@@ -907,11 +907,24 @@ def test_what_cannot_be_ends_it(
             lambda master: master.say(welcome_to(layout=Layout((Tensor("weights", (5,)),)))),
             ("Welcome", "'weights'", "(6,)", "(5,)"),
         ),
-        (lambda master: master.say_block(1, VALUES), ("Snapshot", "24 bytes", "element 1", 6)),
+        (
+            lambda master: (master.say_block(1, VALUES), master.say(welcome_to())),
+            ("Snapshot", "24 bytes", "element 1", 6),
+        ),
+        (
+            lambda master: [master.say_block(0, VALUES) for _ in range(9)],
+            ("blocks before WELCOME",),
+        ),
         (lambda master: master.say(welcome_to(), BLOCKS), ("no replica",)),
         (lambda master: master.say(buffers_of(0, 1.0)), ("the master at master", "Buffers")),
     ],
-    ids=["another model", "a block behind the end", "nothing to compare", "early buffers"],
+    ids=[
+        "another model",
+        "a block behind the end",
+        "many early blocks",
+        "nothing to compare",
+        "early buffers",
+    ],
 )
 def test_what_cannot_be_before_it_is_live_ends_it(
     say: Callable[[ScriptedPeer], None], named: tuple[object, ...]

@@ -48,7 +48,15 @@ from gradwire_protocol.messages.layout import (
     Tensor,
 )
 from gradwire_protocol.messages.link import CONTROL_RECORDS
-from gradwire_protocol.messages.modes import BITS, EVERY_MAX, ROUND_TIMEOUT_SECONDS_MAX, USUAL, Mode
+from gradwire_protocol.messages.modes.mode import (
+    BITS,
+    CENTRAL,
+    EVERY_MAX,
+    ROUND_TIMEOUT_SECONDS_MAX,
+    USUAL,
+    Mode,
+)
+from gradwire_protocol.messages.modes.optimizer import OPTIMIZERS, STEPS_MAX, Optimizer
 from gradwire_protocol.messages.orders import Order, OrderDone
 from gradwire_protocol.messages.replicas import Blocks, Contents, Digest, Recall, Snapshot, Want
 from gradwire_protocol.messages.schema import Record
@@ -112,14 +120,39 @@ SPANS = st.builds(
     st.dictionaries(RANKS, st.integers(0, CLOCK_MAX), max_size=5),
     VERSIONS,
 )
-MODES = st.builds(
-    Mode,
-    st.sampled_from(sorted(USUAL)),
-    st.integers(1, EVERY_MAX),
-    st.sampled_from(BITS),
-    st.integers(1, ROUND_TIMEOUT_SECONDS_MAX),
-    st.floats(0.0, 10.0),
+OPTIMIZERS_OF_MASTERS = st.builds(
+    Optimizer,
+    st.sampled_from(sorted(OPTIMIZERS)),
+    st.floats(0.0, 1e6),
     st.floats(0.0, 0.999),
+    st.booleans(),
+    st.floats(0.0, 0.999),
+    st.floats(0.0, 0.999),
+    st.floats(1e-30, 1.0),
+    st.floats(0.0, 1e3),
+    st.sampled_from(["constant", "cosine", "linear"]),
+    st.integers(0, STEPS_MAX),
+    st.integers(0, STEPS_MAX),
+    st.floats(1.0, 100.0),
+)
+MODES = st.one_of(
+    st.builds(
+        Mode,
+        st.sampled_from(sorted(USUAL.keys() - {CENTRAL})),
+        st.integers(1, EVERY_MAX),
+        st.sampled_from(BITS),
+        st.integers(1, ROUND_TIMEOUT_SECONDS_MAX),
+        st.floats(0.0, 10.0),
+        st.floats(0.0, 0.999),
+    ),
+    st.builds(
+        Mode,
+        st.just(CENTRAL),
+        bits=st.sampled_from(BITS),
+        optimizer=OPTIMIZERS_OF_MASTERS,
+        gradients_per_update=st.integers(1, 100),
+        staleness=st.sampled_from(["none", "inverse"]),
+    ),
 )
 TERMS = st.integers(0, TERM_MAX)
 STATE_PARTS = st.integers(0, STATE_PARTS_MAX - 1)
@@ -260,6 +293,22 @@ REFUSED: tuple[tuple[type[Record], str, object], ...] = (
     (Mode, "outer_lr", float("nan")),
     (Mode, "outer_lr", "0.7"),
     (Mode, "outer_momentum", 1.0),
+    (Mode, "optimizer", Optimizer().to_plain()),
+    (Mode, "optimizer", {"name": "sgd"}),
+    (Mode, "gradients_per_update", 0),
+    (Mode, "staleness", "linear"),
+    (Optimizer, "name", "lion"),
+    (Optimizer, "lr", -1.0),
+    (Optimizer, "momentum", 1.0),
+    (Optimizer, "nesterov", 1),
+    (Optimizer, "beta1", 1.0),
+    (Optimizer, "beta2", -0.1),
+    (Optimizer, "eps", 0.0),
+    (Optimizer, "weight_decay", float("inf")),
+    (Optimizer, "schedule", "step"),
+    (Optimizer, "steps", 2**31),
+    (Optimizer, "warm_up", -1),
+    (Optimizer, "gradient_max", 0.0),
     (Resume, "rank", -1),
     (Resume, "sequence", SEQUENCE_MAX + 1),
     (Resume, "versions", {RANKS_MAX: 1}),

@@ -25,7 +25,7 @@ from gradwire_protocol import CloseCode, UsageError
 from gradwire_protocol.messages.admission import Roster, Welcome
 from gradwire_protocol.messages.kinds import EndCode
 from gradwire_protocol.messages.link import UpdateReceived
-from gradwire_protocol.messages.modes import SYNCHRONOUS, Mode
+from gradwire_protocol.messages.modes.mode import SYNCHRONOUS, Mode
 from gradwire_protocol.messages.replicas import Snapshot
 from gradwire_protocol.messages.updates import Finish, Finished, Leave
 from gradwire_server.config import MasterConfig

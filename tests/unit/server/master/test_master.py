@@ -184,7 +184,7 @@ def test_a_connection_that_never_joins_is_closed_after_the_join_timeout() -> Non
 @pytest.mark.parametrize(
     ("request_", "code", "named"),
     [
-        (join_request(codec=CODEC_VERSION + 1), RefusalCode.OTHER_CODEC, (2, 1)),
+        (join_request(codec=CODEC_VERSION + 1), RefusalCode.OTHER_CODEC, (3, 2)),
         (
             join_request(layout=Layout((Tensor("weights", (3,)),))),
             RefusalCode.OTHER_LAYOUT,

@@ -1,0 +1,65 @@
+"""`WithState`: a target beside the state of the master's optimizer, as one flat vector."""
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from gradwire.target.host import host_feedback
+from gradwire.target.parameters import Parameters
+from gradwire_codecs import Feedback, Replica
+from gradwire_codecs.arrays import Float32Array
+from gradwire_protocol.messages.layout import Layout
+
+
+class WithState:
+    """`Parameters` of a target, and behind them elements that it does not have.
+
+    The vector is in the memory of the host, wherever the target is, and is a copy.
+
+    Parameters
+    ----------
+    layout : Layout
+        Of the replica. It begins with the layout of the target.
+    """
+
+    def __init__(self, target: Parameters, layout: Layout) -> None:
+        self.layout = layout
+        self._target = target
+        self._own = target.layout.elements
+        self.vector: Float32Array = np.zeros(layout.elements, np.float32)
+        self.gather()
+
+    def gather(self) -> None:
+        """Copy changes of the target into the vector."""
+        self._target.gather()
+        self.vector[: self._own] = self._target.vector
+
+    def changed(self) -> bool:
+        """Return whether the target may have changed since the last call."""
+        return self._target.changed()
+
+    def scatter(self) -> None:
+        """Copy changes of the vector into the target."""
+        self._target.set(self.vector[: self._own])
+
+    def set(self, values: Float32Array) -> None:
+        """Set the vector and the target."""
+        self.vector[:] = values
+        self.scatter()
+
+    def take_gradient(self) -> Float32Array | None:
+        """Return the gradient of the target: shape (N,), without the state."""
+        return self._target.take_gradient()
+
+    def like_target(self, vector: Float32Array) -> Any:
+        """Return the target's part of a vector, as the target is."""
+        return self._target.like_target(vector[: self._own])
+
+    def to_array(self, change: Any) -> npt.NDArray[Any]:
+        """Return an array or tensor as an array."""
+        return self._target.to_array(change)
+
+    def feedback(self, replica: Replica, *, portion: float, threads: int) -> Feedback:
+        """Return a feedback over the vector."""
+        return host_feedback(self.vector, replica, portion=portion, threads=threads)

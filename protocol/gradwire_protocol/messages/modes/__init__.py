@@ -1,0 +1,1 @@
+"""How the workers of a run train together, and the optimizer that a master may have."""
