@@ -1,7 +1,8 @@
 """Run modes beside DDP: the loss at the best of four rates, what is sent, what a round takes.
 
 Tasks are those of benchmark `defaults`, each mode at its own best learning rate. Then a round of a
-large model by itself, beside the time that its bytes take over TCP between the same processes.
+large model by itself, beside the time that its bytes take over TCP between the same processes, and
+what a slow or killed worker costs the others.
 """
 
 import sys
@@ -22,6 +23,7 @@ from benchmarks.defaults.comparison import LINK, RIVAL, mean_loss
 from benchmarks.defaults.member import DDP
 from benchmarks.defaults.tasks import TASKS, Task
 from benchmarks.figures import Figure, at_least, at_most
+from benchmarks.hindered import hindered_figures
 from benchmarks.masters import Master, form
 from benchmarks.programs import Program
 from support.emulator import can_have_links, emulated_link
@@ -62,13 +64,18 @@ class Plan:
     parameters: int = 14_600_000
     """Of the model whose rounds are timed, with two workers."""
     rounds: int = 15
+    steps: int = 96
+    """Of workers of which one is slow, or is killed."""
+    step_seconds: float = 0.02
+    kills: bool = True
     keys: bool = True
     """Whether gradwire's master and workers have keys."""
 
 
 FULL: Final = Plan()
 QUICK: Final = Plan(tasks=(replace(TASKS["softmax"], steps=20),), rates=1, workers=2,
-                    parameters=100_000, rounds=3)  # fmt: skip
+                    parameters=100_000, rounds=3, steps=16, step_seconds=0.002,
+                    kills=False)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +121,15 @@ def run(plan: Plan) -> list[Figure]:
                     shown.advance(bar)
             show(done)
             figures += figures_of(done, plan)
-    return [*figures, *round_figures(plan)]
+    hindered = hindered_figures(
+        [mode for mode in plan.modes if "bits=4" not in mode],
+        workers=plan.workers,
+        steps=plan.steps,
+        step_seconds=plan.step_seconds,
+        keys=plan.keys,
+        kills=plan.kills,
+    )
+    return [*figures, *round_figures(plan), *hindered]
 
 
 def tried(task: Task, method: str, started: Processes, plan: Plan) -> Tried:

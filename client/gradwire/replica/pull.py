@@ -157,7 +157,7 @@ class Pull:
             with self._shared.undisturbed():
                 shared.repair.mend(rebase)
             if rebase.missed:
-                shared.versions = {shared.rank: shared.versions[shared.rank]}
+                shared.forget_versions()
                 shared.note(rebase.blocks.versions)
                 shared.forget_result()
         if arrivals.conflated is not None:

@@ -23,6 +23,7 @@ from gradwire.worker.update_log import OwnUpdateLog
 from gradwire_codecs import Feedback, check_finite
 from gradwire_codecs.arrays import Float32Array, describe
 from gradwire_protocol.messages.admission import Welcome
+from gradwire_protocol.messages.fields import raise_to
 from gradwire_protocol.messages.updates import EncodedUpdate
 
 
@@ -86,8 +87,13 @@ class SharedParameters:
 
     def note(self, versions: Mapping[int, int]) -> None:
         """Note which updates of others were applied; in rounds, which own ones are in them."""
-        self.contained = versions.get(self.rank, self.contained)
-        self.versions.update((r, s) for r, s in versions.items() if r != self.rank)
+        self.contained = max(versions.get(self.rank, 0), self.contained)
+        raise_to(self.versions, {r: s for r, s in versions.items() if r != self.rank})
+
+    def forget_versions(self) -> None:
+        """Note that another replica takes the place of ours, whose versions are noted next."""
+        self.versions = {self.rank: self.versions[self.rank]}
+        self.contained = 0
 
     def note_result(self, update: EncodedUpdate) -> None:
         """Note an update of a round's result."""

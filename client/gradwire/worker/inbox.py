@@ -18,6 +18,7 @@ from gradwire.worker.peer_sequences import Sum
 from gradwire_codecs import BlockDigests, Replica
 from gradwire_codecs.arrays import Int32Array, UInt64Array
 from gradwire_protocol.limits import MIB
+from gradwire_protocol.messages.fields import raise_to
 from gradwire_protocol.messages.replicas import Blocks
 from gradwire_protocol.messages.snapshots import block_span
 from gradwire_protocol.messages.updates import EncodedUpdate
@@ -101,7 +102,7 @@ class Inbox:
                 conflated.apply(body)
             self._rest.conflated_count += total.updates
             self._rest.conflated_versions |= total.versions
-            self._rest.conflated_versions |= total.closes
+            raise_to(self._rest.conflated_versions, total.closes)
 
     @property
     def is_empty(self) -> bool:
@@ -148,7 +149,7 @@ class Inbox:
         if rank is not None:
             self._rest.conflated_count += 1
             self._rest.conflated_versions[rank] = update.sequence
-            self._rest.conflated_versions |= update.closes
+            raise_to(self._rest.conflated_versions, update.closes)
 
 
 def complete(values: memoryview, arrivals: Arrivals, blocks: Blocks) -> tuple[int, ...]:

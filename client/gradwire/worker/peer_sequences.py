@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 from gradwire.worker.update_log import PeerUpdateLog
 from gradwire_protocol import InOrder, InvalidMessageError
+from gradwire_protocol.messages.fields import raise_to
 from gradwire_protocol.messages.link import UpdateReceived
 from gradwire_protocol.messages.updates import PART_ELEMENTS, Conflated, Span
 
@@ -169,4 +170,6 @@ class PeerSequences:
     def note_closed(self, closes: Mapping[int, int]) -> None:
         """Note which contributions to rounds are in what has come."""
         if closes:
-            self._versions = {**self._versions, **closes}
+            versions = dict(self._versions)
+            raise_to(versions, closes)
+            self._versions = versions

@@ -62,6 +62,12 @@ def count_updates(versions: Mapping[int, int], *, without: int) -> int:
     return sum(sequence for rank, sequence in versions.items() if rank != without)
 
 
+def raise_to(versions: dict[int, int], others: Mapping[int, int]) -> None:
+    """Note that these versions are contained as well: a result may come before an earlier one."""
+    for rank, sequence in others.items():
+        versions[rank] = max(versions.get(rank, 0), sequence)
+
+
 def covers(versions: Mapping[int, int], others: Mapping[int, int]) -> bool:
     """Return whether a version vector contains all updates of another one."""
     return all(versions.get(rank, 0) >= sequence for rank, sequence in others.items())

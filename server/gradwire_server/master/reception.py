@@ -347,6 +347,8 @@ class Reception:
         kept = state.leases.ranks(state.now) | run.unclaimed | run.claimable_ranks
         rank = state.roster.free_rank(join.rank, role, kept)
         run.assigned_ranks.add(rank)
+        if run.rounds is not None:
+            run.rounds.forget_parts(rank)
         member = self._add_member(rank, link, join, run)
         run.awaits_workers = run.awaits_workers and member.observes
         state.metrics.joins.inc()

@@ -51,7 +51,7 @@ class RoundKeeper:
         rounds = None if run is None else run.rounds
         if run is None or rounds is None or not run.founded:
             return False
-        is_last = self._is_last(rounds)
+        is_last = self._is_last(run, rounds)
         if rounds.opened_at is None:
             if not (is_last and rounds.has_rest):
                 return False
@@ -92,9 +92,11 @@ class RoundKeeper:
         workers = self._state.roster.workers
         return [each.rank for each in workers if each.rank not in idle and _trains(each, rounds)]
 
-    def _is_last(self, rounds: Rounds) -> bool:
+    def _is_last(self, run: Run, rounds: Rounds) -> bool:
         """Return whether nobody contributes any more, as far as one knows."""
         state = self._state
+        if run.awaits_workers:
+            return False
         workers = state.roster.workers
         if not workers and state.leases.ranks(state.now):
             return False  # they may come back

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 
 from gradwire_codecs import MalformedUpdateError, Update, decode
 from gradwire_protocol import InvalidMessageError
+from gradwire_protocol.messages.fields import covers
 from gradwire_protocol.messages.kinds import WORKERS_MAX
 from gradwire_protocol.messages.link import UpdateReceived
 from gradwire_protocol.messages.replicas import Recall
@@ -122,14 +123,26 @@ def _last_result(recovery: RunRecovery, run: Run) -> list[Update]:
 
 
 def _stable(recovery: RunRecovery, contents: Mapping[int, int]) -> dict[int, int]:
-    """Return by worker's rank which contributions are in a result that all have who are back."""
+    """Return by worker's rank which contributions are in a result that all have who are back.
+
+    Workers that lack more results than the log will have do not count: they are sent a replica.
+    """
     if not recovery.has_rounds:
         return {}
+    bases = {rank: recalled.base for rank, recalled in recovery.recalled.items()}
+    keep = {
+        member: said.versions
+        for member, said in recovery.returned.items()
+        if covers(said.versions, bases)
+    }
     return {
         rank: min(
-            said.versions.get(rank, sequence)
-            for member, said in recovery.returned.items()
-            if member.rank != rank or len(recovery.returned) == 1
+            (
+                versions.get(rank, sequence)
+                for member, versions in keep.items()
+                if member.rank != rank or len(keep) == 1
+            ),
+            default=sequence,
         )
         for rank, sequence in contents.items()
         if rank < WORKERS_MAX

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Mapping
 from gradwire_codecs import Update, decode
 from gradwire_protocol import ShapedMessage
 from gradwire_protocol.limits import charge_of
+from gradwire_protocol.messages.fields import raise_to
 from gradwire_protocol.messages.kinds import WORKERS_MAX
 from gradwire_protocol.messages.updates import EncodedUpdate
 from gradwire_server.config import RELAY_LIMITS, RelayLimits
@@ -94,7 +95,7 @@ class Relay:
         contained = {rank: s for rank, s in self._stable.items() if rank < WORKERS_MAX}
         for rank, sequence, closes in self._closed:
             if stable.get(rank, 0) >= sequence:
-                _raise_to(contained, closes)
+                raise_to(contained, closes)
         return contained | stable
 
     @property
@@ -186,7 +187,7 @@ class Relay:
         while self._closed and self._stable.get(self._closed[0][0], 0) >= self._closed[0][1]:
             self._closed.popleft()
         self._closed.append((rank, sequence, dict(closes)))
-        _raise_to(self.versions, closes)
+        raise_to(self.versions, closes)
 
     def can_catch_up(self, versions: Mapping[int, int], *, without: int) -> bool:
         """Return whether `catch_up` can send all updates that a version vector lacks.
@@ -293,9 +294,3 @@ class Relay:
     ) -> None:
         self._members[member] = None
         self.conflation.add_update(member, rank, sequence, update, now, clock=clock, closes=closes)
-
-
-def _raise_to(versions: dict[int, int], others: Mapping[int, int]) -> None:
-    """Note that these versions are contained as well: recalled results may come in any order."""
-    for rank, sequence in others.items():
-        versions[rank] = max(versions.get(rank, 0), sequence)

@@ -148,7 +148,7 @@ class Rounds:
         """Add the next update of a rank.
 
         A gradient is added when all of it is here: others may close the round meanwhile.
-        Raises `InvalidMessageError` for one of what is no parameter.
+        Raises `InvalidMessageError` for one of what is no parameter, or of more than there are.
         """
         if update.hits and update.stop > self._elements:
             raise InvalidMessageError(
@@ -159,13 +159,28 @@ class Rounds:
             self._sum.add(update)
             self._added[rank] = encoded.sequence
         else:
-            self._parts.setdefault(rank, []).append(update)
+            self._keep_part(rank, encoded.sequence, update)
             if encoded.closes:
                 self._add_gradient(self._sum, rank, encoded)
         self.accepted[rank] = encoded.sequence
         if encoded.closes:
             self.complete.add(rank)
             self.waits_since = now if self.waits_since is None else self.waits_since
+
+    def forget_parts(self, rank: int) -> None:
+        """Drop what has come of a gradient: its worker was lost, and another one has the rank."""
+        self._parts.pop(rank, None)
+
+    def _keep_part(self, rank: int, sequence: int, update: Update) -> None:
+        """Keep a part of a gradient. Each has an element, and no element comes twice."""
+        parts = self._parts.setdefault(rank, [])
+        here = sum(part.hits or 1 for part in parts) + update.hits
+        if here > self._elements:
+            raise InvalidMessageError(
+                f"with update {sequence} of rank {rank} its gradient has {here} elements; there "
+                f"are {self._elements} parameters"
+            )
+        parts.append(update)
 
     def _add_gradient(self, total: OptimizerSum, rank: int, encoded: EncodedUpdate) -> None:
         staleness = 1
