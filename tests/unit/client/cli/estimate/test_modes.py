@@ -8,7 +8,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from gradwire.cli.estimate.model import Inputs, estimate
-from gradwire.cli.estimate.modes import MEAN_HITS, SCAN_HITS, USUAL_MODES, estimate_mode
+from gradwire.cli.estimate.modes import DENSE_HITS, MEAN_HITS, SCAN_HITS, USUAL_MODES, estimate_mode
 from gradwire.cli.estimate.sizes import (
     UPDATE_HEADER_BYTES,
     ack_link_bytes,
@@ -82,12 +82,13 @@ def test_a_round_takes_the_codecs_and_the_masters_time() -> None:
 
     seconds = seconds_of(given, "synchronous")
 
+    dense = DENSE_HITS[8]
     master = COSTS.master_seconds_per_hit * 1e6
-    assert seconds["encode"] == pytest.approx(2e-4 + 2.5e-4 + 0.015 + (3e-5 + 0.015))
-    assert seconds["upload"] == pytest.approx(4 * (3e-4 + master + 5e-9 * 1_000_032))
-    assert seconds["mean"] == pytest.approx((MEAN_HITS + SCAN_HITS) * master)
+    assert seconds["encode"] == pytest.approx(2e-4 + 2.5e-4 + 3e-5 + 2 * 0.015 * dense)
+    assert seconds["upload"] == pytest.approx(4 * (3e-4 + master * dense + 5e-9 * 1_000_032))
+    assert seconds["mean"] == pytest.approx((MEAN_HITS * dense + SCAN_HITS) * master)
     assert seconds["download"] == pytest.approx(4 * (1e-4 + 5e-9 * 1_000_032))
-    assert seconds["apply"] == pytest.approx(3e-5 + 0.015)
+    assert seconds["apply"] == pytest.approx(3e-5 + 0.015 * dense)
     assert seconds["round trip"] == 0.02
 
 
