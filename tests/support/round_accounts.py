@@ -22,8 +22,9 @@ from gradwire_server.state.relay import Relay
 from gradwire_server.updates.rounds import Rounds
 from support.ledger import Ledger
 
-RANGE_ELEMENTS: Final = 7
-"""Most elements that share a threshold: contributions of small models are several updates, too."""
+RANGE_ELEMENTS_MIN: Final = 7
+RANGES: Final = 16
+"""Contributions of small models are about so many updates, too, with as many elements or more."""
 
 
 def divided(change: Int32Array, divisor: int) -> Int64Array:
@@ -34,9 +35,16 @@ def divided(change: Int32Array, divisor: int) -> Int64Array:
 
 
 class RoundAccounts:
-    """Watches the rounds of all masters of a history."""
+    """Watches the rounds of all masters of a history.
 
-    def __init__(self) -> None:
+    Parameters
+    ----------
+    elements : int
+        Parameters of the model.
+    """
+
+    def __init__(self, elements: int) -> None:
+        self._range_elements = max(elements // RANGES, RANGE_ELEMENTS_MIN)
         self.rounds = 0
         """How many were closed."""
         self._open: dict[Rounds, list[tuple[int, int]]] = {}
@@ -99,7 +107,7 @@ class RoundAccounts:
 
         with (
             patch.object(Rounds, "forget_parts", watched_forget),
-            patch.object(round_sum, "RANGE_ELEMENTS_MAX", RANGE_ELEMENTS),
+            patch.object(round_sum, "RANGE_ELEMENTS_MAX", self._range_elements),
             patch.object(Rounds, "add", watched_add),
             patch.object(Rounds, "close", watched_close),
             patch.object(Relay, "log_update", watched_log),

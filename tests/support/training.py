@@ -104,7 +104,7 @@ class SimulatedRun:
         got the run back with it."""
         self.layout = Layout((Tensor("weights", (elements,)),))
         self.ledger = Ledger()
-        self.round_accounts = RoundAccounts()
+        self.round_accounts = RoundAccounts(elements)
         self.initial: Int32Array = np.zeros(elements, np.int32)
         self.config = ConnectionConfig(
             idle_timeout_seconds=idle_timeout_seconds,

@@ -246,7 +246,7 @@ class Contributing:
         bodies = self._encode_from(threshold)
         sent = sum(map(encoded_hits, bodies))
         thresholds.observe(sent=sent, size_bytes=sum(map(len, bodies)))
-        self._tally.threshold = threshold * self._shared.quantum
+        self._tally.threshold = threshold * float(feedback.replica.quantum)
         return bodies
 
     def _encode_from(self, threshold: int) -> list[bytes]:

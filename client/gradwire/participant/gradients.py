@@ -64,10 +64,8 @@ class Gradients(Contributing):
 
     def _check_unchanged(self) -> None:
         shared = self._shared
-        if not shared.parameters.changed():
-            return
         shared.parameters.gather()
-        if shared.feedback.residual().any():
+        if shared.parameters.changed() and shared.feedback.residual().any():
             assert self.mode.optimizer is not None
             raise UsageError(
                 "the script has changed the parameters; in this run the master does, with "
