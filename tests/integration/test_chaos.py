@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from gradwire_protocol.messages.kinds import WORKERS_MAX
 from support.chaos import Chaos, Plan
 
 pytestmark = pytest.mark.timeout(300)
@@ -33,7 +34,10 @@ def test_half_a_minute_of_kills_in_all_phases_of_a_round(tmp_path: Path, mode: s
 
     outcome.check()
     assert outcome.workers_killed >= 2
-    assert outcome.metrics["gradwire_rounds_closed_total"] >= 1  # of the last master
+    # Not by the metric, which is that of the last master: it may have begun just before the end.
+    versions = dict(outcome.accounts)[outcome.ended[0]][-1]["versions"]
+    results = sum(last for rank, last in versions.items() if int(rank) >= WORKERS_MAX)
+    assert results > 10
 
 
 @pytest.mark.parametrize("seed", [1])

@@ -57,7 +57,7 @@ MODES = (
         " round_timeout_seconds=2)"
     ),
 )
-HISTORIES = count(1_000, quick=10, of="histories of each mode with rounds")
+HISTORIES = count(1_000, quick=15, of="histories of each mode with rounds")
 BATCH = 5
 LONG = count(10, quick=1, of="long histories of a mode with rounds")
 

@@ -2,8 +2,8 @@
 
 The replica has the parameters, then the optimizer's state, slot by slot, then one element with the
 number of steps. A result changes the parameters by the step; of the state it carries a part, in
-turn, so that no element of it is more than `STATE_ROUNDS` results old. So whoever has the replica
-can go on with the optimizer, from a state that is a little older.
+turn: no element of it is more than `STATE_ROUNDS` results old. So a master that has the replica can
+go on with the optimizer, from a state that is a little older.
 """
 
 from collections.abc import Callable, Sequence

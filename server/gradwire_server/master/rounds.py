@@ -58,7 +58,7 @@ class RoundKeeper:
             self._relay_all(run, rounds, rounds.close(is_last=True))
             return True
         if not rounds.complete and not is_last:
-            return False  # what somebody has left who is gone makes no round by itself
+            return False  # what a worker has left that is gone makes no round by itself
         missing = rounds.missing(self._training(run, rounds))
         has_enough = rounds.has_enough or not missing
         if not has_enough and not rounds.is_due(self._state.now):

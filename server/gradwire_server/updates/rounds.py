@@ -128,7 +128,7 @@ class Rounds:
 
     @property
     def has_enough(self) -> bool:
-        """Whether the round closes, whoever is missing."""
+        """Whether the round closes, even where workers are missing."""
         mode = self.mode
         return mode.optimizer is not None and len(self.complete) >= mode.gradients_per_update
 
