@@ -23,6 +23,7 @@ from gradwire_codecs import Update
 from gradwire_codecs.replica.optimizer_sum import OptimizerSum
 from gradwire_codecs.replica.outer_step import OuterSum
 from gradwire_codecs.replica.round_sum import RoundSum
+from gradwire_codecs.replica.state_sum import StateSum
 from gradwire_protocol.messages.checkpoint import parse
 from gradwire_protocol.messages.kinds import WORKERS_MAX
 from gradwire_protocol.messages.modes.mode import (
@@ -46,10 +47,15 @@ from support.tiers import IS_DEEP, count
 from support.training import MASTER, SimulatedRun
 from support.two_masters import PairedRun
 
+WITH_STATE = parse_mode(
+    "averaging(every=2, bits=4, optimizer_state=Adam[exp_avg exp_avg_sq; step],"
+    " round_timeout_seconds=1)"
+)
 MODES = (
     Mode(AVERAGING, every=2, round_timeout_seconds=1),
     Mode(SYNCHRONOUS, bits=4, round_timeout_seconds=1),
     Mode(AVERAGING, every=3, bits=8, round_timeout_seconds=3),
+    WITH_STATE,
     replace(USUAL[DILOCO], every=2, round_timeout_seconds=1),
     parse_mode("central(optimizer=adamw, round_timeout_seconds=1)"),
     parse_mode(
@@ -174,6 +180,35 @@ def test_the_momentum_is_in_checkpoints() -> None:
 
             assert last_step(again) == expected
             assert again.replica.digest() == checkpoint.digest == master.run.replica.digest()
+        run.finish_all()
+
+
+# What the workers' optimizers keep.
+
+
+def test_averaged_state_is_where_the_parameters_are() -> None:
+    run = PairedRun(5, Link(delay=0.005), elements=30)
+    run.mode = WITH_STATE
+    with run.round_accounts.watching(lambda: run.ledger):
+        run.begin(3)
+        run.train(4)
+        run.network.run(lambda: not run.primary.unstable, seconds=60)
+        assert run.primary.run is not None
+        steps = run.primary.run.replica.values[-1]
+        assert steps > 0
+        for master in (run.primary, run.standby):
+            assert master.run is not None
+            checkpoint, values = parse(b"".join(Copy.make(master.run).pieces()))
+            again = Run.resume(checkpoint, values)
+            assert again.mode == WITH_STATE
+            assert again.replica.values.tobytes() == run.primary.run.replica.values.tobytes()
+
+        run.kill_primary()
+        run.network.run(lambda: run.standby.terms.in_charge, seconds=30)
+        run.wait_until_all_are_back(seconds=200)
+        run.train(4)
+        assert run.standby.run is not None
+        assert run.standby.run.replica.values[-1] > steps
         run.finish_all()
 
 
@@ -347,6 +382,10 @@ def a_gradient_is_of_the_parameters_after_it(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Gradients, "_based_on", lambda self: based_on(self) + 1)
 
 
+def steps_are_added_up(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(StateSum, "add", RoundSum.add)
+
+
 FAULTS: list[tuple[Plant, str, int]] = [
     (one_of_two_is_not_added, "contributed: a mean is not the mean", 0),
     (who_contributes_nothing_is_divided_by, "contributed: a mean is not the mean", 0),
@@ -360,6 +399,10 @@ FAULTS: list[tuple[Plant, str, int]] = [
 """What is planted, what a history that finds it says, and the seed of one that does."""
 
 
+OF_STATE: list[tuple[Plant, str, int]] = [
+    (steps_are_added_up, "contributed: a mean is not the mean", 0),
+]
+
 OF_GRADIENTS: list[tuple[Plant, str, int]] = [
     (half_a_gradient_is_added, "contributed: the sum is another one", 7),
     (old_gradients_count_in_full, "contributed: the sum is another one", 7),
@@ -370,8 +413,10 @@ OF_GRADIENTS: list[tuple[Plant, str, int]] = [
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize(
     ("plant", "says", "pinned", "mode"),
-    [(*fault, MODES[0]) for fault in FAULTS] + [(*fault, MODES[-1]) for fault in OF_GRADIENTS],
-    ids=[plant.__name__ for plant, _, _ in (*FAULTS, *OF_GRADIENTS)],
+    [(*fault, MODES[0]) for fault in FAULTS]
+    + [(*fault, WITH_STATE) for fault in OF_STATE]
+    + [(*fault, MODES[-1]) for fault in OF_GRADIENTS],
+    ids=[plant.__name__ for plant, _, _ in (*FAULTS, *OF_STATE, *OF_GRADIENTS)],
 )
 def test_a_broken_rule_is_found(
     plant: Plant,

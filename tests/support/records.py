@@ -3,6 +3,7 @@
 from gradwire_protocol.messages.admission import Join, Peer, Refuse, Resume, Roster, Welcome
 from gradwire_protocol.messages.fields import WORKER_ID_BYTES
 from gradwire_protocol.messages.layout import Layout, Tensor
+from gradwire_protocol.messages.modes.kept_state import KeptState
 from gradwire_protocol.messages.modes.mode import AVERAGING, Mode
 from gradwire_protocol.messages.modes.optimizer import Optimizer
 from gradwire_protocol.messages.orders import Order, OrderDone
@@ -28,7 +29,8 @@ RESUME = Resume(1, 7, {0: 5}, 3)
 PLAN = Plan("train", 100, 3, 7, 3_600)
 LEDGER = Ledger(12, (3, 10, 11))
 SPAN = Span({1: 5}, {1: 7}, 2, 1)
-MODE = Mode(AVERAGING, every=16, bits=8)
+KEPT = KeptState("AdamW", ("exp_avg", "exp_avg_sq"), ("step",))
+MODE = Mode(AVERAGING, every=16, bits=8, optimizer_state=KEPT)
 EXAMPLES: tuple[Record, ...] = (
     Tensor("weight", (3, 4)),
     LAYOUT,
@@ -36,6 +38,7 @@ EXAMPLES: tuple[Record, ...] = (
     RESUME,
     Join("run", bytes(WORKER_ID_BYTES), "host:123", 1, 1, -24, LAYOUT, RESUME, mode=MODE),
     MODE,
+    KEPT,
     Optimizer("adam", lr=0.01),
     Welcome("run", 1, 5, -24, LAYOUT, (PEER,), founder=True, versions={1: 5}),
     Refuse("run_full", "16 workers take part, which is the limit"),

@@ -14,6 +14,7 @@ import numpy as np
 from gradwire_codecs import Update
 from gradwire_codecs.arrays import Int32Array, Int64Array
 from gradwire_codecs.replica import round_sum
+from gradwire_codecs.replica.state_sum import StateSum
 from gradwire_protocol import ShapedMessage
 from gradwire_protocol.messages.kinds import WORKERS_MAX
 from gradwire_protocol.messages.modes.mode import INVERSE
@@ -32,6 +33,12 @@ def divided(change: Int32Array, divisor: int) -> Int64Array:
     whole = (np.abs(change.astype(np.int64)) + divisor // 2) // divisor
     found: Int64Array = np.where(change < 0, -whole, whole)
     return found
+
+
+def steps_of(rounds: Rounds) -> range:
+    """Return the elements with numbers of steps, of which a result has the largest."""
+    total = rounds._sum
+    return range(total._start, total._stop) if isinstance(total, StateSum) else range(0)
 
 
 class RoundAccounts:
@@ -86,8 +93,10 @@ class RoundAccounts:
                 return close(rounds, is_last=is_last)
             means = close(rounds, is_last=is_last)
             left = self._left.setdefault(rounds, np.zeros(rounds._elements, np.int64))
+            steps = steps_of(rounds)
             for mean in means:
-                left[mean.index] -= self._workers * mean.change.astype(np.int64)
+                each = np.where(np.isin(mean.index, steps), 1, self._workers)
+                left[mean.index] -= each * mean.change.astype(np.int64)
             if not rounds.mode.has_outer_step:  # a unit test compares its steps
                 assert (rounds._sum._total == left).all(), "contributed: a mean is not the mean"
             return means
@@ -126,7 +135,10 @@ class RoundAccounts:
         left = self._left.setdefault(rounds, np.zeros(rounds._elements, np.int64))
         for name, part in parts:
             self._open.setdefault(rounds, []).append(name)
-            left[part.index] += divided(part.change, staleness)
+            change = left[part.index] + divided(part.change, staleness)
+            is_largest = np.isin(part.index, steps_of(rounds))
+            most = np.maximum(left[part.index], part.change)
+            left[part.index] = np.where(is_largest, most, change)
         parts.clear()
 
     def check(self, versions: Mapping[int, int]) -> None:

@@ -5,11 +5,13 @@ here stands in for the two threads, changes the parameters at random, and keeps 
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from gradwire.errors import GradwireError
+from gradwire.optimizer.averaged import Averaged
 from gradwire.participant.participant import Participant
 from gradwire.replica.waits import Procedure, Wait
 from gradwire.session.entry import Entry
@@ -23,6 +25,8 @@ from gradwire_codecs import Feedback, Replica
 from gradwire_protocol import Credentials, Endpoint, Role
 from gradwire_protocol.messages.admission import CODEC_VERSION, Join, Peer, Welcome
 from gradwire_protocol.messages.fields import WORKER_ID_BYTES, covers
+from gradwire_protocol.messages.layout import Layout
+from gradwire_protocol.messages.modes.kept_state import KeptState
 from gradwire_protocol.messages.replicas import Blocks
 from gradwire_protocol.messages.states import Buffers
 from gradwire_protocol.messages.updates import EncodedUpdate
@@ -125,6 +129,41 @@ class SimulatedParameters(NumpyParameters):
         return host_feedback(self.vector, replica, portion=portion, threads=threads)
 
 
+class SimulatedState(Averaged):
+    """The state of an optimizer that a worker does not have: it changes as the parameters do.
+
+    What each makes of it with `write` is the same, as that of all other workers is.
+    """
+
+    def __init__(
+        self,
+        worker: "SimulatedWorker",
+        kept: KeptState,
+        model: Layout,
+        elements: np.ndarray[Any, np.dtype[np.float32]],
+        quantum: float,
+    ) -> None:
+        self.kept = kept
+        self._worker = worker
+        self._elements = elements
+        self._slots = len(kept.slots) * model.elements
+        self._quantum = quantum
+        self._state = np.zeros_like(elements)
+        self._has_begun = False
+
+    def read(self) -> None:
+        if not self._has_begun:
+            self._has_begun = True
+            return  # a run begins with an optimizer that has made no step
+        random, slots = self._worker.random, self._slots
+        self._state[:slots] += random.normal(0, CHANGE, slots).astype(np.float32)
+        self._state[slots:] += np.float32(random.integers(1, 4) * self._quantum)
+        self._elements[:] = self._state
+
+    def write(self) -> None:
+        self._state[:] = self._elements
+
+
 class SimulatedWorker:
     """A worker without threads: its script, in a few lines.
 
@@ -182,6 +221,7 @@ class SimulatedWorker:
             master=run.dialled,
             random=run.network.random.random,
             clock=lambda: self.now,
+            averages=partial(SimulatedState, self),
             buffers=self.module,
             observes=credentials is not None and is_observer(credentials),
         )
@@ -329,7 +369,7 @@ class SimulatedWorker:
             self.parameters.gradient = change
             self.came_in += change
         else:
-            parameters = self.feedback.parameters
+            parameters = self.parameters.vector
             before = parameters.astype(np.float64)
             parameters[self.trains] += change[self.trains]
             self.came_in += parameters - before
@@ -437,15 +477,18 @@ class SimulatedWorker:
 
     @property
     def residual_at_the_end(self) -> np.ndarray[Any, np.dtype[np.float64]]:
-        """What it had not sent when its parameters became the shared ones; now, before that."""
+        """What it had not sent when its parameters became the shared ones; now, before that.
+
+        Of parameters: at the end, nothing is sent of state behind them.
+        """
         settled = self.accounts.residual_when_settled
         if settled is not None:
-            return settled
+            return settled[: self.run.elements]
         residual: np.ndarray[Any, np.dtype[np.float64]] = self.sends_from.residual().astype("f8")
         contributing = self.participant.contributing
         if contributing is not None and contributing._ahead is not None:
             residual -= contributing._ahead  # it was not trained
-        return residual
+        return residual[: self.run.elements]
 
     @property
     def counts_for(self) -> float:

@@ -405,7 +405,8 @@ class SimulatedRun:
         own = np.zeros(worker.came_in.size)
         for name, body in self.ledger.updates.items():
             if self.ledger.encoders[name] == worker.name:
-                update = decode(body, own.size)
-                own[update.index] += update.change.astype(np.float64) * quantum
+                update = decode(body, self.replica_elements)
+                is_own = update.index < own.size
+                own[update.index[is_own]] += update.change[is_own].astype(np.float64) * quantum
         rounding = 2.0**-24 * (worker.sent + worker.applied + 8) * 2 * worker.counts_for
         assert np.abs(own + worker.residual_at_the_end - worker.came_in).max() <= rounding

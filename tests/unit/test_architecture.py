@@ -51,6 +51,7 @@ NEEDS_TORCH = {
     "gradwire.integrations.hosted_session",
     "gradwire.integrations.huggingface",
     "gradwire.integrations.lightning",
+    "gradwire.optimizer.torch_averaged",
     "gradwire.optimizer.torch_momentum",
     "gradwire.optimizer.torch_scale",
     "gradwire.optimizer.torch_state",

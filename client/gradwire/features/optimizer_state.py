@@ -12,6 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from gradwire.errors import UsageError
+from gradwire.optimizer.averaged import Averaged
 from gradwire.optimizer.state import PackedState, StateHeader, UnfitStateError, check_header
 from gradwire.participant.feature import Feature
 from gradwire.replica.pull import Pull
@@ -20,8 +21,10 @@ from gradwire.target.parameters import Parameters
 from gradwire.worker.membership import Membership
 from gradwire.worker.optimizer_state import StateKeeper
 from gradwire.worker.worker import Worker
+from gradwire_codecs.arrays import Float32Array
 from gradwire_protocol.messages.fields import count_updates
 from gradwire_protocol.messages.layout import Layout
+from gradwire_protocol.messages.modes.kept_state import KeptState
 
 if TYPE_CHECKING:
     import torch
@@ -186,9 +189,48 @@ def shared_optimizer(
         raise UsageError(
             "share_optimizer_state=True needs the optimizer: join(model, optimizer=optimizer, …)"
         )
+    return torch_state(optimizer, parameters)
+
+
+def torch_state(optimizer: "torch.optim.Optimizer", parameters: Parameters) -> "TorchOptimizer":
+    """Return what copies the state of an optimizer, which changes these parameters."""
     # Imported here: only a script that passes an optimizer has imported torch.
     from gradwire.optimizer.torch_state import TorchOptimizer
     from gradwire.target.torch_parameters import TorchParameters
 
     assert isinstance(parameters, TorchParameters)
     return TorchOptimizer(optimizer, parameters.tensors, parameters.layout)
+
+
+def kept_by(optimizer: "TorchOptimizer") -> KeptState:
+    """Return what an optimizer keeps; `UsageError` if that cannot be averaged."""
+    try:
+        optimizer.prepare()
+        return optimizer.kept()
+    except UnfitStateError as error:
+        raise UsageError(f"optimizer_state=True: {error}") from None
+
+
+def averaged_state(
+    optimizer: "torch.optim.Optimizer",
+    parameters: Parameters,
+    kept: KeptState,
+    model: Layout,
+    elements: Float32Array,
+    quantum: float,
+) -> Averaged:
+    """Return the state of an optimizer as elements of a replica, which has that of `kept`.
+
+    `UsageError` if this one keeps something else. The other parameters are those of `Averages`.
+    """
+    # Imported here: only a script that passes an optimizer has imported torch.
+    from gradwire.optimizer.torch_averaged import AveragedState
+
+    state = torch_state(optimizer, parameters)
+    ours = kept_by(state)
+    if ours != kept:
+        raise UsageError(
+            f"this run averages the state of {kept}, and our optimizer is {ours}: train with the "
+            "same one, or begin a run of another name"
+        )
+    return AveragedState(state, kept, model, elements, quantum)

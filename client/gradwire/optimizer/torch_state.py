@@ -3,7 +3,7 @@
 A state fits an optimizer if each parameter has either no state or all the values that this
 optimizer keeps: Adam with ``amsgrad=True`` would fail in its next step with the state of an Adam
 without. To find out what an optimizer keeps, a twin with the same settings makes one step on a
-parameter of one element.
+parameter with two elements in each dimension.
 """
 
 from collections import defaultdict
@@ -20,6 +20,7 @@ from gradwire.optimizer.state import (
     header_of,
 )
 from gradwire_protocol.messages.layout import Layout
+from gradwire_protocol.messages.modes.kept_state import KeptState
 
 ParameterState: TypeAlias = Mapping[str, Any]
 """What an optimizer keeps for one parameter, by name."""
@@ -60,6 +61,11 @@ class TorchOptimizer:
     def is_cold(self) -> bool:
         """Whether the optimizer has neither made a step nor been given a state."""
         return not any(map(_is_warm, self._optimizer.state.values()))
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether the optimizer keeps nothing yet."""
+        return not any(map(_present, self._optimizer.state.values()))
 
     # Out of the optimizer.
 
@@ -120,6 +126,34 @@ class TorchOptimizer:
             if key not in probed:
                 probed[key] = self._probe(group, tensor)
             self._expected[i] = probed[key]
+
+    def kept(self) -> KeptState:
+        """Return the names of what it keeps, once it is prepared.
+
+        `UnfitStateError` if there is nothing, or something that is neither a number nor a value for
+        each element.
+        """
+        slots: set[str] = set()
+        numbers: set[str] = set()
+        for i, expected in self._expected.items():
+            for key, (is_slot, _) in expected.items():
+                if is_slot is None:
+                    raise UnfitStateError(
+                        f"{self.name} keeps {key!r} for {self._names[i]!r}, which is neither a "
+                        "number nor one for each element"
+                    )
+                (slots if is_slot else numbers).add(key)
+        if not slots | numbers:
+            raise UnfitStateError(f"{self.name} keeps no state for any parameter")
+        names = {"slots": sorted(slots), "numbers": sorted(numbers - slots)}
+        try:
+            return KeptState.from_plain({"optimizer": self.name, **names})
+        except ValueError as error:
+            raise UnfitStateError(str(error)) from None
+
+    def names_of(self, i: int) -> frozenset[str]:
+        """Return the names of what it keeps for a tensor of the layout, once it is prepared."""
+        return frozenset(self._expected.get(i, ()))
 
     def check(self, header: StateHeader) -> None:
         """Refuse a state whose parts do not fit; `UnfitStateError` names the difference."""
@@ -200,7 +234,7 @@ class TorchOptimizer:
     def _probe(self, group: Mapping[str, Any], tensor: torch.Tensor) -> dict[str, Expected]:
         """Return what an optimizer with the same settings keeps after one step."""
         parameter = torch.nn.Parameter(
-            torch.zeros((1,) * tensor.dim(), dtype=tensor.dtype, device=tensor.device)
+            torch.zeros((2,) * tensor.dim(), dtype=tensor.dtype, device=tensor.device)
         )
         errors = []
         for is_sparse in (False, True):

@@ -15,6 +15,7 @@ from typing import Any, Final
 import numpy as np
 
 from gradwire.errors import DeadlineError
+from gradwire.optimizer.averaged import Averaged
 from gradwire.replica.divergence import Divergence
 from gradwire.replica.outbox import Outbox
 from gradwire.replica.pull import Pull
@@ -30,6 +31,7 @@ from gradwire_codecs.feedback.contributions import encode_dense, take_back
 from gradwire_codecs.format.header import INT32_MAX
 from gradwire_codecs.replica.outer_step import look_ahead
 from gradwire_codecs.replica.round_sum import ranges_of
+from gradwire_codecs.replica.state_sum import STATE_MAGNITUDE_MAX, ranges_with_state
 from gradwire_protocol.messages.admission import Welcome
 from gradwire_protocol.messages.modes.mode import model_of
 from gradwire_protocol.messages.updates import UPDATE_BYTES_MAX, EncodedUpdate
@@ -49,6 +51,8 @@ class Contributing:
         Its mode is one with rounds.
     feedback : Feedback
         Over what is contributed: the parameters, unless it is gradients.
+    averaged : Averaged, optional
+        The optimizer's state, if that is contributed, too.
     """
 
     def __init__(
@@ -65,6 +69,7 @@ class Contributing:
         applying: Pull,
         tally: Tally,
         clock: Callable[[], float],
+        averaged: Averaged | None = None,
     ) -> None:
         self.mode = welcome.mode
         self._settings = settings
@@ -78,7 +83,16 @@ class Contributing:
         self._tally = tally
         self._clock = clock
         model = model_of(welcome.layout)
+        self._averaged = averaged
+        self._elements = model.elements
         self._ranges = ranges_of([tensor.elements for tensor in model.tensors])
+        self._state_ranges: list[tuple[int, int]] = []
+        self._numbers_at = len(feedback.replica)
+        if averaged is not None:
+            slots = len(averaged.kept.slots)
+            places = ranges_with_state(self._ranges, slots, [])
+            self._state_ranges = places[len(self._ranges) :]
+            self._numbers_at = places[-1][1]
         self._steps = 0
         """Steps since the last contribution."""
         self._rest_is_due = False
@@ -118,6 +132,8 @@ class Contributing:
         began = self._clock()
         shared, feedback, tally = self._shared, self._feedback, self._tally
         shared.parameters.gather()
+        if self._averaged is not None and not exact:
+            self._averaged.read()
         with self._membership.sending() as may_send, shared.changing:
             if not may_send:
                 return None
@@ -161,6 +177,7 @@ class Contributing:
                 )
             yield Wait(partial(self._has_news, known), began + patience, self._purpose)
         self.look_ahead()
+        self.settle()
         self._tally.steps_waited += 1
         self._tally.wait_seconds += self._clock() - began
 
@@ -177,6 +194,11 @@ class Contributing:
             self._ahead = ahead.astype(np.float32) * np.float32(self._shared.quantum)
             self._feedback.add_change(self._ahead)
         self._shared.parameters.scatter()
+
+    def settle(self) -> None:
+        """Set the optimizer's state to that of the replica, if it is averaged."""
+        if self._averaged is not None:
+            self._averaged.write()
 
     @contextmanager
     def at_the_replica(self) -> Iterator[None]:
@@ -237,7 +259,10 @@ class Contributing:
         if exact:
             return self._encode_from(EXACT)
         if magnitude_max is not None:
-            return encode_dense(feedback, self._ranges, magnitude_max, bytes_max=UPDATE_BYTES_MAX)
+            return [
+                *encode_dense(feedback, self._ranges, magnitude_max, bytes_max=UPDATE_BYTES_MAX),
+                *self._encode_state(),
+            ]
         thresholds = self._thresholds
         thresholds.aim(len(self._membership.peers), 1.0)
         threshold = thresholds.next()
@@ -249,18 +274,43 @@ class Contributing:
         self._tally.threshold = threshold * float(feedback.replica.quantum)
         return bodies
 
-    def _encode_from(self, threshold: int) -> list[bytes]:
-        """Encode what has reached a threshold, and take it back out of replica and parameters."""
+    def _encode_state(self) -> list[bytes]:
+        """Encode what the optimizer keeps: values of parameters in 8 bits, of tensors exactly."""
+        feedback, elements = self._feedback, len(self._feedback.replica)
+        if self._averaged is None:
+            return []
+        bodies = encode_dense(
+            feedback, self._state_ranges, STATE_MAGNITUDE_MAX, bytes_max=UPDATE_BYTES_MAX
+        )
+        if self._numbers_at < elements:
+            bodies += self._encode_from(EXACT, self._numbers_at, elements)
+        return bodies
+
+    def _encode_from(self, threshold: int, start: int = 0, stop: int | None = None) -> list[bytes]:
+        """Encode what has reached a threshold, and take it back out of replica and parameters.
+
+        By default of all parameters.
+        """
         feedback = self._feedback
-        bodies = feedback.encode(threshold, magnitude_max=INT32_MAX, bytes_max=UPDATE_BYTES_MAX)
+        bodies = feedback.encode(
+            threshold,
+            magnitude_max=INT32_MAX,
+            bytes_max=UPDATE_BYTES_MAX,
+            start=start,
+            stop=self._elements if stop is None else stop,
+        )
         take_back(feedback, bodies)
         return bodies
 
     def _add(self, change: Any) -> None:
-        parameters, flat = self._shared.parameters, self._shared.checked_change(change)
+        parameters, flat = self._shared.parameters, self._flat(change)
+        flat = np.pad(flat, (0, len(self._feedback.replica) - len(flat)))
         parameters.gather()
         self._feedback.add_change(flat)
         parameters.scatter()
+
+    def _flat(self, change: Any) -> Float32Array:
+        return self._shared.checked_change(change, self._elements)
 
     def _has_news(self, known: int) -> bool:
         membership = self._membership

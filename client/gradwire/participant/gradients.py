@@ -73,9 +73,6 @@ class Gradients(Contributing):
                 "before joining"
             )
 
-    def _flat(self, change: Any) -> Float32Array:
-        return self._shared.checked_change(change, len(self._feedback.replica))
-
     def _check_values(self, gradient: Float32Array) -> None:
         layout, optimizer = self._shared.parameters.layout, self.mode.optimizer
         assert optimizer is not None

@@ -19,6 +19,7 @@ from functools import partial
 from typing import Any
 
 from gradwire.errors import ConnectionLostError, DeadlineError, DivergedError, UsageError
+from gradwire.optimizer.averaged import Averaged
 from gradwire.optimizer.delays import Delays
 from gradwire.participant.contributing import Contributing
 from gradwire.participant.feature import Feature
@@ -60,6 +61,8 @@ class Participant:
         Returns seconds since any fixed moment.
     prior_residual : PriorResidual, optional
         Which part of a saved residual the run has already; by default none.
+    averaged : Averaged, optional
+        The optimizer's state, where the mode averages it.
     observes : bool
         Whether it only receives, and trains nothing.
     """
@@ -77,6 +80,7 @@ class Participant:
         worker: Worker,
         clock: Callable[[], float],
         prior_residual: PriorResidual | None = None,
+        averaged: Averaged | None = None,
         observes: bool = False,
     ) -> None:
         welcome = membership.welcome
@@ -140,6 +144,7 @@ class Participant:
                 applying=self.applying,
                 tally=self.tally,
                 clock=clock,
+                averaged=averaged,
             )
         self.state = CheckpointState(
             settings=settings,
@@ -299,7 +304,7 @@ class Participant:
             yield Wait(partial(finishing.has_news, known), deadline, finishing.purpose)
         # No version vector counts corrections, but all are here when the run is finished.
         self.applying.pull()
-        self.shared.settle()
+        self._settle()
         for feature in self.features:
             feature.after_finish()
 
@@ -326,7 +331,7 @@ class Participant:
             if self.clock() >= deadline:
                 raise DeadlineError(finishing.unsent_message("leave"))
             yield Wait(partial(finishing.has_news, known), deadline, finishing.purpose)
-        self.shared.settle()
+        self._settle()
 
     def leave(self, reason: str) -> None:
         """Leave the run; what was pushed arrives."""
@@ -407,6 +412,12 @@ class Participant:
             if isinstance(membership.error, DivergedError):
                 raise self.divergence.error(str(membership.error))
             raise membership.error or ConnectionLostError("the connection is closed")
+
+    def _settle(self) -> None:
+        """Set what is trained to what all have."""
+        self.shared.settle()
+        if self.contributing is not None:
+            self.contributing.settle()
 
     # Private: a step.
 

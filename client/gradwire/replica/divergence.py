@@ -22,6 +22,7 @@ from gradwire.settings.training import Scale
 from gradwire.worker.membership import Membership
 from gradwire_codecs import NonFiniteError as NotFinite
 from gradwire_codecs import OutOfRangeError as OutOfRange
+from gradwire_protocol.messages.modes.mode import model_of
 
 LOOK_EVERY: Final = 8
 LOOK_ALWAYS_UNTIL: Final = 32
@@ -82,6 +83,7 @@ class Divergence:
         tally: Tally,
     ) -> None:
         self._layout = shared.parameters.layout
+        self._parameters = model_of(self._layout).elements
         self._scale = scale
         self._shared = shared
         self._membership = membership
@@ -154,7 +156,10 @@ class Divergence:
 
     def _size(self) -> float:
         """Return the root mean square of the parameters, from a sample."""
-        sample = self._shared.feedback.trained_sample(SAMPLE_ELEMENTS).astype(np.float64)
+        feedback = self._shared.feedback
+        stride = -(-len(feedback.replica) // SAMPLE_ELEMENTS)
+        sample = feedback.trained_sample(SAMPLE_ELEMENTS)[: -(-self._parameters // stride)]
+        sample = sample.astype(np.float64)
         return math.sqrt(float(np.dot(sample, sample)) / sample.size)
 
     def _has_jumped(self, outside: OutOfRange) -> bool:

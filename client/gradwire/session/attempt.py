@@ -3,12 +3,19 @@
 import os
 import platform
 import sys
+from dataclasses import replace
+from functools import partial
 from random import SystemRandom
 from time import monotonic
 from typing import TYPE_CHECKING
 
 from gradwire.errors import NonFiniteError, OutOfRangeError, UnreachableError, UsageError
-from gradwire.features.optimizer_state import shared_optimizer
+from gradwire.features.optimizer_state import (
+    averaged_state,
+    kept_by,
+    shared_optimizer,
+    torch_state,
+)
 from gradwire.features.stats_file import StatsFile
 from gradwire.session.entry import Entry
 from gradwire.session.session import Session
@@ -27,6 +34,8 @@ from gradwire_protocol.crypto.keys import Role
 from gradwire_protocol.messages.admission import CODEC_VERSION, Join
 from gradwire_protocol.messages.fields import WORKER_ID_BYTES, WORKER_NAME_CHARACTERS_MAX
 from gradwire_protocol.messages.layout import LAYOUT_BYTES_MAX
+from gradwire_protocol.messages.modes.kept_state import ANY
+from gradwire_protocol.messages.modes.mode import Mode
 from gradwire_udp import resolve_all, show_addresses
 
 if TYPE_CHECKING:
@@ -53,7 +62,10 @@ class Attempt:
         self._entry = Entry(
             settings,
             parameters,
-            self._request(gives_state=shared is not None, observes=observes),
+            self._request(
+                gives_state=shared is not None,
+                mode=None if observes else self._mode(torch_optimizer),
+            ),
             membership,
             master=show_addresses(self._addresses),
             random=SystemRandom().random,
@@ -61,6 +73,9 @@ class Attempt:
             target=target,
             optimizer=torch_optimizer,
             shared_optimizer=shared,
+            averages=None
+            if torch_optimizer is None
+            else partial(averaged_state, torch_optimizer, parameters),
             buffers=buffers_of(target) if settings.share_buffers else None,
             key_name=None if key is None else key.name,
             observes=observes,
@@ -92,7 +107,21 @@ class Attempt:
             participant.features = [file.beginning, *participant.features, file]
         return Session(participant, self._network, self._waits)
 
-    def _request(self, *, gives_state: bool, observes: bool) -> Join:
+    def _mode(self, optimizer: "torch.optim.Optimizer | None") -> Mode | None:
+        """Return the mode to ask for, with what the optimizer keeps if that is to be averaged."""
+        mode = self._settings.run_mode
+        if mode is None or mode.optimizer_state is None:
+            return mode
+        if optimizer is None:
+            raise UsageError(
+                f"mode {mode} needs the optimizer: join(model, optimizer=optimizer, ...)"
+            )
+        kept = kept_by(torch_state(optimizer, self._parameters))
+        if mode.optimizer_state not in (ANY, kept):
+            raise UsageError(f"mode {mode}, and ours is {kept}: write optimizer_state=True")
+        return replace(mode, optimizer_state=kept)
+
+    def _request(self, *, gives_state: bool, mode: Mode | None) -> Join:
         """Return the request for the master."""
         settings, layout = self._settings, self._parameters.layout
         request = Join(
@@ -104,7 +133,7 @@ class Attempt:
             quantum_exponent=self._quantum_exponent(),
             layout=layout,
             gives_state=gives_state,
-            mode=None if observes else settings.run_mode,
+            mode=mode,
         )
         size = len(layout.pack())
         if size > LAYOUT_BYTES_MAX:

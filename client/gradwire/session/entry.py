@@ -8,6 +8,7 @@ import numpy as np
 
 from gradwire.errors import DeadlineError, UsageError
 from gradwire.features.optimizer_state import OptimizerStateSharing
+from gradwire.optimizer.averaged import Averaged, Averages
 from gradwire.participant.participant import Participant
 from gradwire.replica.prior_residual import PriorResidual
 from gradwire.replica.waits import Procedure, until
@@ -23,7 +24,7 @@ from gradwire.worker.membership import Membership
 from gradwire.worker.worker import Worker
 from gradwire_codecs import Replica
 from gradwire_codecs.format.header import MULTIPLE_MAX
-from gradwire_protocol.messages.admission import Join, name_in_roster
+from gradwire_protocol.messages.admission import Join, Welcome, name_in_roster
 from gradwire_protocol.messages.modes.mode import model_of
 
 if TYPE_CHECKING:
@@ -47,6 +48,8 @@ class Entry:
         What is trained, and what changes it, if `join` was given that.
     shared_optimizer : TorchOptimizer, optional
         Over `optimizer`, if its state is shared.
+    averages : Averages, optional
+        Has the state of the optimizer averaged, where the mode of the run is to.
     buffers : ModuleBuffers, optional
         Those of the target that are shared, if it has any.
     key_name : str, optional
@@ -66,6 +69,7 @@ class Entry:
         target: object = None,
         optimizer: "torch.optim.Optimizer | None" = None,
         shared_optimizer: "TorchOptimizer | None" = None,
+        averages: Averages | None = None,
         buffers: ModuleBuffers | None = None,
         key_name: str | None = None,
         observes: bool = False,
@@ -90,6 +94,8 @@ class Entry:
             reconnect_seconds=settings.reconnect_seconds,
             buffers=None if buffers is None else buffers.layout,
         )
+        self._averages = averages
+        self._averaged: Averaged | None = None
         self._states = None
         if shared_optimizer is not None:
             self._states = OptimizerStateSharing(
@@ -117,6 +123,9 @@ class Entry:
         )
         feedback.drop_residual()
         parameters.scatter()
+        if self._averaged is not None:
+            self._averaged.write()
+            self._states = None  # there is no other state to take over
         participant = Participant(
             settings=settings,
             parameters=parameters,
@@ -125,6 +134,7 @@ class Entry:
             worker=self.worker,
             clock=self._clock,
             prior_residual=prior_residual,
+            averaged=self._averaged,
             observes=self._observes,
         )
         if not self._observes:
@@ -172,8 +182,8 @@ class Entry:
         yield from self._wait(lambda: membership.live or self._is_founder())
         welcome = membership.welcome
         assert welcome is not None
-        if welcome.mode.optimizer is not None:
-            self._parameters = WithState(self._parameters, welcome.layout)
+        if welcome.mode.has_state:
+            self._add_state(welcome)
         if not welcome.founder:
             assert membership.snapshot is not None
             received = np.frombuffer(membership.snapshot, "<i4").astype(np.int32, copy=False)
@@ -183,6 +193,24 @@ class Entry:
         membership.post(self.worker.found, replica.values.astype("<i4").tobytes())
         yield from self._wait(lambda: membership.live)
         return replica
+
+    def _add_state(self, welcome: Welcome) -> None:
+        """Have the state of an optimizer behind the parameters, as the replica has it.
+
+        Raises `UsageError` if there is no optimizer, or ours keeps something else.
+        """
+        target, kept = self._parameters, welcome.mode.optimizer_state
+        self._parameters = beside = WithState(target, welcome.layout)
+        if kept is None or self._observes:
+            return
+        if self._averages is None:
+            raise UsageError(
+                f"this run averages the state of its optimizers (mode {welcome.mode}): "
+                "join(model, optimizer=optimizer, ...)"
+            )
+        quantum = 2.0**welcome.quantum_exponent
+        self._averaged = self._averages(kept, target.layout, beside.state, quantum)
+        self._averaged.read()
 
     def _settings_here(self) -> Settings:
         """Return the settings as they hold in the mode of the run.

@@ -47,6 +47,7 @@ def Synchronous(  # noqa: N802
 def Averaging(  # noqa: N802
     every: int = 16,
     *,
+    optimizer_state: bool = False,
     bits: int = 8,
     round_timeout_seconds: int = ROUND_TIMEOUT_SECONDS,
 ) -> Mode:
@@ -59,13 +60,24 @@ def Averaging(  # noqa: N802
     ----------
     every : int
         Steps between two averages.
+    optimizer_state : bool
+        Whether what the optimizer keeps is averaged along with the parameters: Adam's moments, sums
+        of squares, momentum. Logarithms of squares are averaged, means of gradients in parts of
+        their roots, and of numbers of steps it is the largest. Each value takes 8 bits of a
+        contribution; `join` needs the optimizer.
     bits : 0, 4 or 8
         Of each element that is sent. With 0, only elements that have reached the threshold are. The
         rest is kept, and sent later.
     round_timeout_seconds : int
         How long the others wait for a worker that does not contribute.
     """
-    return new_mode(AVERAGING, every=every, bits=bits, round_timeout_seconds=round_timeout_seconds)
+    return new_mode(
+        AVERAGING,
+        every=every,
+        bits=bits,
+        round_timeout_seconds=round_timeout_seconds,
+        optimizer_state=optimizer_state,
+    )
 
 
 def DiLoCo(  # noqa: N802

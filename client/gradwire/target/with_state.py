@@ -1,4 +1,4 @@
-"""`WithState`: a target beside the state of the master's optimizer, as one flat vector."""
+"""`WithState`: a target beside the state of an optimizer, as one flat vector."""
 
 from typing import Any
 
@@ -29,6 +29,11 @@ class WithState:
         self._own = target.layout.elements
         self.vector: Float32Array = np.zeros(layout.elements, np.float32)
         self.gather()
+
+    @property
+    def state(self) -> Float32Array:
+        """A view of the elements behind those of the target."""
+        return self.vector[self._own :]
 
     def gather(self) -> None:
         """Copy changes of the target into the vector."""

@@ -4,12 +4,13 @@ from typing import Final
 
 from gradwire_protocol import InvalidMessageError, Role, UsageError
 from gradwire_protocol.messages.admission import CODEC_VERSION, Join, RefusalCode, Refuse, Resume
+from gradwire_protocol.messages.modes.kept_state import ANY
 from gradwire_protocol.messages.modes.mode import Mode, parse_mode
 from gradwire_server.config import MasterConfig
 from gradwire_server.state.roster import Roster
 from gradwire_server.state.run import Run
 from gradwire_server.state.state import State
-from gradwire_server.updates.optimizer import layout_of
+from gradwire_server.updates.optimizer import keeper_of, layout_of
 
 HOW_TO_END: Final = (
     "end that run: `gradwire operate end-run`, or start the master anew with --new-run"
@@ -75,8 +76,17 @@ def refusal(join: Join, state: State, run: Run | None) -> Refuse | None:
         )
     if run is not None:
         return _refusal_by_run(join, run, state.roster)
-    if config.mode is not None and join.mode not in (None, parse_mode(config.mode)):
-        return _other_mode(join.mode, "this master was started with", config.mode)
+    if config.mode is not None:
+        insists = parse_mode(config.mode)
+        if join.mode is not None and not insists.allows(join.mode):
+            return _other_mode(join.mode, "this master was started with", config.mode)
+        if join.mode is None and insists.optimizer_state == ANY:
+            return Refuse(
+                RefusalCode.OTHER_MODE,
+                f"this master was started with mode {config.mode}, and a run's first worker has to "
+                "say what its optimizer keeps: pass optimizer=optimizer and "
+                "mode=gradwire.Averaging(..., optimizer_state=True) to join, or set GRADWIRE_MODE",
+            )
     return _refusal_by_size(join, state)
 
 
@@ -96,8 +106,8 @@ def _refusal_by_size(join: Join, state: State) -> Refuse | None:
         return None
     beside = f", beside the {others} of its other runs" if others else ""
     with_state = ""
-    if mode.optimizer is not None:
-        with_state = f", and with the state of {mode.optimizer.name} they are {elements}"
+    if mode.has_state:
+        with_state = f", and with the state of {keeper_of(mode)} they are {elements}"
     return Refuse(
         RefusalCode.TOO_LARGE,
         f"the model has {join.layout.elements} parameters, the master takes "

@@ -20,7 +20,6 @@ import logging
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import partial
-from math import sqrt
 
 from gradwire_codecs import MalformedUpdateError, Update
 from gradwire_protocol import CloseCode, InvalidMessageError
@@ -224,7 +223,12 @@ class Intake:
             self._accept(run, member, received, update, staleness)
             return True
         norm = norm_of(update)
-        reference = reference_of(m.norms for m in self._others(member) if m.quarantine is None)
+        is_state = run.rounds is not None and run.rounds.is_state(update)
+        reference = reference_of(
+            m.state_norms if is_state else m.norms
+            for m in self._others(member)
+            if m.quarantine is None
+        )
         limit = config.outlier_norm_multiple * reference if reference is not None else norm
         if norm > limit:
             if config.outlier_policy == "quarantine":
@@ -236,25 +240,16 @@ class Intake:
                 _log_outlier("clipped", member, received, norm, limit)
         else:
             self._accept(run, member, received, update, staleness)
-        self._note_norm(run, member, received, update, min(norm, limit))
-        return True
-
-    def _note_norm(
-        self, run: Run, member: Member, received: UpdateReceived, update: Update, norm: float
-    ) -> None:
-        """Note the norm of an update, or that of a contribution with its last update.
-
-        The updates of a contribution have norms of their own, as tensors do, and none has more than
-        all of them together.
-        """
+        norm = min(norm, limit)
         if run.rounds is None:
             if is_sample(update):
                 member.norms.note(norm)
-            return
-        member.contributed_squares += norm * norm
-        if received.update.closes and member.contributed_squares:
-            member.norms.note(sqrt(member.contributed_squares))
-            member.contributed_squares = 0.0
+            return True
+        (member.state_norms if is_state else member.norms).note_part(norm)
+        if received.update.closes:
+            member.norms.end_contribution()
+            member.state_norms.end_contribution()
+        return True
 
     def _accept(
         self, run: Run, member: Member, received: UpdateReceived, update: Update, staleness: int

@@ -81,8 +81,8 @@ class Member:
     pace: UpdateRate[UpdateReceived] = field(default_factory=UpdateRate)
     """Its updates that wait because it sends them too fast."""
     norms: Norms = field(default_factory=Norms)
-    contributed_squares: float = 0.0
-    """Sum of the squared norms of its updates in a contribution of which more come."""
+    state_norms: Norms = field(default_factory=Norms)
+    """Those of its optimizer's state, where that is contributed, too."""
     quarantine: list[UpdateReceived] | None = None
     """Its updates in quarantine, in order; None while it is not in quarantine."""
     trusted: bool = False

@@ -1,11 +1,12 @@
-"""The optimizer of a run in the mode ``central``: its rule, and its place in the replica."""
+"""The optimizer of a run: its rule where the master steps, and its state's place in the replica."""
 
 from typing import Final
 
 from gradwire_codecs.replica.optimizer_rules import Rule
 from gradwire_protocol import UsageError
 from gradwire_protocol.messages.layout import ELEMENTS_MAX, Layout, Tensor
-from gradwire_protocol.messages.modes.mode import STATE, Mode
+from gradwire_protocol.messages.modes.kept_state import STATE, STEP
+from gradwire_protocol.messages.modes.mode import Mode
 from gradwire_protocol.messages.modes.optimizer import Optimizer
 
 
@@ -44,14 +45,25 @@ def layout_of(model: Layout, mode: Mode) -> Layout:
     UsageError
         If that is too large.
     """
-    if mode.optimizer is None:
+    state: tuple[Tensor, ...] = ()
+    if mode.optimizer is not None:
+        slots = rule_of(mode.optimizer).slots
+        state = (*(Tensor(STATE + slot, (model.elements,)) for slot in slots),
+                 Tensor(STATE + STEP, (1,)))  # fmt: skip
+    elif mode.optimizer_state is not None:
+        state = mode.optimizer_state.tensors(model)
+    if not state:
         return model
-    slots = rule_of(mode.optimizer).slots
-    state = [Tensor(STATE + slot, (model.elements,)) for slot in slots]
-    layout = Layout((*model.tensors, *state, Tensor(STATE + "step", (1,))))
+    layout = Layout((*model.tensors, *state))
     try:
         return Layout.from_plain(layout.to_plain())
     except ValueError as error:
-        raise UsageError(
-            f"the parameters and what {mode.optimizer.name} keeps of each: {error}"
-        ) from None
+        raise UsageError(f"the parameters and what {keeper_of(mode)} keeps: {error}") from None
+
+
+def keeper_of(mode: Mode) -> str:
+    """Return the name of the optimizer whose state the replica has."""
+    if mode.optimizer is not None:
+        return mode.optimizer.name
+    assert mode.optimizer_state is not None
+    return mode.optimizer_state.optimizer

@@ -14,12 +14,14 @@ from gradwire_codecs.arrays import Int32Array
 from gradwire_codecs.replica.optimizer_sum import OptimizerSum
 from gradwire_codecs.replica.outer_step import OuterSum
 from gradwire_codecs.replica.round_sum import RoundSum, ranges_of
+from gradwire_codecs.replica.state_sum import StateSum, ranges_with_state
 from gradwire_codecs.warm_up import warm_up_optimizers
 from gradwire_protocol import InvalidMessageError
 from gradwire_protocol.delivery.shaped_message import fragment_bytes_of
 from gradwire_protocol.limits import DATAGRAM_BYTES
 from gradwire_protocol.messages.kinds import ROUND_RANKS, WORKERS_MAX
 from gradwire_protocol.messages.layout import Layout
+from gradwire_protocol.messages.modes.kept_state import STEP
 from gradwire_protocol.messages.modes.mode import INVERSE, Mode, model_of
 from gradwire_protocol.messages.updates import EncodedUpdate
 from gradwire_server.updates.optimizer import rule_of
@@ -42,7 +44,10 @@ class Rounds:
     def __init__(self, mode: Mode, layout: Layout, versions: Mapping[int, int]) -> None:
         self.mode = mode
         model = model_of(layout)
-        self._elements = model.elements
+        self._elements = model.elements if mode.optimizer is not None else layout.elements
+        """Of a contribution."""
+        self._parameters = model.elements
+        self._tensors = len(model.tensors)
         if mode.bits:
             self._ranges = ranges_of([tensor.elements for tensor in model.tensors])
         else:
@@ -96,6 +101,14 @@ class Rounds:
             )
         if mode.has_outer_step:
             return OuterSum(elements, ranges, rate=mode.outer_lr, momentum=mode.outer_momentum)
+        if mode.optimizer_state is not None:
+            slots, numbers = mode.optimizer_state.slots, mode.optimizer_state.numbers
+            return StateSum(
+                ranges_with_state(ranges, len(slots), [self._tensors] * len(numbers)),
+                parameters=len(ranges),
+                numbers=len(numbers),
+                largest=numbers.index(STEP) if STEP in numbers else None,
+            )
         return RoundSum(elements, ranges)
 
     def remember(self, result: Sequence[Update], replica: Replica) -> None:
@@ -139,6 +152,10 @@ class Rounds:
                 f"update {update.sequence} of rank {rank} closes {dict(update.closes)}; a "
                 "contribution ends with an update of its own"
             )
+
+    def is_state(self, update: Update) -> bool:
+        """Return whether an update is of what a worker's optimizer keeps."""
+        return update.start >= self._parameters
 
     def open(self, awaited: Collection[int], now: float) -> None:
         """Open a round: its first update has come."""

@@ -49,10 +49,11 @@ NORMS_MIN: Final = 4
 class Norms:
     """The norms of a worker's last updates."""
 
-    __slots__ = ("_last", "typical")
+    __slots__ = ("_last", "_squares", "typical")
 
     def __init__(self) -> None:
         self._last: deque[float] = deque(maxlen=NORMS_KEPT)
+        self._squares = 0.0
         self.typical: float | None = None
         """Their median; None while there are too few."""
 
@@ -61,6 +62,19 @@ class Norms:
         self._last.append(norm)
         if len(self._last) >= NORMS_MIN:
             self.typical = median(self._last)
+
+    def note_part(self, norm: float) -> None:
+        """Add the norm of a part of a contribution.
+
+        Parts have norms of their own, as tensors do, and none has more than all of them together.
+        """
+        self._squares += norm * norm
+
+    def end_contribution(self) -> None:
+        """Add the norm of the parts together, if there were any."""
+        if self._squares:
+            self.note(math.sqrt(self._squares))
+            self._squares = 0.0
 
 
 def norm_of(update: Update) -> float:

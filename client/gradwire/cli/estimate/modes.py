@@ -18,7 +18,8 @@ round trip                                       the distance to the master
 ==========  ===================================  ==================================================
 
 A dense contribution has `Mode.bits` for each parameter. That is the most: the codec writes it in
-the sparse format where that takes fewer bytes. A sparse contribution is as large as an update in
+the sparse format where that takes fewer bytes. With the state of optimizers, each value that they
+keep of a parameter has 8 bits more. A sparse contribution is as large as an update in
 the mode ``sharing``. Steps of all workers are taken to be equally long.
 """
 
@@ -46,6 +47,7 @@ from gradwire.cli.estimate.sizes import (
     traffic_of,
     union_density,
 )
+from gradwire_protocol.messages.modes.kept_state import ANY
 from gradwire_protocol.messages.modes.mode import AVERAGING, CENTRAL, USUAL, Mode
 
 USUAL_MODES: Final = tuple(
@@ -54,6 +56,9 @@ USUAL_MODES: Final = tuple(
     for mode in ((usual, replace(usual, bits=4)) if usual.name == AVERAGING else (usual,))
 )
 """Each mode with its defaults, and averaging with 4 bits, which sends half as much."""
+
+SLOTS: Final = 2
+"""What an optimizer keeps of each parameter where the mode does not say: as much as Adam."""
 
 PROCESSOR: Final = "worker's processor"
 
@@ -147,7 +152,8 @@ def _with_rounds(inputs: Inputs, mode: Mode) -> ModeEstimate:
     results = inputs.workers / contributors
     traffic = traffic_of(sent.size, received.size, results)
     lines = lines_of(inputs, traffic)
-    phases = _phases(inputs, lines, sent, received, results)
+    elements = inputs.parameters * (1 + _slots(mode))
+    phases = _phases(inputs, elements, lines, sent, received, results)
     every = mode.every
     return ModeEstimate(
         inputs=inputs,
@@ -180,22 +186,35 @@ def _contributors(inputs: Inputs, mode: Mode) -> int:
 def _message(inputs: Inputs, mode: Mode, contributors: int) -> _Message:
     """Return what a contribution takes, or the mean of several."""
     if mode.bits:
-        size = UPDATE_HEADER_BYTES + inputs.parameters * mode.bits / 8
-        return _Message(inputs.parameters * DENSE_HITS[mode.bits], size)
+        values = inputs.parameters * _slots(mode)
+        size = UPDATE_HEADER_BYTES + inputs.parameters * mode.bits / 8 + values
+        hits = inputs.parameters * DENSE_HITS[mode.bits] + values * DENSE_HITS[8]
+        return _Message(hits, size)
     density = max(inputs.density, union_density(inputs.density, contributors))
     mean = replace(inputs, density=density)
     return _Message(mean.hits, mean.update_bytes)
 
 
+def _slots(mode: Mode) -> int:
+    """Return how many values of an optimizer go with each parameter, a byte each."""
+    kept = mode.optimizer_state
+    return SLOTS if kept == ANY else 0 if kept is None else len(kept.slots)
+
+
 def _phases(
-    inputs: Inputs, lines: Lines, sent: _Message, received: _Message, results: float
+    inputs: Inputs,
+    elements: int,
+    lines: Lines,
+    sent: _Message,
+    received: _Message,
+    results: float,
 ) -> tuple[Phase, ...]:
     costs, workers = inputs.costs, inputs.workers
-    mean = inputs.parameters * SCAN_HITS + received.hits * MEAN_HITS
+    mean = elements * SCAN_HITS + received.hits * MEAN_HITS
     return (
         _phase(
             "encode",
-            {PROCESSOR: costs.to_encode(inputs.parameters, sent.hits) + costs.to_apply(sent.hits)},
+            {PROCESSOR: costs.to_encode(elements, sent.hits) + costs.to_apply(sent.hits)},
         ),
         _phase(
             "upload",

@@ -16,6 +16,13 @@ from typing import Annotated, Final, Self
 
 from gradwire_protocol.errors import UsageError
 from gradwire_protocol.messages.layout import Layout
+from gradwire_protocol.messages.modes.kept_state import (
+    ANY,
+    NUMBERS_MAX,
+    SLOTS_MAX,
+    STATE,
+    KeptState,
+)
 from gradwire_protocol.messages.modes.optimizer import (
     OPTIMIZERS,
     SGD,
@@ -50,12 +57,6 @@ GRADIENTS_MAX: Final = 4_000
 NONE: Final = "none"
 INVERSE: Final = "inverse"
 
-SLOTS_MAX: Final = 2
-"""Most numbers that a master's optimizer keeps for each parameter."""
-
-STATE: Final = "__optimizer__."
-"""Begins the names of the tensors with the state of a master's optimizer."""
-
 
 @dataclass(frozen=True, slots=True)
 class Mode(Record):
@@ -79,6 +80,8 @@ class Mode(Record):
     staleness: Annotated[str, choice(NONE, INVERSE)] = NONE
     """In `CENTRAL`: what a gradient is divided by. With `INVERSE`, by how many steps the master has
     made since the parameters that it is of."""
+    optimizer_state: KeptState | None = None
+    """In `AVERAGING`: what of the workers' optimizers is averaged along with the parameters."""
 
     @classmethod
     def from_plain(cls, plain: object) -> Self:
@@ -86,6 +89,8 @@ class Mode(Record):
         mode = super(Mode, cls).from_plain(plain)  # a dataclass with slots is a new class
         if (mode.name == CENTRAL) is (mode.optimizer is None):
             raise ValueError(f"optimizer: {mode.optimizer} with name {mode.name!r}")
+        if mode.optimizer_state is not None and (mode.name != AVERAGING or not mode.bits):
+            raise ValueError(f"optimizer_state with name {mode.name!r} and bits={mode.bits}")
         return mode
 
     @property
@@ -103,11 +108,22 @@ class Mode(Record):
         """Largest count of an element of a dense contribution; None where it is sparse."""
         return 2 ** (self.bits - 1) - 1 if self.bits else None
 
+    @property
+    def has_state(self) -> bool:
+        """Whether a replica has an optimizer's state behind the parameters."""
+        return self.optimizer is not None or self.optimizer_state is not None
+
+    def allows(self, other: "Mode") -> bool:
+        """Return whether another mode is this one, or says more exactly what this one does."""
+        if self.optimizer_state == ANY and other.optimizer_state is not None:
+            return replace(other, optimizer_state=ANY) == self
+        return other == self
+
     def __str__(self) -> str:
         """Return the text that `parse_mode` reads: the name, and what differs from its defaults."""
         usual = USUAL[self.name]
         differing = [
-            f"{name}={getattr(self, name)}"
+            f"{name}={_shown(getattr(self, name))}"
             for name in _VALUES[self.name]
             if getattr(self, name) != getattr(usual, name)
         ]
@@ -118,7 +134,7 @@ class Mode(Record):
 
 def elements_max(model: Layout) -> int:
     """Return how many elements a replica of a model has at most, whatever the mode."""
-    return model.elements * (1 + SLOTS_MAX) + 1
+    return model.elements * (1 + SLOTS_MAX) + len(model.tensors) * NUMBERS_MAX
 
 
 def model_of(layout: Layout) -> Layout:
@@ -136,15 +152,16 @@ USUAL: Final = {
 """Each mode with its defaults."""
 
 _OWN: Final = ("optimizer", "gradients_per_update", "staleness")
+_KEPT: Final = ("optimizer_state",)
 _OUTER: Final = ("outer_lr", "outer_momentum")
 _COMMON: Final = tuple(
-    each.name for each in fields(Mode) if each.name not in ("name", "every", *_OUTER, *_OWN)
+    each.name for each in fields(Mode) if each.name not in ("name", "every", *_OUTER, *_OWN, *_KEPT)
 )
 _TEXT: Final = re.compile(r"\s*([a-z]+)\s*(?:\((.*)\))?\s*")
 _VALUES: Final = {
     SHARING: (),
     SYNCHRONOUS: _COMMON,
-    AVERAGING: ("every", *_COMMON),
+    AVERAGING: ("every", *_COMMON, *_KEPT),
     DILOCO: ("every", *_COMMON, *_OUTER),
     CENTRAL: (*_OWN[1:], *_COMMON),
 }
@@ -155,6 +172,7 @@ def new_mode(name: str, **values: object) -> Mode:
     """Return a mode with these values, and else its defaults.
 
     For `CENTRAL`, `optimizer` is the name of an `Optimizer`, and values are also its settings.
+    `optimizer_state` can be a `KeptState`, its text, or whether there is any.
 
     Raises
     ------
@@ -171,11 +189,32 @@ def new_mode(name: str, **values: object) -> Mode:
             optimizer = usual_optimizer(values.pop("optimizer", SGD))
             its = values_of(optimizer)
         _check_known(values, (*its, *known), optimizer)
+        kept = _kept_state(values.pop("optimizer_state", False))
         if optimizer is not None:
             optimizer = changed(optimizer, **{key: values.pop(key) for key in its if key in values})
-        return replace(Mode.from_plain({**usual.to_plain(), **values}), optimizer=optimizer)
+        mode = Mode.from_plain({**usual.to_plain(), **values})
+        return _with_kept(replace(mode, optimizer=optimizer), kept)
     except ValueError as error:
         raise UsageError(f"mode {name!r}: {error}") from None
+
+
+def _kept_state(said: object) -> KeptState | None:
+    if isinstance(said, KeptState):
+        return said
+    if isinstance(said, bool):
+        return ANY if said else None
+    return KeptState.of_text(str(said))
+
+
+def _with_kept(mode: Mode, kept: KeptState | None) -> Mode:
+    if kept is not None and not mode.bits:
+        raise ValueError(f"optimizer_state with bits={mode.bits}; state is dense: bits=8 or bits=4")
+    return replace(mode, optimizer_state=kept)
+
+
+def _shown(value: object) -> object:
+    """Return what the text of a mode has for a value."""
+    return True if value == ANY else value
 
 
 def _check_known(

@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gradwire_protocol import UsageError
+from gradwire_protocol.messages.modes.kept_state import ANY, KeptState
 from gradwire_protocol.messages.modes.mode import (
     AVERAGING,
     BITS,
@@ -23,6 +24,7 @@ from gradwire_protocol.messages.modes.mode import (
 from gradwire_protocol.messages.modes.optimizer import OPTIMIZERS, Optimizer, values_of
 from support.wording import naming
 
+ADAMW = KeptState("AdamW", ("exp_avg", "exp_avg_sq"), ("step",))
 SECONDS = st.integers(1, ROUND_TIMEOUT_SECONDS_MAX)
 MODES = st.one_of(
     st.just(new_mode(SHARING)),
@@ -33,6 +35,12 @@ MODES = st.one_of(
         every=st.integers(1, EVERY_MAX),
         bits=st.sampled_from(BITS),
         round_timeout_seconds=SECONDS,
+    ),
+    st.builds(
+        new_mode,
+        st.just(AVERAGING),
+        bits=st.sampled_from(BITS[1:]),
+        optimizer_state=st.sampled_from([True, False, ADAMW, str(ADAMW)]),
     ),
     st.builds(
         new_mode,
@@ -79,6 +87,16 @@ def test_the_text_of_a_mode_stands_for_it(mode: Mode) -> None:
         ("diloco", Mode(DILOCO, 64, 8, 120, 0.7, 0.9)),
         ("diloco(every=2, outer_lr=0.5)", Mode(DILOCO, 2, 8, 120, 0.5, 0.9)),
         ("averaging(round_timeout_seconds=5)", Mode(AVERAGING, 16, 8, 5)),
+        ("averaging(optimizer_state=False)", Mode(AVERAGING, 16, 8)),
+        ("averaging(optimizer_state=True)", Mode(AVERAGING, 16, 8, optimizer_state=ANY)),
+        (
+            "averaging(bits=4, optimizer_state=AdamW[exp_avg exp_avg_sq; step])",
+            Mode(AVERAGING, 16, 4, optimizer_state=ADAMW),
+        ),
+        (
+            "averaging(optimizer_state=SGD[momentum_buffer])",
+            Mode(AVERAGING, 16, 8, optimizer_state=KeptState("SGD", ("momentum_buffer",), ())),
+        ),
         ("central", Mode(CENTRAL, bits=8, optimizer=Optimizer())),
         (
             "central(optimizer=rmsprop, lr=1e-4)",
@@ -121,6 +139,11 @@ def test_what_a_text_leaves_out_is_as_usual(text: str, mode: Mode) -> None:
         ("central(staleness=linear)", ("staleness", "linear", "inverse")),
         ("central(lr=nan)", ("lr", "nan")),
         ("central(every=2)", ("every", "sgd", "lr", "gradients_per_update")),
+        ("averaging(optimizer_state=yes)", (AVERAGING, "yes", True, "AdamW[exp_avg; step]")),
+        ("averaging(optimizer_state=A[])", (AVERAGING, "A", "no name")),
+        ("averaging(optimizer_state=A[b b])", (AVERAGING, "A", "twice")),
+        ("averaging(optimizer_state=True, bits=0)", ("optimizer_state", "bits=0", "bits=8")),
+        ("diloco(optimizer_state=True)", (DILOCO, "optimizer_state", "every")),
         ("averaging(every=3", ("averaging(every=3", "averaging(every=5")),
         ("sharing(every=3)", (SHARING, "every")),
         ("synchronous(every=3)", (SYNCHRONOUS, "every", "bits")),
@@ -161,3 +184,16 @@ def test_a_rate_rises_and_falls() -> None:
 @pytest.mark.parametrize(("largest", "exponent"), [(32.0, -25), (33.0, -24), (1.0, -30)])
 def test_gradients_are_multiples_of_a_power_of_two(largest: float, exponent: int) -> None:
     assert Optimizer(gradient_max=largest).gradient_exponent == exponent
+
+
+def test_a_mode_that_does_not_say_what_is_kept_allows_one_that_does() -> None:
+    insists, without = parse_mode("averaging(optimizer_state=True)"), parse_mode("averaging")
+    exact = new_mode(AVERAGING, optimizer_state=ADAMW)
+
+    assert insists.allows(exact)
+    assert insists.allows(insists)
+    assert exact.allows(exact)
+    assert not exact.allows(insists)
+    assert not insists.allows(without)
+    assert not without.allows(exact)
+    assert not insists.allows(new_mode(AVERAGING, every=3, optimizer_state=ADAMW))

@@ -48,7 +48,9 @@ from gradwire_protocol.messages.layout import (
     Tensor,
 )
 from gradwire_protocol.messages.link import CONTROL_RECORDS
+from gradwire_protocol.messages.modes.kept_state import KeptState
 from gradwire_protocol.messages.modes.mode import (
+    AVERAGING,
     BITS,
     CENTRAL,
     EVERY_MAX,
@@ -135,7 +137,14 @@ OPTIMIZERS_OF_MASTERS = st.builds(
     st.integers(0, STEPS_MAX),
     st.floats(1.0, 100.0),
 )
+KEPT_STATES = st.builds(
+    KeptState,
+    st.from_regex(r"[A-Za-z_]{1,64}", fullmatch=True),
+    st.lists(st.sampled_from(["exp_avg", "exp_avg_sq", "sum"]), min_size=1, unique=True).map(tuple),
+    st.lists(st.sampled_from(["step", "mu_product"]), unique=True).map(tuple),
+)
 MODES = st.one_of(
+    st.builds(Mode, st.just(AVERAGING), bits=st.sampled_from([4, 8]), optimizer_state=KEPT_STATES),
     st.builds(
         Mode,
         st.sampled_from(sorted(USUAL.keys() - {CENTRAL})),
@@ -297,6 +306,16 @@ REFUSED: tuple[tuple[type[Record], str, object], ...] = (
     (Mode, "optimizer", {"name": "sgd"}),
     (Mode, "gradients_per_update", 0),
     (Mode, "staleness", "linear"),
+    (Mode, "optimizer_state", {"optimizer": "Adam"}),
+    (Mode, "optimizer_state", {"optimizer": "Adam", "slots": [], "numbers": []}),
+    (KeptState, "optimizer", ""),
+    (KeptState, "optimizer", "My Adam"),
+    (KeptState, "slots", ["exp_avg", "exp_avg"]),
+    (KeptState, "slots", ["exp_avg", "step"]),
+    (KeptState, "slots", ["exp avg"]),
+    (KeptState, "slots", ["a", "b", "c", "d", "e"]),
+    (KeptState, "numbers", ["a", "b", "c", "d", "e"]),
+    (KeptState, "numbers", "step"),
     (Optimizer, "name", "lion"),
     (Optimizer, "lr", -1.0),
     (Optimizer, "momentum", 1.0),
