@@ -169,4 +169,4 @@ def _receive(theirs: HostFeedback, update: Update, body: bytes) -> None:
     """Do what a worker does with an update of another one."""
     theirs.apply(update)
     theirs.apply(body)
-    look_ahead([update], len(theirs.replica), 0.5)
+    look_ahead([update], 0.5, np.zeros(len(theirs.replica), np.int32))

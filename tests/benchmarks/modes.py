@@ -26,6 +26,7 @@ from benchmarks.figures import Figure, at_least, at_most
 from benchmarks.hindered import hindered_figures
 from benchmarks.masters import Master, form
 from benchmarks.programs import Program
+from benchmarks.round_worker import EVERY
 from support.emulator import can_have_links, emulated_link
 from support.namespaces import can_have_machines
 
@@ -51,6 +52,9 @@ BYTES_AIMS: Final[Mapping[str, float]] = {
 }
 """By mode: how many times fewer than DDP."""
 
+STREAMS_AIM: Final = 1.1
+"""With streams, steps beside a round take at most so many times what they take alone."""
+
 ROUND_AIM: Final = 1.2
 """A round takes at most so many times what its bytes take over TCP."""
 
@@ -68,6 +72,9 @@ class Plan:
     parameters: int = 14_600_000
     """Of the model whose rounds are timed, with two workers."""
     rounds: int = 15
+    streams: int = 4
+    device_seconds: float = 0.3
+    """What a device takes for a step of that model."""
     steps: int = 96
     """Of workers of which one is slow, or is killed."""
     step_seconds: float = 0.02
@@ -80,7 +87,7 @@ FULL: Final = Plan()
 QUICK: Final = Plan(tasks=(replace(TASKS["softmax"], steps=20),), modes=("averaging", "central"),
                     rates=1, workers=2,
                     parameters=100_000, rounds=3, steps=16, step_seconds=0.002,
-                    kills=False)  # fmt: skip
+                    device_seconds=0.002, kills=False)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,14 +227,28 @@ def round_figures(plan: Plan) -> list[Figure]:
         for worker in workers:
             worker.tell("train")
         found = [worker.read() for worker in workers][1]
+        by_streams = {each: _seconds_of(workers, each, plan) for each in (1, plan.streams)}
         server = workers[0]
         server.tell("serve")
         port = server.read()["port"]
         workers[1].tell(f"exchange {port} {found['sent']} {found['received']}")
         tcp = workers[1].read()["seconds"]
     of = f"{plan.parameters / 1e6:g} M parameters, 8 bits, 100 Mbit/s, {form(keys=plan.keys)}"
-    name = f"a round of {of}"
+    steps = f"{EVERY} steps of {1000 * plan.device_seconds:g} ms and a round of diloco, {of}"
+    streams = f"{plan.streams} streams"
     return [
-        at_most(name, median(found["seconds"]), "s", "TCP, there and back", median(tcp),
-                aim=ROUND_AIM, runs=plan.rounds)
+        at_most(f"a round of {of}", median(found["seconds"]), "s", "TCP, there and back",
+                median(tcp), aim=ROUND_AIM, runs=plan.rounds),
+        at_most(f"{steps}, {streams}", by_streams[plan.streams], "s", "one stream", by_streams[1],
+                aim=1.0, runs=plan.rounds),
+        at_most(f"the same, {streams}", by_streams[plan.streams], "s", "the steps alone",
+                EVERY * plan.device_seconds, aim=STREAMS_AIM, runs=plan.rounds),
     ]  # fmt: skip
+
+
+def _seconds_of(workers: Sequence[Program], streams: int, plan: Plan) -> float:
+    """Return how long it takes to make as many steps as have one round, which goes on meanwhile."""
+    for worker in workers:
+        worker.tell(f"diloco {streams} {plan.device_seconds}")
+    found: list[float] = [median(worker.read()["seconds"]) for worker in workers]
+    return max(found)

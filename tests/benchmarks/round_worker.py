@@ -2,8 +2,10 @@
 
 ``python -m benchmarks.round_worker PARAMETERS ROUNDS HOST``, with the master and a key in
 ``GRADWIRE_*``. Told ``train``, it makes rounds, and says what each took and how many bytes went out
-and came in. Told ``serve`` it takes what comes and answers with as much as it is asked for; told
-``exchange PORT SENT RECEIVED`` it is the other end. It ends with its parent.
+and came in. Told ``diloco STREAMS SECONDS``, it makes steps that a device would take so long for,
+and says what as many took as have one round. Told ``serve`` it takes what comes and answers with as
+much as it is asked for; told ``exchange PORT SENT RECEIVED`` it is the other end. It ends with its
+parent.
 """
 
 import socket
@@ -19,6 +21,9 @@ from benchmarks.programs import announce
 WARM_ROUNDS: Final = 3
 """Not timed: the link's rate is learnt in these."""
 
+EVERY: Final = 16
+"""Steps of DiLoCo between two contributions of an element."""
+
 NUMBERS: Final = 16
 """Bytes that say how much comes, and how much is to go back."""
 
@@ -32,6 +37,8 @@ def main() -> None:
         what, *numbers = line.split()
         if what == "train":
             announce(**train(parameters, rounds))
+        elif what == "diloco":
+            announce(seconds=train_on(parameters, rounds, int(numbers[0]), float(numbers[1])))
         elif what == "serve":
             serve(host)
         else:
@@ -59,6 +66,23 @@ def train(parameters: int, rounds: int) -> dict[str, object]:
         "sent": (after.bytes_sent - before.bytes_sent) // rounds,
         "received": (after.bytes_received - before.bytes_received) // rounds,
     }
+
+
+def train_on(parameters: int, rounds: int, streams: int, step_seconds: float) -> list[float]:
+    """Train with the other worker while rounds go on; return the seconds of each `EVERY` steps."""
+    change = np.random.default_rng().normal(0, 1e-3, parameters).astype(np.float32)
+    values = np.zeros(parameters, np.float32)
+    mode = gradwire.DiLoCo(every=EVERY, streams=streams)
+    seconds = []
+    with gradwire.join(values, mode=mode, workers=2, run=f"{streams}", quiet=True) as session:
+        for made in range(WARM_ROUNDS + rounds):
+            began = time.monotonic()
+            for step in range(EVERY):
+                time.sleep(step_seconds)  # a device computes meanwhile, and needs no processor
+                values += np.roll(change, EVERY * made + step)
+                session.step()
+            seconds.append(time.monotonic() - began)
+    return seconds[WARM_ROUNDS:]
 
 
 def serve(host: str) -> None:

@@ -51,12 +51,14 @@ WITH_STATE = parse_mode(
     "averaging(every=2, bits=4, optimizer_state=Adam[exp_avg exp_avg_sq; step],"
     " round_timeout_seconds=1)"
 )
+IN_STREAMS = replace(USUAL[DILOCO], every=4, streams=2, round_timeout_seconds=1)
 MODES = (
     Mode(AVERAGING, every=2, round_timeout_seconds=1),
     Mode(SYNCHRONOUS, bits=4, round_timeout_seconds=1),
     Mode(AVERAGING, every=3, bits=8, round_timeout_seconds=3),
     WITH_STATE,
     replace(USUAL[DILOCO], every=2, round_timeout_seconds=1),
+    IN_STREAMS,
     parse_mode("central(optimizer=adamw, round_timeout_seconds=1)"),
     parse_mode(
         "central(momentum=0.9, gradients_per_update=3, staleness=inverse, bits=4,"
@@ -123,11 +125,17 @@ def last_step(run: Run | None) -> list[int]:
     return [int(each) for each in total._last]
 
 
+EACH_STEP = replace(USUAL[DILOCO], every=1)
+OUTER = EACH_STEP, replace(USUAL[DILOCO], every=3, streams=3)
+"""Both contribute with each step."""
+
+
 @pytest.mark.parametrize("trains_on", [True, False])
-def test_the_momentum_survives_a_killed_master(*, trains_on: bool) -> None:
+@pytest.mark.parametrize("mode", OUTER, ids=str)
+def test_the_momentum_survives_a_killed_master(mode: Mode, *, trains_on: bool) -> None:
     config = MasterConfig(recovery_seconds=2.0, idle_timeout_seconds=3.0)
     run = SimulatedRun(5, Link(delay=0.005), elements=30, master=config, idle_timeout_seconds=3.0)
-    run.mode = replace(USUAL[DILOCO], every=1)
+    run.mode = mode
     with run.round_accounts.watching(lambda: run.ledger):
         workers = run.join_and_wait(3)
         run.train(4)
@@ -144,9 +152,10 @@ def test_the_momentum_survives_a_killed_master(*, trains_on: bool) -> None:
         run.finish()
 
 
-def test_the_momentum_survives_with_the_standby() -> None:
+@pytest.mark.parametrize("mode", OUTER, ids=str)
+def test_the_momentum_survives_with_the_standby(mode: Mode) -> None:
     run = PairedRun(5, Link(delay=0.005), elements=30)
-    run.mode = replace(USUAL[DILOCO], every=1)
+    run.mode = mode
     with run.round_accounts.watching(lambda: run.ledger):
         run.begin(3)
         run.train(4)
@@ -163,9 +172,10 @@ def test_the_momentum_survives_with_the_standby() -> None:
         run.finish_all()
 
 
-def test_the_momentum_is_in_checkpoints() -> None:
+@pytest.mark.parametrize("mode", OUTER, ids=str)
+def test_the_momentum_is_in_checkpoints(mode: Mode) -> None:
     run = PairedRun(5, Link(delay=0.005), elements=30)
-    run.mode = replace(USUAL[DILOCO], every=1)
+    run.mode = mode
     with run.round_accounts.watching(lambda: run.ledger):
         run.begin(3)
         run.train(4)
@@ -386,6 +396,18 @@ def steps_are_added_up(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(StateSum, "add", RoundSum.add)
 
 
+def what_is_in_flight_is_contributed_again(patch: pytest.MonkeyPatch) -> None:
+    step_back = Contributing._step_back
+
+    def only_the_look_ahead(self: Contributing) -> None:
+        self._in_flight.clear()
+        self._ahead = None
+        self._step_ahead()
+        step_back(self)
+
+    patch.setattr(Contributing, "_step_back", only_the_look_ahead)
+
+
 FAULTS: list[tuple[Plant, str, int]] = [
     (one_of_two_is_not_added, "contributed: a mean is not the mean", 0),
     (who_contributes_nothing_is_divided_by, "contributed: a mean is not the mean", 0),
@@ -403,6 +425,10 @@ OF_STATE: list[tuple[Plant, str, int]] = [
     (steps_are_added_up, "contributed: a mean is not the mean", 0),
 ]
 
+OF_STREAMS: list[tuple[Plant, str, int]] = [
+    (what_is_in_flight_is_contributed_again, "conservation: .* neither sent nor kept", 0),
+]
+
 OF_GRADIENTS: list[tuple[Plant, str, int]] = [
     (half_a_gradient_is_added, "contributed: the sum is another one", 7),
     (old_gradients_count_in_full, "contributed: the sum is another one", 7),
@@ -415,8 +441,9 @@ OF_GRADIENTS: list[tuple[Plant, str, int]] = [
     ("plant", "says", "pinned", "mode"),
     [(*fault, MODES[0]) for fault in FAULTS]
     + [(*fault, WITH_STATE) for fault in OF_STATE]
+    + [(*fault, IN_STREAMS) for fault in OF_STREAMS]
     + [(*fault, MODES[-1]) for fault in OF_GRADIENTS],
-    ids=[plant.__name__ for plant, _, _ in (*FAULTS, *OF_STATE, *OF_GRADIENTS)],
+    ids=[plant.__name__ for plant, _, _ in (*FAULTS, *OF_STATE, *OF_STREAMS, *OF_GRADIENTS)],
 )
 def test_a_broken_rule_is_found(
     plant: Plant,

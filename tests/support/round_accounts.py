@@ -4,7 +4,7 @@ Results are entered into the `Ledger`, as no worker encodes one.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Final
 from unittest.mock import patch
@@ -92,13 +92,8 @@ class RoundAccounts:
                 left[:] = 0
                 return close(rounds, is_last=is_last)
             means = close(rounds, is_last=is_last)
-            left = self._left.setdefault(rounds, np.zeros(rounds._elements, np.int64))
-            steps = steps_of(rounds)
-            for mean in means:
-                each = np.where(np.isin(mean.index, steps), 1, self._workers)
-                left[mean.index] -= each * mean.change.astype(np.int64)
             if not rounds.mode.has_outer_step:  # a unit test compares its steps
-                assert (rounds._sum._total == left).all(), "contributed: a mean is not the mean"
+                self._check_means(rounds, means)
             return means
 
         def watched_log(relay: Relay, rank: int, sequence: int, message: ShapedMessage) -> None:
@@ -122,6 +117,15 @@ class RoundAccounts:
             patch.object(Relay, "log_update", watched_log),
         ):
             yield
+
+    def _check_means(self, rounds: Rounds, means: Sequence[Update]) -> None:
+        """Check that means leave in the sum what is not in them."""
+        left = self._left.setdefault(rounds, np.zeros(rounds._elements, np.int64))
+        steps = steps_of(rounds)
+        for mean in means:
+            each = np.where(np.isin(mean.index, steps), 1, self._workers)
+            left[mean.index] -= each * mean.change.astype(np.int64)
+        assert (rounds._sum._total == left).all(), "contributed: a mean is not the mean"
 
     def _note(self, rounds: Rounds, rank: int, encoded: EncodedUpdate, update: Update) -> None:
         """Note what is added to the sum; of a gradient, when all of it is here."""

@@ -484,6 +484,7 @@ class SimulatedWorker:
         settled = self.accounts.residual_when_settled
         if settled is not None:
             return settled[: self.run.elements]
+        self.participant.shared.parameters.gather()
         residual: np.ndarray[Any, np.dtype[np.float64]] = self.sends_from.residual().astype("f8")
         contributing = self.participant.contributing
         if contributing is not None and contributing._ahead is not None:

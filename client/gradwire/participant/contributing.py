@@ -25,16 +25,17 @@ from gradwire.replica.thresholds import Thresholds
 from gradwire.replica.waits import Procedure, Wait
 from gradwire.settings.settings import Settings
 from gradwire.worker.membership import Membership
-from gradwire_codecs import NOTHING, Feedback, decode, encoded_hits
-from gradwire_codecs.arrays import Float32Array
+from gradwire_codecs import NOTHING, Feedback, Update, decode, encoded_hits
+from gradwire_codecs.arrays import Float32Array, Int32Array
 from gradwire_codecs.feedback.contributions import encode_dense, take_back
 from gradwire_codecs.format.header import INT32_MAX
+from gradwire_codecs.replica.fragments import fragments_of
 from gradwire_codecs.replica.outer_step import look_ahead
 from gradwire_codecs.replica.round_sum import ranges_of
 from gradwire_codecs.replica.state_sum import STATE_MAGNITUDE_MAX, ranges_with_state
 from gradwire_protocol.messages.admission import Welcome
 from gradwire_protocol.messages.modes.mode import model_of
-from gradwire_protocol.messages.updates import UPDATE_BYTES_MAX, EncodedUpdate
+from gradwire_protocol.messages.updates import UPDATE_BYTES_MAX
 
 logger = logging.getLogger("gradwire.session")
 
@@ -93,13 +94,18 @@ class Contributing:
             places = ranges_with_state(self._ranges, slots, [])
             self._state_ranges = places[len(self._ranges) :]
             self._numbers_at = places[-1][1]
+        self._fragments = fragments_of(self._ranges, self.mode.streams)
+        """By turn: the ranges of a contribution."""
         self._steps = 0
         """Steps since the last contribution."""
         self._rest_is_due = False
-        self._result: list[EncodedUpdate] = []
-        """The result that the look ahead is from."""
+        self._look_ahead: Int32Array | None = None
+        """How far the outer optimizer's parameters are ahead of the replica; None for nowhere."""
+        self._in_flight: list[Update] = []
+        """What was contributed and is still in the parameters, because training goes on
+        meanwhile."""
         self._ahead: Float32Array | None = None
-        """How far the parameters are ahead of the replica, besides what was trained."""
+        """How far the parameters are ahead of the replica by both, besides what was trained."""
 
     # Steps.
 
@@ -117,7 +123,12 @@ class Contributing:
     @property
     def is_due(self) -> bool:
         """Whether enough steps were made for a contribution."""
-        return self._steps >= self.mode.every
+        return self._steps >= self.mode.steps_between
+
+    @property
+    def overlaps(self) -> bool:
+        """Whether training goes on until the next contribution, and does not wait for the round."""
+        return len(self._fragments) > 1
 
     def contribute(self, *, exact: bool = False) -> int | None:
         """Contribute what was changed since the last time; return how many elements that is.
@@ -149,6 +160,9 @@ class Contributing:
                 sent = self._outbox.hand_over(
                     bodies or [NOTHING], is_contribution=True, based_on=based_on
                 )
+                if self.overlaps:
+                    self._in_flight = [decode(body, len(feedback.replica)) for body in bodies]
+                    self._step_ahead()
         shared.parameters.scatter()
         self._steps = 0
         tally.density = sent / len(feedback.replica)
@@ -182,18 +196,34 @@ class Contributing:
         self._tally.wait_seconds += self._clock() - began
 
     def look_ahead(self) -> None:
-        """Move the parameters ahead of the replica, as the last result says."""
-        if self._result is self._shared.result:
+        """Move the parameters ahead of the replica, as the results say that have come."""
+        shared = self._shared
+        has_landed = self._in_flight and shared.contained >= shared.versions[shared.rank]
+        if not (shared.results or shared.misses_results or has_landed):
             return
-        self._shared.parameters.gather()
+        shared.parameters.gather()
         self._step_back()
-        self._result, elements = self._shared.result, len(self._feedback.replica)
-        if self._result:
-            updates = [decode(update.body, elements) for update in self._result]
-            ahead = look_ahead(updates, elements, self.mode.outer_momentum)
-            self._ahead = ahead.astype(np.float32) * np.float32(self._shared.quantum)
-            self._feedback.add_change(self._ahead)
-        self._shared.parameters.scatter()
+        if has_landed:
+            self._in_flight = []
+        if shared.misses_results:
+            self._look_ahead, shared.misses_results = None, False
+        self._note_results()
+        self._step_ahead()
+        shared.parameters.scatter()
+
+    def _note_results(self) -> None:
+        """Work out the look ahead after the results that have come."""
+        shared, elements = self._shared, len(self._feedback.replica)
+        turn = self._turn - len(shared.results)
+        while shared.results:
+            result = shared.results.popleft()
+            if self._look_ahead is None:
+                self._look_ahead = np.zeros(self._elements, np.int32)
+            for start, stop in self._fragments[turn % len(self._fragments)]:
+                self._look_ahead[start:stop] = 0
+            updates = [decode(update.body, elements) for update in result]
+            look_ahead(updates, self.mode.outer_momentum, self._look_ahead)
+            turn += 1
 
     def settle(self) -> None:
         """Set the optimizer's state to that of the replica, if it is averaged."""
@@ -203,24 +233,37 @@ class Contributing:
     @contextmanager
     def at_the_replica(self) -> Iterator[None]:
         """Have the parameters not ahead of the replica inside the block."""
-        ahead, parameters = self._ahead, self._shared.parameters
-        if ahead is None:
+        parameters = self._shared.parameters
+        if self._ahead is None:
             yield
             return
         parameters.gather()
         self._step_back()
+        parameters.scatter()
         try:
             yield
         finally:
-            self._ahead = ahead
-            self._feedback.add_change(ahead)
+            self._step_ahead()
             parameters.scatter()
 
     def _step_back(self) -> None:
-        """Take the look ahead out of the parameters."""
+        """Take out of the parameters how far they are ahead."""
         if self._ahead is not None:
             self._feedback.add_change(-self._ahead)
             self._ahead = None
+
+    def _step_ahead(self) -> None:
+        """Have the parameters ahead of the replica again, after `_step_back`."""
+        if self._look_ahead is None and not self._in_flight:
+            return
+        ahead = np.zeros(len(self._feedback.replica), np.int32)
+        if self._look_ahead is not None:
+            ahead[: self._elements] = self._look_ahead
+        for update in self._in_flight:
+            ahead[update.start : update.stop] += update.change_of_range()
+        self._ahead = ahead.astype(np.float32)
+        self._ahead *= np.float32(self._shared.quantum)
+        self._feedback.add_change(self._ahead)
 
     # The end, as in `Push`.
 
@@ -250,6 +293,11 @@ class Contributing:
 
     # Private.
 
+    @property
+    def _turn(self) -> int:
+        """How many rounds the replica contains, where fragments take turns, else 0."""
+        return int(self._feedback.replica.values[-1]) if self.overlaps else 0
+
     def _based_on(self) -> int | None:
         """Return what a contribution says that it is based on; None for updates of others."""
         return None
@@ -257,10 +305,12 @@ class Contributing:
     def _encode(self, *, exact: bool) -> list[bytes]:
         feedback, magnitude_max = self._feedback, self.mode.magnitude_max
         if exact:
+            self._in_flight, self._look_ahead = [], None
             return self._encode_from(EXACT)
         if magnitude_max is not None:
+            ranges = self._fragments[self._turn % len(self._fragments)]
             return [
-                *encode_dense(feedback, self._ranges, magnitude_max, bytes_max=UPDATE_BYTES_MAX),
+                *encode_dense(feedback, ranges, magnitude_max, bytes_max=UPDATE_BYTES_MAX),
                 *self._encode_state(),
             ]
         thresholds = self._thresholds

@@ -427,9 +427,13 @@ class Participant:
         if not contributing.note_step(change):
             self.sending.skip()
         if contributing.is_due and not self.is_paused:
+            if contributing.overlaps:  # for the round of the contribution before
+                yield from contributing.wait()
+                self.check_connected()
             elements = contributing.contribute() or 0
-            yield from contributing.wait()
-            self.check_connected()
+            if not contributing.overlaps:
+                yield from contributing.wait()
+                self.check_connected()
         elif not self.is_paused:
             self.applying.pull()
             contributing.look_ahead()

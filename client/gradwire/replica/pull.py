@@ -58,11 +58,13 @@ class Pull:
 
     def pull(self) -> list[PeerUpdate]:
         """Apply everything in the inbox; return the updates that were not conflated."""
-        self._parameters.gather()
-        return self.pull_gathered()
+        return self._pull(self._parameters.gather)
 
     def pull_gathered(self) -> list[PeerUpdate]:
         """Do the same right after a push, when the vector holds the target's values already."""
+        return self._pull(lambda: None)
+
+    def _pull(self, gather: Callable[[], None]) -> list[PeerUpdate]:
         membership, shared = self._membership, self._shared
         comparison = membership.comparison
         if membership.reconnections != self._reconnections:
@@ -70,6 +72,8 @@ class Pull:
             shared.repair.note_reconnection()
         shared.read_at = membership.updates_received  # what comes from now on is not read
         arrivals = membership.inbox.take_all()
+        if arrivals:
+            gather()
         with shared.changing:
             applied = self._apply(arrivals)
         self._give_if_wanted()
@@ -148,7 +152,7 @@ class Pull:
     # Private: updates.
 
     def _apply(self, arrivals: Arrivals) -> list[PeerUpdate]:
-        if not arrivals.updates and arrivals.conflated is None and arrivals.rebase is None:
+        if not arrivals:
             return []
         began = self._clock()
         shared, tally = self._shared, self._tally

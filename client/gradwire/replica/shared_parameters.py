@@ -5,6 +5,7 @@ and at no other time but one: while no step may come for long, the network threa
 replica (see `Pull.lend`).
 """
 
+from collections import deque
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
@@ -61,8 +62,11 @@ class SharedParameters:
         """By rank: the last update that the parameters contain, own ones included."""
         self.has_rounds = welcome.mode.has_rounds
         """Whether own updates are contributions, which the replica contains as part of a result."""
-        self.result: list[EncodedUpdate] = []
-        """The updates of the last round's result; only where a look ahead follows from it."""
+        self.results: deque[list[EncodedUpdate]] = deque(maxlen=welcome.mode.results_kept)
+        """The updates of the last results that `Contributing` has not looked at; only where a look
+        ahead follows from them."""
+        self.misses_results = False
+        """Whether there were others: blocks of a replica, or a sum, contain them."""
         self._partial: list[EncodedUpdate] | None = [] if welcome.mode.has_outer_step else None
         self.contained = welcome.sequence
         """In rounds, the last own update that is in a result."""
@@ -100,12 +104,14 @@ class SharedParameters:
         if self._partial is not None:
             self._partial.append(update)
             if update.closes:
-                self.result, self._partial = self._partial, []
+                self.results.append(self._partial)
+                self._partial = []
 
     def forget_result(self) -> None:
-        """Note that the last result is not known: blocks of a replica, or a sum, contain it."""
+        """Note that results are not known: blocks of a replica, or a sum, contain them."""
         if self._partial is not None:
-            self.result, self._partial = [], []
+            self.results.clear()
+            self.misses_results, self._partial = True, []
 
     @property
     def replica_versions(self) -> dict[int, int]:

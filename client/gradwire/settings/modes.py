@@ -85,13 +85,15 @@ def DiLoCo(  # noqa: N802
     *,
     outer_lr: float = 0.7,
     outer_momentum: float = 0.9,
+    streams: int = 1,
     bits: int = 8,
     round_timeout_seconds: int = ROUND_TIMEOUT_SECONDS,
 ) -> Mode:
     """Return the mode in which an outer optimizer steps by the mean of what workers have changed.
 
     Douillard et al., "DiLoCo", 2023 (arXiv 2311.08105): Nesterov's momentum over means of many
-    steps. The usual rate and momentum are the paper's.
+    steps. The usual rate and momentum are the paper's. With `streams`, "Streaming DiLoCo", 2025
+    (arXiv 2501.18512).
 
     Parameters
     ----------
@@ -99,6 +101,10 @@ def DiLoCo(  # noqa: N802
         Steps between two outer ones.
     outer_lr, outer_momentum : float
         Of the outer optimizer.
+    streams : int
+        Into how many parts the parameters are cut, of which one is contributed each ``every /
+        streams`` steps, in turn, while training goes on: so a link never carries more than a part
+        at once. It has to divide `every`.
     bits : 0, 4 or 8
         Of each element that is sent. With 0, only elements that have reached the threshold are. The
         rest is kept, and sent later.
@@ -110,6 +116,7 @@ def DiLoCo(  # noqa: N802
         every=every,
         outer_lr=outer_lr,
         outer_momentum=outer_momentum,
+        streams=streams,
         bits=bits,
         round_timeout_seconds=round_timeout_seconds,
     )

@@ -128,7 +128,7 @@ class Admission:
             self._origins.begin_with(welcome.versions)
         worker.rank = welcome.rank
         worker.welcome = welcome
-        self._origins.log.keeps_last_result = welcome.mode.has_outer_step
+        self._origins.log.results_kept = welcome.mode.results_kept
         worker.workers = len(welcome.roster)
         self._own.sequence = welcome.sequence
         self._membership.on_welcome(welcome)

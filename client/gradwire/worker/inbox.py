@@ -55,6 +55,10 @@ class Arrivals:
     conflated_versions: dict[int, int] = field(default_factory=dict)
     """By rank: the last sequence in the sum; in rounds, of contributions as well."""
 
+    def __bool__(self) -> bool:
+        """Return whether there is anything to apply."""
+        return bool(self.updates) or self.conflated is not None or self.rebase is not None
+
 
 class Inbox:
     """Safe for one thread that puts and one that takes.

@@ -123,8 +123,8 @@ class PeerUpdateLog:
         self._updates: dict[int, deque[EncodedUpdate]] = {}
         self._bytes: dict[int, int] = {}
         self._total = 0
-        self.keeps_last_result = False
-        """Whether the last result of each master is kept, though all workers have it."""
+        self.results_kept = 0
+        """How many of the last results of each master are kept, though all workers have them."""
 
     @property
     def nbytes(self) -> int:
@@ -158,14 +158,14 @@ class PeerUpdateLog:
         """Forget what every worker has."""
         for rank in list(self._updates):
             stable = versions.get(rank, 0)
-            if self.keeps_last_result and rank >= WORKERS_MAX:
-                stable = min(stable, self._before_last_result(rank))
+            if self.results_kept and rank >= WORKERS_MAX:
+                stable = min(stable, self._before_last_results(rank))
             self.forget(rank, stable)
 
-    def _before_last_result(self, rank: int) -> int:
-        """Return the last update before the last result of a rank."""
+    def _before_last_results(self, rank: int) -> int:
+        """Return the last update before those results of a rank that are kept."""
         ends = [update.sequence for update in self._updates[rank] if update.closes]
-        return ends[-2] if len(ends) > 1 else 0
+        return ends[-1 - self.results_kept] if len(ends) > self.results_kept else 0
 
     def first_sequences(self, versions: Mapping[int, int]) -> dict[int, int]:
         """Return by rank the first update kept, for ranks kept up to these versions."""

@@ -12,10 +12,15 @@ The replica is not p, but p without the look ahead, ``p - rate * momentum * v``.
     step = momentum * last step + rate * mean
 
 and p is the replica plus ``momentum * step``. Whoever has the last step can go on with it.
+
+With several streams, each round is of one fragment of the parameters, in turn (Douillard et al.,
+2025, arXiv 2501.18512). Behind the parameters the replica then has the number of rounds, which says
+whose turn it is.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from itertools import accumulate
 
 import numpy as np
 
@@ -24,7 +29,8 @@ from gradwire_codecs.format.byte_counts import COUNT_MAX
 from gradwire_codecs.format.header import INT32_MAX, MULTIPLE_MAX
 from gradwire_codecs.format.update import DenseUpdate, Update
 from gradwire_codecs.kernels.compiled import compiled, dividing, inlined
-from gradwire_codecs.replica.round_sum import RoundSum, found
+from gradwire_codecs.replica.fragments import fragments_of
+from gradwire_codecs.replica.round_sum import UNTOUCHED, RoundSum, found
 
 
 @inlined
@@ -81,12 +87,26 @@ class OuterSum(RoundSum):
         As for `RoundSum`.
     rate, momentum : float
         Of the outer optimizer.
+    streams : int
+        How many fragments take turns.
     """
 
     def __init__(
-        self, elements: int, ranges: Sequence[tuple[int, int]], *, rate: float, momentum: float
+        self,
+        elements: int,
+        ranges: Sequence[tuple[int, int]],
+        *,
+        rate: float,
+        momentum: float,
+        streams: int = 1,
     ) -> None:
-        super().__init__(elements, ranges)
+        fragments = fragments_of(ranges, streams)
+        super().__init__(elements, [each for fragment in fragments for each in fragment])
+        stops = list(accumulate(map(len, fragments)))
+        self._turns = [range(a, b) for a, b in zip([0, *stops], stops, strict=False)]
+        """By turn: the places of the ranges of a fragment."""
+        self._rounds = 0
+        """How many rounds the replica contains; counted where fragments take turns."""
         self._rate = rate
         self._momentum = momentum
         self._last: Int32Array = np.zeros(elements, np.int32)
@@ -99,11 +119,44 @@ class OuterSum(RoundSum):
         """The last step, as it was relayed: shape (elements,), int32, in quanta."""
         return self._last
 
-    def remember(self, updates: Sequence[Update]) -> None:
-        """Go on with the last step of another master: these updates together."""
+    def remember(self, results: Sequence[Sequence[Update]], rounds: int = 0) -> None:
+        """Go on after another master.
+
+        Parameters
+        ----------
+        results : sequence of sequence of Update
+            The last results, one for each fragment, in order.
+        rounds : int
+            How many rounds the replica contains, where fragments take turns.
+        """
+        self._rounds = rounds
         self._last[:] = 0
-        for update in updates:
-            self._last[update.start : update.stop] += update.change_of_range()
+        for result in results:
+            for update in result:
+                if update.stop <= len(self._last):  # else it is the number of rounds
+                    self._last[update.start : update.stop] = update.change_of_range()
+
+    def take_mean(
+        self, divisor: int, magnitude_max: int | None, *, is_last: bool = False
+    ) -> list[Update]:
+        """Take the step of the fragment whose turn it is; see `RoundSum.take_mean`.
+
+        Of what else was contributed, too: late workers contribute a fragment before that one. With
+        `is_last`, of all.
+        """
+        step = super().take_mean(divisor, magnitude_max, is_last=is_last)
+        if len(self._turns) > 1:
+            self._rounds += 1
+            last = len(self._total)
+            one = np.ones(1, np.int32)
+            step.append(Update(last, last + 1, 1, np.array([last], np.uint32), one))
+        return step
+
+    def _places(self, *, is_last: bool) -> Iterable[int]:
+        if is_last:
+            return super()._places(is_last=True)
+        contributed = np.flatnonzero(self._finest < UNTOUCHED).tolist()
+        return sorted({*self._turns[self._rounds % len(self._turns)], *contributed})
 
     def _take_range(
         self, place: int, divisor: int, magnitude_max: int | None, *, is_last: bool
@@ -152,24 +205,23 @@ class OuterSum(RoundSum):
         return found(DenseUpdate(start, stop, multiple, counts))
 
 
-def look_ahead(updates: Sequence[Update], elements: int, momentum: float) -> Int32Array:
-    """Return how far the optimizer's parameters are ahead of the replica after a step.
+def look_ahead(updates: Sequence[Update], momentum: float, ahead: Int32Array) -> None:
+    """Note how far the optimizer's parameters are ahead of the replica after a step.
 
     Parameters
     ----------
     updates : sequence of Update
-        The step.
-
-    Returns
-    -------
-    ndarray of shape (elements,), dtype int32
+        The step; of what they do not cover, nothing is noted.
+    momentum : float
+    ahead : ndarray of shape (elements,), dtype int32
         In quanta; the same on every machine.
     """
-    ahead = np.zeros(elements, np.int32)
     for update in updates:
+        if update.stop > len(ahead):
+            continue  # the number of rounds
+        part = ahead[update.start : update.stop]
         if isinstance(update, DenseUpdate):
-            part = ahead[update.start : update.stop]
             _look_ahead(update.counts, update.multiple, momentum, part)
         else:
+            part[:] = 0
             ahead[update.index] = np.rint(momentum * update.change).astype(np.int32)
-    return ahead

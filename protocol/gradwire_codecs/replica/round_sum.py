@@ -6,7 +6,7 @@ the next round. So nothing is lost, whoever contributes: the double error feedba
 "DoubleSqueeze", ICML 2019, with integers on the master's side.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 import numpy as np
@@ -16,6 +16,9 @@ from gradwire_codecs.format.byte_counts import COUNT_MAX
 from gradwire_codecs.format.header import INT32_MAX, MULTIPLE_MAX
 from gradwire_codecs.format.update import DenseUpdate, Update
 from gradwire_codecs.kernels.compiled import compiled, dividing
+
+UNTOUCHED: Final = MULTIPLE_MAX + 1
+"""In place of a threshold, where nothing was contributed."""
 
 ELEMENT_BYTES: Final = 8
 """Of a sum. With int32, two workers that contribute what a replica can hold would be too many."""
@@ -131,7 +134,7 @@ class RoundSum:
         self._total: Int64Array = np.zeros(elements, np.int64)
         self._ranges = ranges
         self._stops = np.array([stop for _, stop in ranges])
-        self._finest = np.full(len(ranges), MULTIPLE_MAX, np.int64)
+        self._finest = np.full(len(ranges), UNTOUCHED, np.int64)
         """By range: the lowest threshold of what was contributed to this round."""
 
     def add(self, update: Update) -> None:
@@ -168,12 +171,16 @@ class RoundSum:
         """
         if is_last:
             self._finest[:], magnitude_max = 1, None
-        places = range(len(self._ranges))
         means = [
-            self._take_range(place, divisor, magnitude_max, is_last=is_last) for place in places
+            self._take_range(place, divisor, magnitude_max, is_last=is_last)
+            for place in self._places(is_last=is_last)
         ]
-        self._finest[:] = MULTIPLE_MAX
+        self._finest[:] = UNTOUCHED
         return [mean for mean in means if mean is not None]
+
+    def _places(self, *, is_last: bool) -> Iterable[int]:
+        """Return which ranges a mean is of."""
+        return range(len(self._ranges))
 
     def _take_range(
         self, place: int, divisor: int, magnitude_max: int | None, *, is_last: bool

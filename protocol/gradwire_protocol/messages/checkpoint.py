@@ -53,7 +53,7 @@ from gradwire_protocol.messages.layout import (
     TENSORS_MAX,
     Layout,
 )
-from gradwire_protocol.messages.modes.mode import Mode, model_of, parse_mode
+from gradwire_protocol.messages.modes.mode import LAST_STEP, Mode, parse_mode
 from gradwire_protocol.messages.schema import (
     SHOWN_MAX,
     SMALL_BYTES_MAX,
@@ -134,8 +134,7 @@ class Checkpoint(Record):
     @property
     def replica_elements(self) -> int:
         """How many of the integers are the replica; what follows is DiLoCo's last step, if any."""
-        layout = self.layout
-        return model_of(layout).elements if self.mode.has_outer_step else layout.elements
+        return sum(each.elements for each in self.layout.tensors if each.name != LAST_STEP)
 
     @property
     def updates(self) -> int:

@@ -79,7 +79,7 @@ def continue_run(run: Run, recovery: RunRecovery, now: float) -> None:
     for rank in recovery.recalled:
         _skip_lost(run, recovery, rank, owners.get(rank))
     if recovery.needs_last_result and recovery.heir is not None:
-        run.last_result = _last_result(recovery, run)
+        run.last_results = _last_results(recovery, run)
     run.begin_rounds()
 
 
@@ -104,8 +104,8 @@ def _begin_log(
     return beyond
 
 
-def _last_result(recovery: RunRecovery, run: Run) -> list[Update]:
-    """Return the updates of the last round's result that the replica contains, if all are here."""
+def _last_results(recovery: RunRecovery, run: Run) -> list[list[Update]]:
+    """Return the updates of the last results that the replica contains, as far as they are here."""
     results: list[tuple[int, list[UpdateReceived]]] = []
     for recalled in recovery.recalled.values():
         part: list[UpdateReceived] = []
@@ -116,10 +116,12 @@ def _last_result(recovery: RunRecovery, run: Run) -> list[Update]:
                 if is_whole:
                     results.append((received.update.based_on, part))
                 part, is_whole = [], True
-    if not results:
-        return []
-    _, last = max(results, key=lambda each: each[0])
-    return [decode(each.update.body, run.layout.elements) for each in last]
+    results.sort(key=lambda each: each[0])
+    elements = run.layout.elements
+    return [
+        [decode(each.update.body, elements) for each in result]
+        for _, result in results[-run.mode.results_kept :]
+    ]
 
 
 def _stable(recovery: RunRecovery, contents: Mapping[int, int]) -> dict[int, int]:

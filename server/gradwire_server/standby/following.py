@@ -112,6 +112,8 @@ class Following:
                 self._result.append(update)
             if ready.update.closes:
                 run.relay.note_closed(rank, ready.update.sequence, ready.update.closes)
-                run.last_result, self._result = self._result, []
+                if run.mode.has_outer_step:
+                    results = [*run.last_results, self._result]
+                    run.last_results, self._result = results[-run.mode.results_kept :], []
                 if run.rounds is not None:
-                    run.rounds.remember(run.last_result, run.replica)
+                    run.rounds.remember(run.last_results, run.replica)

@@ -108,8 +108,9 @@ class Run:
     mode: Mode = field(default_factory=Mode)
     rounds: Rounds | None = None
     """What workers contribute, in a mode with rounds."""
-    last_result: Sequence[Update] = ()
-    """The updates of the last result of another master, which has served the run before."""
+    last_results: Sequence[Sequence[Update]] = ()
+    """The updates of the last results of another master, which has served the run before: as many
+    as the next step of the outer optimizer follows from."""
     _copy: "ref[ReplicaCopy] | None" = None
 
     @classmethod
@@ -151,7 +152,7 @@ class Run:
             None,
             relay,
             mode=mode,
-            last_result=_as_result(integers[layout.elements :]),
+            last_results=_as_results(integers[layout.elements :]),
             works={each.plan.name: WorkLedger(each.plan, each.ledger) for each in checkpoint.works},
             awaits_workers=True,
         )
@@ -209,7 +210,7 @@ class Run:
         elif self.mode.has_rounds:
             self.rounds = Rounds(self.mode, self.layout, self.relay.versions)
         if self.rounds is not None:
-            self.rounds.remember(self.last_result, self.replica)
+            self.rounds.remember(self.last_results, self.replica)
 
     def relayed(self, versions: Mapping[int, int]) -> dict[int, int]:
         """Return the part of a version vector that says which updates were relayed."""
@@ -227,7 +228,7 @@ class Run:
         self.last_checkpoint = other.last_checkpoint
         self.relay, self.digests, self.damaged = other.relay, other.digests, other.damaged
         self.works, self.mode = other.works, other.mode
-        self.last_result = other.last_result
+        self.last_results = other.last_results
 
     def skip_to(self, rank: int, sequence: int) -> None:
         """Skip lost updates of a rank, up to this one."""
@@ -287,10 +288,10 @@ class Run:
         return self.assembly is None and self.recovery is None
 
 
-def _as_result(step: Int32Array) -> Sequence[Update]:
+def _as_results(step: Int32Array) -> Sequence[Sequence[Update]]:
     """Return an outer optimizer's last step as the result that it was."""
     index = np.flatnonzero(step).astype(np.uint32)
-    return [Update(0, len(step), 1, index, step[index])] if index.size else []
+    return [[Update(0, len(step), 1, index, step[index])]] if index.size else []
 
 
 def _replica_of(assembly: SnapshotAssembly, join: Join) -> Replica:

@@ -1,12 +1,10 @@
 """The optimizer of a run: its rule where the master steps, and its state's place in the replica."""
 
-from typing import Final
-
 from gradwire_codecs.replica.optimizer_rules import Rule
 from gradwire_protocol import UsageError
 from gradwire_protocol.messages.layout import ELEMENTS_MAX, Layout, Tensor
 from gradwire_protocol.messages.modes.kept_state import STATE, STEP
-from gradwire_protocol.messages.modes.mode import Mode
+from gradwire_protocol.messages.modes.mode import LAST_STEP, ROUNDS, Mode, model_of
 from gradwire_protocol.messages.modes.optimizer import Optimizer
 
 
@@ -23,18 +21,15 @@ def rule_of(optimizer: Optimizer) -> Rule:
     )
 
 
-LAST_STEP: Final = STATE + "last_step"
-"""In checkpoints of DiLoCo: the tensor with the outer optimizer's last step."""
-
-
 def saved_layout(layout: Layout, mode: Mode) -> Layout:
     """Return the layout of a checkpoint of a run whose replica has this layout.
 
     The last step of a model that is too large for it is not saved.
     """
-    if not mode.has_outer_step or 2 * layout.elements > ELEMENTS_MAX:
+    parameters = model_of(layout).elements
+    if not mode.has_outer_step or layout.elements + parameters > ELEMENTS_MAX:
         return layout
-    return Layout((*layout.tensors, Tensor(LAST_STEP, (layout.elements,))))
+    return Layout((*layout.tensors, Tensor(LAST_STEP, (parameters,))))
 
 
 def layout_of(model: Layout, mode: Mode) -> Layout:
@@ -52,6 +47,8 @@ def layout_of(model: Layout, mode: Mode) -> Layout:
                  Tensor(STATE + STEP, (1,)))  # fmt: skip
     elif mode.optimizer_state is not None:
         state = mode.optimizer_state.tensors(model)
+    elif mode.streams > 1:
+        state = (Tensor(ROUNDS, (1,)),)
     if not state:
         return model
     layout = Layout((*model.tensors, *state))
@@ -65,5 +62,5 @@ def keeper_of(mode: Mode) -> str:
     """Return the name of the optimizer whose state the replica has."""
     if mode.optimizer is not None:
         return mode.optimizer.name
-    assert mode.optimizer_state is not None
-    return mode.optimizer_state.optimizer
+    kept = mode.optimizer_state
+    return "the outer optimizer" if kept is None else kept.optimizer

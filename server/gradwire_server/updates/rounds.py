@@ -44,7 +44,7 @@ class Rounds:
     def __init__(self, mode: Mode, layout: Layout, versions: Mapping[int, int]) -> None:
         self.mode = mode
         model = model_of(layout)
-        self._elements = model.elements if mode.optimizer is not None else layout.elements
+        self._elements = model.elements if mode.optimizer_state is None else layout.elements
         """Of a contribution."""
         self._parameters = model.elements
         self._tensors = len(model.tensors)
@@ -100,7 +100,13 @@ class Rounds:
                 mode.optimizer.gradient_exponent,
             )
         if mode.has_outer_step:
-            return OuterSum(elements, ranges, rate=mode.outer_lr, momentum=mode.outer_momentum)
+            return OuterSum(
+                elements,
+                ranges,
+                rate=mode.outer_lr,
+                momentum=mode.outer_momentum,
+                streams=mode.streams,
+            )
         if mode.optimizer_state is not None:
             slots, numbers = mode.optimizer_state.slots, mode.optimizer_state.numbers
             return StateSum(
@@ -111,16 +117,17 @@ class Rounds:
             )
         return RoundSum(elements, ranges)
 
-    def remember(self, result: Sequence[Update], replica: Replica) -> None:
-        """Go on after another master, with the replica and the last result.
+    def remember(self, results: Sequence[Sequence[Update]], replica: Replica) -> None:
+        """Go on after another master, with the replica and the last results.
 
-        The momentum follows from that result; an optimizer's state is in the replica.
+        The momentum follows from these; an optimizer's state is in the replica.
         """
         if isinstance(self._sum, OptimizerSum):
             self._sum.begin_with(replica)
-        if isinstance(self._sum, OuterSum) and result:
-            self._sum.remember(result)
-            self.has_rest = True
+        if isinstance(self._sum, OuterSum):
+            takes_turns = self.mode.streams > 1
+            self._sum.remember(results, int(replica.values[-1]) if takes_turns else 0)
+            self.has_rest = self.has_rest or any(results)
 
     @property
     def contributors(self) -> list[int]:
@@ -170,7 +177,7 @@ class Rounds:
         if update.hits and update.stop > self._elements:
             raise InvalidMessageError(
                 f"update {encoded.sequence} of rank {rank} is of elements up to {update.stop}; "
-                f"gradients are of {self._elements} parameters"
+                f"contributions are of {self._elements}"
             )
         if not isinstance(self._sum, OptimizerSum):
             self._sum.add(update)

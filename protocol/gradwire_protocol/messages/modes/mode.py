@@ -47,6 +47,14 @@ OUTER_LR_MAX: Final = 10.0
 
 OUTER_MOMENTUM_MAX: Final = 0.999
 
+STREAMS_MAX: Final = 64
+
+LAST_STEP: Final = STATE + "last_step"
+"""The tensor with the outer optimizer's last step, in checkpoints of `DILOCO`."""
+
+ROUNDS: Final = STATE + "rounds"
+"""The tensor with the number of rounds that a replica contains, where they take turns."""
+
 SPARSE: Final = 0
 """In place of bits: a contribution carries what has reached the threshold."""
 
@@ -82,6 +90,8 @@ class Mode(Record):
     made since the parameters that it is of."""
     optimizer_state: KeptState | None = None
     """In `AVERAGING`: what of the workers' optimizers is averaged along with the parameters."""
+    streams: Annotated[int, integer(1, STREAMS_MAX)] = 1
+    """In `DILOCO`: into how many parts the parameters are cut, of which each round has the next."""
 
     @classmethod
     def from_plain(cls, plain: object) -> Self:
@@ -91,6 +101,8 @@ class Mode(Record):
             raise ValueError(f"optimizer: {mode.optimizer} with name {mode.name!r}")
         if mode.optimizer_state is not None and (mode.name != AVERAGING or not mode.bits):
             raise ValueError(f"optimizer_state with name {mode.name!r} and bits={mode.bits}")
+        if mode.streams > 1 and (mode.name != DILOCO or mode.every % mode.streams):
+            raise ValueError(f"streams={mode.streams} with every={mode.every}: a divisor of it")
         return mode
 
     @property
@@ -111,7 +123,17 @@ class Mode(Record):
     @property
     def has_state(self) -> bool:
         """Whether a replica has an optimizer's state behind the parameters."""
-        return self.optimizer is not None or self.optimizer_state is not None
+        return self.optimizer is not None or self.optimizer_state is not None or self.streams > 1
+
+    @property
+    def steps_between(self) -> int:
+        """Steps between two contributions of a worker."""
+        return self.every // self.streams
+
+    @property
+    def results_kept(self) -> int:
+        """How many of the last results the next step of the outer optimizer follows from."""
+        return self.streams if self.has_outer_step else 0
 
     def allows(self, other: "Mode") -> bool:
         """Return whether another mode is this one, or says more exactly what this one does."""
@@ -151,19 +173,21 @@ USUAL: Final = {
 }
 """Each mode with its defaults."""
 
-_OWN: Final = ("optimizer", "gradients_per_update", "staleness")
-_KEPT: Final = ("optimizer_state",)
-_OUTER: Final = ("outer_lr", "outer_momentum")
+_OF_CENTRAL: Final = ("optimizer", "gradients_per_update", "staleness")
+_OF_AVERAGING: Final = ("optimizer_state",)
+_OF_DILOCO: Final = ("outer_lr", "outer_momentum", "streams")
 _COMMON: Final = tuple(
-    each.name for each in fields(Mode) if each.name not in ("name", "every", *_OUTER, *_OWN, *_KEPT)
+    each.name
+    for each in fields(Mode)
+    if each.name not in ("name", "every", *_OF_AVERAGING, *_OF_DILOCO, *_OF_CENTRAL)
 )
 _TEXT: Final = re.compile(r"\s*([a-z]+)\s*(?:\((.*)\))?\s*")
 _VALUES: Final = {
     SHARING: (),
     SYNCHRONOUS: _COMMON,
-    AVERAGING: ("every", *_COMMON, *_KEPT),
-    DILOCO: ("every", *_COMMON, *_OUTER),
-    CENTRAL: (*_OWN[1:], *_COMMON),
+    AVERAGING: ("every", *_COMMON, *_OF_AVERAGING),
+    DILOCO: ("every", *_COMMON, *_OF_DILOCO),
+    CENTRAL: (*_OF_CENTRAL[1:], *_COMMON),
 }
 """By name: what can be said of a mode, besides its optimizer."""
 
@@ -193,7 +217,8 @@ def new_mode(name: str, **values: object) -> Mode:
         if optimizer is not None:
             optimizer = changed(optimizer, **{key: values.pop(key) for key in its if key in values})
         mode = Mode.from_plain({**usual.to_plain(), **values})
-        return _with_kept(replace(mode, optimizer=optimizer), kept)
+        _check_dense(mode, optimizer_state=kept is not None)
+        return replace(mode, optimizer=optimizer, optimizer_state=kept)
     except ValueError as error:
         raise UsageError(f"mode {name!r}: {error}") from None
 
@@ -206,10 +231,11 @@ def _kept_state(said: object) -> KeptState | None:
     return KeptState.of_text(str(said))
 
 
-def _with_kept(mode: Mode, kept: KeptState | None) -> Mode:
-    if kept is not None and not mode.bits:
-        raise ValueError(f"optimizer_state with bits={mode.bits}; state is dense: bits=8 or bits=4")
-    return replace(mode, optimizer_state=kept)
+def _check_dense(mode: Mode, *, optimizer_state: bool) -> None:
+    """Refuse what needs dense contributions where a mode has others."""
+    wants = "optimizer_state" if optimizer_state else f"streams={mode.streams}"
+    if not mode.bits and (optimizer_state or mode.streams > 1):
+        raise ValueError(f"{wants} with bits={mode.bits}: choose bits=8 or bits=4")
 
 
 def _shown(value: object) -> object:

@@ -58,7 +58,7 @@ def work(kind, threads, elements):
             peer.replica.apply(body)
             total.add(update)
             outer.add(update)
-        look_ahead([update], elements, 0.9)
+        look_ahead([update], 0.9, np.zeros(elements, np.int32))
         for mean in (*total.take_mean(2, magnitude_max), *outer.take_mean(2, magnitude_max)):
             for body in split_update(mean, 2**16):
                 peer.apply(body)

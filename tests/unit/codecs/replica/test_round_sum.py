@@ -111,8 +111,10 @@ def test_a_count_for_each_element_adds_up_to_what_a_list_of_hits_does(
 
         listed = in_lists.take_mean(len(contributions), magnitude_max)
         assert relayed(means).tolist() == relayed(listed).tolist()
-        expected = look_ahead([in_a_list(mean) for mean in means], ELEMENTS, 0.9)
-        assert look_ahead(means, ELEMENTS, 0.9).tolist() == expected.tolist()
+        ahead, expected = np.zeros(ELEMENTS, np.int32), np.zeros(ELEMENTS, np.int32)
+        look_ahead([in_a_list(mean) for mean in means], 0.9, expected)
+        look_ahead(means, 0.9, ahead)
+        assert ahead.tolist() == expected.tolist()
         assert all(mean.hits for mean in means)
         assert in_counts._total.tolist() == in_lists._total.tolist()
 
