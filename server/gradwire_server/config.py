@@ -68,9 +68,9 @@ class MasterConfig:
     )
     mode: str | None = setting(
         None,
-        "Mode of the runs: sharing, synchronous, averaging or diloco, with what differs from the "
-        "defaults, as in 'averaging(every=5, bits=4)'. Workers that ask for another one are "
-        "refused. Without it, the first worker of a run says.",
+        "Mode of the runs: sharing, synchronous, averaging, diloco or central, with what differs "
+        "from the defaults, as in 'averaging(every=5, bits=4)'. Workers that ask for another one "
+        "are refused. Without it, the first worker of a run says.",
         characters_max=200,
     )
     runs_max: int = setting(

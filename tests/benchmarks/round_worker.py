@@ -75,11 +75,11 @@ def train_on(parameters: int, rounds: int, streams: int, step_seconds: float) ->
     mode = gradwire.DiLoCo(every=EVERY, streams=streams)
     seconds = []
     with gradwire.join(values, mode=mode, workers=2, run=f"{streams}", quiet=True) as session:
-        for made in range(WARM_ROUNDS + rounds):
+        for _ in range(WARM_ROUNDS + rounds):
             began = time.monotonic()
-            for step in range(EVERY):
+            for _ in range(EVERY):
                 time.sleep(step_seconds)  # a device computes meanwhile, and needs no processor
-                values += np.roll(change, EVERY * made + step)
+                values += change
                 session.step()
             seconds.append(time.monotonic() - began)
     return seconds[WARM_ROUNDS:]

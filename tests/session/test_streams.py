@@ -134,7 +134,7 @@ def test_training_goes_on_until_the_next_contribution(master: LocalMaster) -> No
         assert not is_on.is_set()
         other.step()
         waiting.result()
-    assert one.contributing._turn == 1
+    assert one.contributing._rounds == 1
     at_once(lambda: one.session.leave(), lambda: other.session.leave())
 
 
@@ -156,9 +156,9 @@ def test_what_is_in_flight_is_in_no_saved_state(master: LocalMaster) -> None:
 def test_who_joins_knows_whose_turn_it_is(master: LocalMaster) -> None:
     first = Trainer(master)
     first.play(3 * BETWEEN)
-    wait_until(lambda: (first.session.pull(), first.contributing._turn == 3)[1], "the last round")
+    wait_until(lambda: (first.session.pull(), first.contributing._rounds == 3)[1], "the last round")
     second = Trainer(master, mode=None)
-    assert second.contributing._turn == 3
+    assert second.contributing._rounds == 3
     at_once(lambda: first.play(2 * BETWEEN), lambda: second.play(2 * BETWEEN))
     at_once(first.session.finish, second.session.finish)
     assert first.target.tobytes() == second.target.tobytes()
@@ -167,7 +167,7 @@ def test_who_joins_knows_whose_turn_it_is(master: LocalMaster) -> None:
 @pytest.mark.parametrize(
     ("options", "named"),
     [
-        ({"every": 4, "streams": 3}, ("streams=3", "every=4")),
+        ({"every": 4, "streams": 3}, ("streams", 3, "every=4")),
         ({"streams": 0}, ("streams", "0", "64")),
         ({"streams": 65}, ("streams", "65", "64")),
         ({"streams": 2, "bits": 0}, ("streams=2", "bits=0", "bits=8")),

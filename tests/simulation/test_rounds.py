@@ -6,7 +6,7 @@ contain once, whoever was killed in which phase of a round. ``python tests/simul
 """
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from random import Random
@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from gradwire.participant.ahead import Ahead
 from gradwire.participant.contributing import Contributing
 from gradwire.participant.gradients import Gradients
 from gradwire.replica.shared_parameters import SharedParameters
@@ -397,15 +398,10 @@ def steps_are_added_up(patch: pytest.MonkeyPatch) -> None:
 
 
 def what_is_in_flight_is_contributed_again(patch: pytest.MonkeyPatch) -> None:
-    step_back = Contributing._step_back
+    def stays(self: Ahead, fragments: Iterable[int] | None = None) -> None:
+        self._added.clear()
 
-    def only_the_look_ahead(self: Contributing) -> None:
-        self._in_flight.clear()
-        self._ahead = None
-        self._step_ahead()
-        step_back(self)
-
-    patch.setattr(Contributing, "_step_back", only_the_look_ahead)
+    patch.setattr(Ahead, "step_back", stays)
 
 
 FAULTS: list[tuple[Plant, str, int]] = [

@@ -487,8 +487,8 @@ class SimulatedWorker:
         self.participant.shared.parameters.gather()
         residual: np.ndarray[Any, np.dtype[np.float64]] = self.sends_from.residual().astype("f8")
         contributing = self.participant.contributing
-        if contributing is not None and contributing._ahead is not None:
-            residual -= contributing._ahead  # it was not trained
+        if contributing is not None and contributing._ahead.is_anywhere:
+            residual -= contributing._ahead.total()  # it was not trained
         return residual[: self.run.elements]
 
     @property

@@ -16,6 +16,7 @@ import numpy as np
 
 from gradwire.errors import DeadlineError
 from gradwire.optimizer.averaged import Averaged
+from gradwire.participant.ahead import Ahead
 from gradwire.replica.divergence import Divergence
 from gradwire.replica.outbox import Outbox
 from gradwire.replica.pull import Pull
@@ -25,12 +26,11 @@ from gradwire.replica.thresholds import Thresholds
 from gradwire.replica.waits import Procedure, Wait
 from gradwire.settings.settings import Settings
 from gradwire.worker.membership import Membership
-from gradwire_codecs import NOTHING, Feedback, Update, decode, encoded_hits
-from gradwire_codecs.arrays import Float32Array, Int32Array
+from gradwire_codecs import NOTHING, Feedback, decode, encoded_hits
+from gradwire_codecs.arrays import Float32Array
 from gradwire_codecs.feedback.contributions import encode_dense, take_back
 from gradwire_codecs.format.header import INT32_MAX
 from gradwire_codecs.replica.fragments import fragments_of
-from gradwire_codecs.replica.outer_step import look_ahead
 from gradwire_codecs.replica.round_sum import ranges_of
 from gradwire_codecs.replica.state_sum import STATE_MAGNITUDE_MAX, ranges_with_state
 from gradwire_protocol.messages.admission import Welcome
@@ -99,13 +99,7 @@ class Contributing:
         self._steps = 0
         """Steps since the last contribution."""
         self._rest_is_due = False
-        self._look_ahead: Int32Array | None = None
-        """How far the outer optimizer's parameters are ahead of the replica; None for nowhere."""
-        self._in_flight: list[Update] = []
-        """What was contributed and is still in the parameters, because training goes on
-        meanwhile."""
-        self._ahead: Float32Array | None = None
-        """How far the parameters are ahead of the replica by both, besides what was trained."""
+        self._ahead = Ahead(feedback, self._fragments, self.mode.outer_momentum)
 
     # Steps.
 
@@ -149,9 +143,10 @@ class Contributing:
             if not may_send:
                 return None
             with self._divergence.named_errors():
-                if self._ahead is not None:
+                turns = None if exact else {self._turn}
+                if self._ahead.is_anywhere:
                     feedback.check()  # before the parameters step back
-                self._step_back()
+                self._ahead.step_back(turns)
                 bodies = self._encode(exact=exact)
             if exact:  # a round does not wait for it, and it makes no step by itself
                 sent = self._outbox.hand_over(bodies)
@@ -161,8 +156,8 @@ class Contributing:
                     bodies or [NOTHING], is_contribution=True, based_on=based_on
                 )
                 if self.overlaps:
-                    self._in_flight = [decode(body, len(feedback.replica)) for body in bodies]
-                    self._step_ahead()
+                    self._ahead.take_off([decode(each, len(feedback.replica)) for each in bodies])
+                    self._ahead.step_ahead(turns)
         shared.parameters.scatter()
         self._steps = 0
         tally.density = sent / len(feedback.replica)
@@ -197,33 +192,31 @@ class Contributing:
 
     def look_ahead(self) -> None:
         """Move the parameters ahead of the replica, as the results say that have come."""
-        shared = self._shared
-        has_landed = self._in_flight and shared.contained >= shared.versions[shared.rank]
+        shared, ahead = self._shared, self._ahead
+        has_landed = ahead.has_flight and shared.contained >= shared.versions[shared.rank]
         if not (shared.results or shared.misses_results or has_landed):
             return
         shared.parameters.gather()
-        self._step_back()
+        changed: set[int] = set()
         if has_landed:
-            self._in_flight = []
+            changed |= ahead.land()
         if shared.misses_results:
-            self._look_ahead, shared.misses_results = None, False
-        self._note_results()
-        self._step_ahead()
+            shared.misses_results = False
+            changed |= ahead.forget()
+        changed |= self._note_results()
+        ahead.step_back(changed)
+        ahead.step_ahead(changed)
         shared.parameters.scatter()
 
-    def _note_results(self) -> None:
-        """Work out the look ahead after the results that have come."""
-        shared, elements = self._shared, len(self._feedback.replica)
-        turn = self._turn - len(shared.results)
-        while shared.results:
-            result = shared.results.popleft()
-            if self._look_ahead is None:
-                self._look_ahead = np.zeros(self._elements, np.int32)
-            for start, stop in self._fragments[turn % len(self._fragments)]:
-                self._look_ahead[start:stop] = 0
-            updates = [decode(update.body, elements) for update in result]
-            look_ahead(updates, self.mode.outer_momentum, self._look_ahead)
-            turn += 1
+    def _note_results(self) -> set[int]:
+        """Note the results that have come; return the fragments that they change."""
+        results, elements = self._shared.results, len(self._feedback.replica)
+        first = self._rounds - len(results)
+        changed: set[int] = set()
+        for number in range(len(results)):
+            updates = [decode(update.body, elements) for update in results.popleft()]
+            changed |= self._ahead.note_result((first + number) % len(self._fragments), updates)
+        return changed
 
     def settle(self) -> None:
         """Set the optimizer's state to that of the replica, if it is averaged."""
@@ -234,36 +227,17 @@ class Contributing:
     def at_the_replica(self) -> Iterator[None]:
         """Have the parameters not ahead of the replica inside the block."""
         parameters = self._shared.parameters
-        if self._ahead is None:
+        if not self._ahead.is_anywhere:
             yield
             return
         parameters.gather()
-        self._step_back()
+        self._ahead.step_back()
         parameters.scatter()
         try:
             yield
         finally:
-            self._step_ahead()
+            self._ahead.step_ahead()
             parameters.scatter()
-
-    def _step_back(self) -> None:
-        """Take out of the parameters how far they are ahead."""
-        if self._ahead is not None:
-            self._feedback.add_change(-self._ahead)
-            self._ahead = None
-
-    def _step_ahead(self) -> None:
-        """Have the parameters ahead of the replica again, after `_step_back`."""
-        if self._look_ahead is None and not self._in_flight:
-            return
-        ahead = np.zeros(len(self._feedback.replica), np.int32)
-        if self._look_ahead is not None:
-            ahead[: self._elements] = self._look_ahead
-        for update in self._in_flight:
-            ahead[update.start : update.stop] += update.change_of_range()
-        self._ahead = ahead.astype(np.float32)
-        self._ahead *= np.float32(self._shared.quantum)
-        self._feedback.add_change(self._ahead)
 
     # The end, as in `Push`.
 
@@ -294,9 +268,14 @@ class Contributing:
     # Private.
 
     @property
-    def _turn(self) -> int:
+    def _rounds(self) -> int:
         """How many rounds the replica contains, where fragments take turns, else 0."""
         return int(self._feedback.replica.values[-1]) if self.overlaps else 0
+
+    @property
+    def _turn(self) -> int:
+        """The fragment whose turn it is."""
+        return self._rounds % len(self._fragments)
 
     def _based_on(self) -> int | None:
         """Return what a contribution says that it is based on; None for updates of others."""
@@ -305,10 +284,11 @@ class Contributing:
     def _encode(self, *, exact: bool) -> list[bytes]:
         feedback, magnitude_max = self._feedback, self.mode.magnitude_max
         if exact:
-            self._in_flight, self._look_ahead = [], None
+            self._ahead.land()
+            self._ahead.forget()
             return self._encode_from(EXACT)
         if magnitude_max is not None:
-            ranges = self._fragments[self._turn % len(self._fragments)]
+            ranges = self._fragments[self._turn]
             return [
                 *encode_dense(feedback, ranges, magnitude_max, bytes_max=UPDATE_BYTES_MAX),
                 *self._encode_state(),

@@ -213,10 +213,10 @@ class DeviceFeedback(Feedback):
                 raise NonFiniteError(first, float(self.parameters[first]))
 
     @torch.no_grad()
-    def add_change(self, change: Float32Array) -> None:
+    def add_change(self, change: Float32Array, start: int = 0) -> None:
         """Add a change to the parameters, as an optimizer would."""
         with self._stream.turn():
-            self.parameters += self._to_device(change)
+            self.parameters[start : start + len(change)] += self._to_device(change)
 
     @contextmanager
     def restoring_on_error(self) -> Iterator[None]:

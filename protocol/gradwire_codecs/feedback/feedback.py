@@ -217,13 +217,15 @@ class Feedback(ABC):
         """Raise `NonFiniteError` for the first parameter that is NaN or infinite."""
 
     @abstractmethod
-    def add_change(self, change: Float32Array) -> None:
+    def add_change(self, change: Float32Array, start: int = 0) -> None:
         """Add a change to the parameters, as an optimizer would.
 
         Parameters
         ----------
-        change : ndarray of shape (N,), dtype float32
+        change : ndarray of shape (n,), dtype float32
             With `PartialFeedback`, `portion` times the change that is to be shared.
+        start : int
+            Position of the first element.
         """
 
     def read_residual(self, into: Float32Array) -> None:

@@ -166,9 +166,9 @@ class HostFeedback(Feedback):
         """Raise `NonFiniteError` for the first parameter that is NaN or infinite."""
         check_finite(self.parameters)
 
-    def add_change(self, change: Float32Array) -> None:
+    def add_change(self, change: Float32Array, start: int = 0) -> None:
         """Add a change to the parameters, as an optimizer would."""
-        self.parameters += change
+        self.parameters[start : start + len(change)] += change
 
     def read_residual(self, into: Float32Array) -> None:
         """Copy the residual to an array."""

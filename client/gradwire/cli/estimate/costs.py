@@ -40,7 +40,7 @@ class Costs:
     master_seconds_per_byte: float
     """A byte of an update that the master receives or passes on."""
 
-    def to_encode(self, parameters: int, hits: float) -> float:
+    def to_encode(self, parameters: float, hits: float) -> float:
         """Return the seconds of the training thread for an update, the search included."""
         return (
             self.step_seconds

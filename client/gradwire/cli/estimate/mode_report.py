@@ -69,8 +69,9 @@ def show_mode(estimate: ModeEstimate, sweep: Sequence[ModeEstimate]) -> None:
 
 def headline(estimate: ModeEstimate) -> str:
     """Return in one line how well a mode scales, and how much it sends."""
-    every = estimate.mode.every
+    every = estimate.mode.steps_between
     steps = "step" if every == 1 else f"{every} steps"
+    steps += ", while training goes on" if estimate.mode.streams > 1 else ""
     return (
         f"{estimate.mode}: {estimate.samples:.1%} of linear scaling, with a round of "
         f"{show_seconds(estimate.round_seconds)} after every {steps}. DDP sends "

@@ -1,7 +1,7 @@
 """Estimate of the run modes: what a step of each sends, and how long a step takes with it.
 
-In a mode with rounds every worker makes `Mode.every` steps, and then takes part in a round of these
-phases, in which it does not train:
+In a mode with rounds every worker makes `Mode.steps_between` steps, and then takes part in a round
+of these phases, in which it does not train:
 
 ==========  ===================================  ==================================================
 phase       what is done                         seconds: of the slowest of
@@ -21,6 +21,9 @@ A dense contribution has `Mode.bits` for each parameter. That is the most: the c
 the sparse format where that takes fewer bytes. With the state of optimizers, each value that they
 keep of a parameter has 8 bits more. A sparse contribution is as large as an update in
 the mode ``sharing``. Steps of all workers are taken to be equally long.
+
+In streams, a contribution has a part of the parameters, and a worker trains on until the next one.
+It then waits if the round is not over; only its own processor's time is always lost.
 """
 
 from collections.abc import Sequence
@@ -61,6 +64,9 @@ SLOTS: Final = 2
 """What an optimizer keeps of each parameter where the mode does not say: as much as Adam."""
 
 PROCESSOR: Final = "worker's processor"
+
+ENCODE: Final = "encode"
+APPLY: Final = "apply"
 
 MEAN_HITS: Final = 2.0
 """Rounding, encoding and adding an element of a mean, over decoding and adding one of a
@@ -117,8 +123,22 @@ class ModeEstimate:
 
     def every_at(self, samples: float) -> int:
         """Return after how many steps such a round leaves this fraction of linear scaling."""
-        between = self.round_seconds * samples / (1 - samples)
+        between = self.busy_seconds * samples / (1 - samples)
+        if between < self.overlapped_seconds:
+            between = self.round_seconds * samples
         return ceil(between / self.inputs.step_seconds)
+
+    @property
+    def busy_seconds(self) -> float:
+        """How long a round keeps a worker from training, however seldom it is."""
+        return self.round_seconds - self.overlapped_seconds
+
+    @property
+    def overlapped_seconds(self) -> float:
+        """How much of a round training may go on in."""
+        if self.mode.streams == 1:
+            return 0.0
+        return _total([each for each in self.phases if each.name not in (ENCODE, APPLY)])
 
     @property
     def times_fewer(self) -> float:
@@ -153,9 +173,9 @@ def _with_rounds(inputs: Inputs, mode: Mode) -> ModeEstimate:
     traffic = traffic_of(sent.size, received.size, results)
     lines = lines_of(inputs, traffic)
     elements = inputs.parameters * (1 + _slots(mode))
-    phases = _phases(inputs, elements, lines, sent, received, results)
-    every = mode.every
-    return ModeEstimate(
+    phases = _phases(inputs, elements / mode.streams, lines, sent, received, results)
+    every = mode.steps_between
+    found = ModeEstimate(
         inputs=inputs,
         mode=mode,
         sent_bytes=sent.size,
@@ -163,8 +183,11 @@ def _with_rounds(inputs: Inputs, mode: Mode) -> ModeEstimate:
         link_seconds=(lines.up + lines.down) / every,
         master_link_seconds=(lines.into + lines.out) / every,
         phases=phases,
-        step_seconds=inputs.step_seconds + _total(phases) / every,
+        step_seconds=inputs.step_seconds,
     )
+    trained = every * inputs.step_seconds
+    lost = found.busy_seconds + max(found.overlapped_seconds - trained, 0.0)
+    return replace(found, step_seconds=inputs.step_seconds + lost / every)
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,10 +209,10 @@ def _contributors(inputs: Inputs, mode: Mode) -> int:
 def _message(inputs: Inputs, mode: Mode, contributors: int) -> _Message:
     """Return what a contribution takes, or the mean of several."""
     if mode.bits:
+        parameters = inputs.parameters / mode.streams
         values = inputs.parameters * _slots(mode)
-        size = UPDATE_HEADER_BYTES + inputs.parameters * mode.bits / 8 + values
-        hits = inputs.parameters * DENSE_HITS[mode.bits] + values * DENSE_HITS[8]
-        return _Message(hits, size)
+        size = UPDATE_HEADER_BYTES + parameters * mode.bits / 8 + values
+        return _Message(parameters * DENSE_HITS[mode.bits] + values * DENSE_HITS[8], size)
     density = max(inputs.density, union_density(inputs.density, contributors))
     mean = replace(inputs, density=density)
     return _Message(mean.hits, mean.update_bytes)
@@ -203,7 +226,7 @@ def _slots(mode: Mode) -> int:
 
 def _phases(
     inputs: Inputs,
-    elements: int,
+    elements: float,
     lines: Lines,
     sent: _Message,
     received: _Message,
@@ -213,7 +236,7 @@ def _phases(
     mean = elements * SCAN_HITS + received.hits * MEAN_HITS
     return (
         _phase(
-            "encode",
+            ENCODE,
             {PROCESSOR: costs.to_encode(elements, sent.hits) + costs.to_apply(sent.hits)},
         ),
         _phase(
@@ -235,7 +258,7 @@ def _phases(
                 MASTER: results * workers * costs.to_pass_on(received.size) / inputs.processes,
             },
         ),
-        _phase("apply", {PROCESSOR: results * costs.to_apply(received.hits)}),
+        _phase(APPLY, {PROCESSOR: results * costs.to_apply(received.hits)}),
         _phase("round trip", {"distance": inputs.rtt_seconds}),
     )
 

@@ -102,7 +102,9 @@ class Mode(Record):
         if mode.optimizer_state is not None and (mode.name != AVERAGING or not mode.bits):
             raise ValueError(f"optimizer_state with name {mode.name!r} and bits={mode.bits}")
         if mode.streams > 1 and (mode.name != DILOCO or mode.every % mode.streams):
-            raise ValueError(f"streams={mode.streams} with every={mode.every}: a divisor of it")
+            raise ValueError(
+                f"streams: {mode.streams}, with every={mode.every}; it has to divide that"
+            )
         return mode
 
     @property

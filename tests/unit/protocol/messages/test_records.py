@@ -53,6 +53,7 @@ from gradwire_protocol.messages.modes.mode import (
     AVERAGING,
     BITS,
     CENTRAL,
+    DILOCO,
     EVERY_MAX,
     ROUND_TIMEOUT_SECONDS_MAX,
     USUAL,
@@ -144,6 +145,7 @@ KEPT_STATES = st.builds(
     st.lists(st.sampled_from(["step", "mu_product"]), unique=True).map(tuple),
 )
 MODES = st.one_of(
+    st.builds(Mode, st.just(DILOCO), every=st.just(64), streams=st.sampled_from([1, 2, 4, 8, 64])),
     st.builds(Mode, st.just(AVERAGING), bits=st.sampled_from([4, 8]), optimizer_state=KEPT_STATES),
     st.builds(
         Mode,
@@ -306,6 +308,9 @@ REFUSED: tuple[tuple[type[Record], str, object], ...] = (
     (Mode, "optimizer", {"name": "sgd"}),
     (Mode, "gradients_per_update", 0),
     (Mode, "staleness", "linear"),
+    (Mode, "streams", 0),
+    (Mode, "streams", 65),
+    (Mode, "streams", 3),
     (Mode, "optimizer_state", {"optimizer": "Adam"}),
     (Mode, "optimizer_state", {"optimizer": "Adam", "slots": [], "numbers": []}),
     (KeptState, "optimizer", ""),

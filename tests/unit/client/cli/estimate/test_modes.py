@@ -77,6 +77,50 @@ def test_a_worker_waits_for_the_slower_one_of_its_link_and_the_masters_with_all_
         assert phases[name].seconds == pytest.approx(8 * CARRIED / rate)
 
 
+def test_state_of_an_optimizer_is_a_byte_for_each_value_that_it_keeps() -> None:
+    given = inputs(parameters=10**6, workers=4)
+    for kept, values in (("True", 2), ("SGD[momentum_buffer]", 1), ("Adam[a b c; step]", 3)):
+        mode = parse_mode(f"averaging(bits=4, optimizer_state={kept})")
+        found = estimate_mode(given, mode)
+        assert found.sent_bytes == UPDATE_HEADER_BYTES + 10**6 * (0.5 + values)
+        plain = estimate_mode(given, parse_mode("averaging(bits=4)"))
+        assert all(
+            mine.seconds >= its.seconds
+            for mine, its in zip(found.phases, plain.phases, strict=True)
+        )
+
+
+@pytest.mark.parametrize("streams", [1, 4])
+def test_in_streams_a_link_carries_a_part_at_once_and_training_goes_on(streams: int) -> None:
+    given = inputs(parameters=4 * PARAMETERS, workers=4, costs=FREE, link=1e8, master_link=1e9)
+
+    found = estimate_mode(given, parse_mode(f"diloco(every=64, streams={streams})"))
+
+    size = UPDATE_HEADER_BYTES + 4 * PARAMETERS / streams
+    assert found.sent_bytes == size
+    # As many bytes in all, but for what the last packet is filled with.
+    assert found.traffic.up == pytest.approx(4 * CARRIED / 64, rel=1e-3)
+    waits = 0.0 if streams > 1 else found.round_seconds / 64
+    assert found.step_seconds == pytest.approx(0.1 + waits)
+
+
+def test_in_streams_a_worker_waits_where_a_round_takes_longer_than_its_steps() -> None:
+    given = inputs(parameters=4 * PARAMETERS, workers=4, link=1e8, master_link=1e9)
+
+    found = estimate_mode(given, parse_mode("diloco(every=8, streams=4)"))
+
+    trained = 2 * 0.1
+    assert found.overlapped_seconds > trained
+    assert found.step_seconds == pytest.approx(found.round_seconds / 2)
+    for samples in (0.5, 0.9, 0.99):
+        steps = found.every_at(samples)
+        busy, other = found.busy_seconds, found.overlapped_seconds
+        assert all(
+            (0.1 * n / (busy + max(0.1 * n, other)) >= samples) is (n >= steps)
+            for n in range(1, 2 * steps)
+        )
+
+
 def test_a_round_takes_the_codecs_and_the_masters_time() -> None:
     given = inputs(parameters=10**6, workers=4, link=1e12, link_up=1e12, master_link=1e12)
 
