@@ -20,7 +20,9 @@ REUSED = ("--rejoin-seconds", "20")
     "mode",
     [
         "averaging(every=2, round_timeout_seconds=3)",
+        "averaging(every=2, optimizer_state=True, round_timeout_seconds=3)",
         "diloco(every=2, bits=0, round_timeout_seconds=3)",
+        "diloco(every=4, streams=2, round_timeout_seconds=3)",
         "central(optimizer=adam, gradients_per_update=2, round_timeout_seconds=3)",
     ],
 )

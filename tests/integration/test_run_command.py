@@ -97,6 +97,19 @@ def test_workers_find_their_place_in_the_environment() -> None:
     }
 
 
+def test_workers_see_one_gpu_each_where_that_is_asked_for() -> None:
+    code = "import os; print(os.environ['CUDA_VISIBLE_DEVICES'])"
+    variables = {"CUDA_VISIBLE_DEVICES": "3,5"}
+
+    apart = gradwire_run(*python(code), options=["--one-gpu-each"], environ=variables)
+    together = gradwire_run(*python(code), environ=variables)
+
+    assert sorted(apart.stdout.splitlines()) == ["[0] 3", "[1] 5"]
+    assert sorted(together.stdout.splitlines()) == ["[0] 3,5", "[1] 3,5"]
+    assert "sees one of the GPUs 3, 5" in apart.stderr
+    assert "--one-gpu-each" in together.stderr
+
+
 def test_workers_find_where_a_process_group_can_meet() -> None:
     names = ("MASTER_ADDR", "MASTER_PORT")
     code = f"import os, json; print(json.dumps([os.environ.get(n) for n in {names!r}]))"

@@ -17,8 +17,10 @@ from pathlib import Path
 from typing import Any, Final, TextIO
 
 import numpy as np
+import torch
 
 import gradwire
+from gradwire_codecs.arrays import Float32Array
 from gradwire_protocol.messages.modes.mode import parse_mode
 
 CHANGE: Final = 1e-3
@@ -42,22 +44,32 @@ def _train(options: dict[str, Any], told: threading.Event, account: TextIO) -> N
     random = np.random.default_rng()
     parameters = random.normal(0, 0.1, options["elements"]).astype(np.float32)
     settings = {"finish_residual": "send", **options["settings"]}  # so that nothing may be missing
-    sends_gradients = parse_mode(settings["mode"]).optimizer is not None
-    session = gradwire.join(parameters, master=options["master"], **settings)
+    mode = parse_mode(settings["mode"])
+    optimizer = _adam(parameters) if mode.optimizer_state is not None else None
+    target = parameters if optimizer is None else optimizer.param_groups[0]["params"]
+    session = gradwire.join(target, optimizer=optimizer, master=options["master"], **settings)
     versions = session.state_dict()["versions"]
     _write(account, rank=session.rank, versions=versions)
     while not told.wait(options["pace_seconds"]):
         change = random.normal(0, CHANGE, parameters.size).astype(np.float32)
-        if sends_gradients:
+        if mode.optimizer is not None:
             session.push(change)
             session.pull()
         else:
-            parameters += change
+            if optimizer is None:
+                parameters += change
+            else:
+                target[0].grad = torch.from_numpy(change)
+                optimizer.step()
             session.step()
         _write(account, **_done(session))
     session.finish(timeout=FINISH_SECONDS_MAX)
     done = _done(session)
     _write(account, **done, digest=session.digest(), versions=session.state_dict()["versions"])
+
+
+def _adam(parameters: Float32Array) -> torch.optim.Optimizer:
+    return torch.optim.AdamW([torch.nn.Parameter(torch.from_numpy(parameters))], lr=CHANGE)
 
 
 def _done(session: gradwire.Session) -> dict[str, Any]:

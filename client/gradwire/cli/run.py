@@ -11,6 +11,7 @@ from typing import Annotated, Any, Final, TextIO
 
 import typer
 
+from gradwire.cli.launch.gpus import about_gpus, gpu_of, visible_gpus
 from gradwire.cli.launch.keys import local_keys
 from gradwire.cli.launch.processes import (
     Child,
@@ -66,6 +67,14 @@ def run(
             "the key of the workers.",
         ),
     ] = None,
+    one_gpu_each: Annotated[
+        bool,
+        typer.Option(
+            "--one-gpu-each",
+            help="Let each worker see one GPU only, for scripts that train on 'cuda'. Without it, "
+            "workers see all, and a worker's is cuda:LOCAL_RANK.",
+        ),
+    ] = False,
 ) -> None:
     """Start a master and local workers, and show what they print, each line with its rank.
 
@@ -78,7 +87,7 @@ def run(
     Processes that a worker has left running in its process group end with it. Master and workers
     get new keys for every launch, so that no other user of this machine can join.
     """
-    launcher = Launcher(command, workers)
+    launcher = Launcher(command, workers, one_gpu_each=one_gpu_each)
     if master is not None:
         _check_key(key_file, workers)
         work = launcher.run(master, [key_file] * workers, is_whole_run=False)
@@ -100,8 +109,11 @@ def _check_key(key_file: Path | None, workers: int) -> None:
 class Launcher:
     """Runs workers and passes on their output."""
 
-    def __init__(self, command: Sequence[str], workers: int) -> None:
+    def __init__(self, command: Sequence[str], workers: int, *, one_gpu_each: bool = False) -> None:
         self._command = command
+        self._gpus = visible_gpus(os.environ)
+        self._one_gpu_each = one_gpu_each
+        self._about_gpus = about_gpus(self._gpus, workers, one_each=one_gpu_each)
         self._workers = workers
         self._children: list[Child] = []
         self._all_started = False
@@ -149,11 +161,15 @@ class Launcher:
                 f"gradwire run: each of {self._workers} workers computes with {threads} of "
                 f"{os.cpu_count()} processors; set OMP_NUM_THREADS for another number\n",
             )
+        if self._about_gpus is not None:
+            _write(sys.stderr, f"gradwire run: {self._about_gpus}\n")
         try:
             for rank in range(self._workers):
                 environ = worker_environment(
                     rank, self._workers, master, key_files[rank], is_whole_run=is_whole_run
                 )
+                if self._one_gpu_each:
+                    environ |= gpu_of(rank, self._gpus)
                 await self._start(environ | meeting_place)
             self._all_started = True
             return await self._wait()
