@@ -6,7 +6,7 @@ what a slow or killed worker costs the others.
 """
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -26,14 +26,13 @@ from benchmarks.figures import Figure, at_least, at_most
 from benchmarks.hindered import hindered_figures
 from benchmarks.masters import Master, form
 from benchmarks.programs import Program
+from benchmarks.rivals import hivemind_averaging, torchft_diloco
 from benchmarks.round_worker import EVERY
 from support.emulator import can_have_links, emulated_link
 from support.namespaces import can_have_machines
 
 STATE: Final = "averaging(optimizer_state=True)"
 """Only where the optimizer of a task keeps something."""
-
-BY_SIXTEEN: Final = "central(gradients_per_update=16)"
 
 LOSS_AIMS: Final[Mapping[str, float]] = {
     "sharing": 1.03,
@@ -45,9 +44,20 @@ LOSS_AIMS: Final[Mapping[str, float]] = {
     "diloco(streams=4)": 1.02,
     "central": 1.02,
     "central(gradients_per_update=4)": 1.0,
-    BY_SIXTEEN: 1.0,
 }
 """By mode: most times DDP's loss."""
+
+INSTALLED: Final[Mapping[str, Callable[[], bool]]] = {
+    "torchft diloco": torchft_diloco.is_there,
+    "hivemind averaging": hivemind_averaging.is_there,
+}
+"""By rival: whether it can be tried here."""
+
+BESIDE: Final = {"torchft diloco": "diloco", "hivemind averaging": "averaging"}
+"""The mode of ours that each rival is like."""
+
+RIVAL_AIM: Final = 1.02
+"""Most times the loss of a rival that does the same."""
 
 BYTES_AIMS: Final[Mapping[str, float]] = {
     "averaging": 64.0,
@@ -60,15 +70,8 @@ ROUND_AIM: Final = 1.2
 """A round takes at most so many times what its bytes take over TCP."""
 
 
-CROWD_MODES: Final = (
-    "synchronous",
-    "averaging",
-    STATE,
-    "diloco",
-    "diloco(streams=4)",
-    BY_SIXTEEN,
-)
-"""What so many workers are tried with. A step by each gradient would take machines for them."""
+CROWD_MODES: Final = ("averaging", STATE, "diloco", "diloco(streams=4)")
+"""What more workers than processors are tried with: a round of each step would take minutes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,7 +79,7 @@ class Plan:
     """How much is measured."""
 
     tasks: Sequence[Task] = tuple(TASKS[name] for name in ("softmax", "lstm", "vit"))
-    modes: Sequence[str] = tuple(mode for mode in LOSS_AIMS if mode != BY_SIXTEEN)
+    modes: Sequence[str] = tuple(LOSS_AIMS)
     rates: int | None = None
     """How many of a task's learning rates are tried, the lowest ones; None: all."""
     seeds: int = 1
@@ -84,6 +87,8 @@ class Plan:
     crowd: int = 16
     """Workers beside which one task is tried with those modes that suit so many; 0 for none."""
     crowd_task: Task = TASKS["lstm"]
+    rivals: bool = True
+    """Whether torchft and hivemind are tried, where they are installed."""
     parameters: int = 14_600_000
     """Of the model whose rounds are timed, with two workers."""
     rounds: int = 15
@@ -102,7 +107,7 @@ FULL: Final = Plan()
 QUICK: Final = Plan(tasks=(replace(TASKS["softmax"], steps=20),), modes=("averaging", "central"),
                     rates=1, workers=2,
                     parameters=100_000, rounds=3, steps=16, step_seconds=0.002,
-                    device_seconds=0.002, kills=False, crowd=0)  # fmt: skip
+                    device_seconds=0.002, kills=False, crowd=0, rivals=False)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,18 +139,19 @@ def run(plan: Plan) -> list[Figure]:
     if not can_have_machines():
         print("no network namespaces here: nobody can count what is sent", file=sys.stderr)
         return []
-    compared = [(task, plan.workers, plan.modes) for task in plan.tasks]
+    there = [rival for rival, is_there in INSTALLED.items() if plan.rivals and is_there()]
+    compared = [(task, plan.workers, there, plan.modes) for task in plan.tasks]
     if plan.crowd:
-        compared.append((plan.crowd_task, plan.crowd, CROWD_MODES))
+        compared.append((plan.crowd_task, plan.crowd, [], CROWD_MODES))
     figures = []
     with Progress() as shown:
-        bar = shown.add_task("modes", total=sum(1 + len(modes) for _, _, modes in compared))
-        for task, workers, modes in compared:
+        bar = shown.add_task("modes", total=sum(1 + len(c[2]) + len(c[3]) for c in compared))
+        for task, workers, rivals, modes in compared:
             with processes(
                 task.name, task.steps, workers, keys=plan.keys, member="defaults.member"
             ) as started:
                 done = []
-                for method in (DDP, *modes):
+                for method in (DDP, *rivals, *modes):
                     shown.advance(bar)
                     if method == STATE and not keeps_state(task):
                         continue
@@ -183,9 +189,12 @@ def tried(task: Task, method: str, started: Processes, plan: Plan) -> Tried:
 
 def figures_of(done: Sequence[Tried], workers: int, plan: Plan) -> list[Figure]:
     """Return the figures of one task."""
-    ddp, *modes = done
+    ddp, *others = done
+    rivals = {each.method: each for each in others if each.method in BESIDE}
     figures = []
-    for each in modes:
+    for each in others:
+        if each.method in BESIDE:
+            continue
         of = f"{each.task.name}, {each.method}, {workers} workers, {form(keys=plan.keys)}"
         aim = LOSS_AIMS.get(each.method, inf)
         figures.append(
@@ -197,6 +206,16 @@ def figures_of(done: Sequence[Tried], workers: int, plan: Plan) -> list[Figure]:
             at_least(f"sent with DDP, {of}", sent[0], "MB", each.method, sent[1], aim=aim,
                      runs=plan.seeds)
         )  # fmt: skip
+    of = f"{ddp.task.name}, {workers} workers, {form(keys=plan.keys)}"
+    ours = {each.method: each for each in others}
+    for name, rival in rivals.items():
+        mine = ours[BESIDE[name]]
+        figures += [
+            at_most(f"loss of {mine.method}, {of}", mine.loss, "", name, rival.loss,
+                    aim=RIVAL_AIM, runs=plan.seeds),
+            at_least(f"sent by {name}, {of}", rival.mean("megabytes"), "MB", mine.method,
+                     mine.mean("megabytes"), aim=1.0, runs=plan.seeds),
+        ]  # fmt: skip
     return figures
 
 

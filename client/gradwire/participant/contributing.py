@@ -173,6 +173,7 @@ class Contributing:
         membership, shared, began = self._membership, self._shared, self._clock()
         contributed = shared.versions[shared.rank]
         patience = 2 * self.mode.round_timeout_seconds + self._settings.reconnect_seconds
+        waits = False
         while True:
             known = membership.updates_received
             self._applying.pull()
@@ -184,10 +185,11 @@ class Contributing:
                 raise DeadlineError(
                     f"waited {patience:g} s for {self._purpose()}: look at the master's log"
                 )
+            waits = True
             yield Wait(partial(self._has_news, known), began + patience, self._purpose)
         self.look_ahead()
         self.settle()
-        self._tally.steps_waited += 1
+        self._tally.steps_waited += waits
         self._tally.wait_seconds += self._clock() - began
 
     def look_ahead(self) -> None:

@@ -5,8 +5,8 @@ a key in ``GRADWIRE_*``. Each line of its standard input is a JSON object with m
 seed; it answers with what came of it. It ends with its parent.
 """
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from time import perf_counter
 from typing import Any, Final, TypeAlias
@@ -21,6 +21,8 @@ from benchmarks.convergence.member import serve, wire_bytes
 from benchmarks.convergence.tasks import samples_of
 from benchmarks.defaults.central import at_the_master
 from benchmarks.defaults.tasks import TASKS, Task
+from benchmarks.rivals.hivemind_averaging import hivemind_averaging
+from benchmarks.rivals.torchft_diloco import torchft_diloco
 from gradwire_protocol.messages.modes.mode import CENTRAL, Mode
 
 GRADWIRE: Final = "gradwire"
@@ -29,6 +31,19 @@ DDP: Final = "ddp"
 
 Part: TypeAlias = tuple[nn.Module, Callable[[], None]]
 """The model to train, and what follows the optimizer's step."""
+
+Share: TypeAlias = Callable[
+    [nn.Module, torch.optim.Optimizer, str, Callable[[], None], dict[str, Any]],
+    AbstractContextManager[Part],
+]
+"""Makes a part of a model, its optimizer, the name of the run, what to call when all is set up, and
+where to put what came of it."""
+
+RIVALS: Final[Mapping[str, Share]] = {
+    "torchft diloco": torchft_diloco,
+    "hivemind averaging": hivemind_averaging,
+}
+"""Methods beside DDP, each where its package is installed."""
 
 
 class Member:
@@ -60,7 +75,8 @@ class Member:
             dist.barrier()
             before = wire_bytes()
 
-        share = self._ddp if method == DDP else partial(self._gradwire, method)
+        shares: Mapping[str, Share] = {DDP: self._ddp, **RIVALS}
+        share = shares.get(method, partial(self._gradwire, method))
         with share(model, optimizer, f"{method} {rate} {seed}", begin, outcome) as (trained, step):
             began = perf_counter()
             for _ in range(task.steps):

@@ -49,6 +49,6 @@ def about_gpus(gpus: Sequence[str], workers: int, *, one_each: bool) -> str | No
     if len(gpus) < 2 or workers < 2:
         return None
     return (
-        f"workers see all {len(gpus)} GPUs: the one of a worker is cuda:LOCAL_RANK, or the only one "
-        "with --one-gpu-each"
+        f"workers see all {len(gpus)} GPUs, and a worker's is cuda:LOCAL_RANK; with --one-gpu-each "
+        "each sees its own only"
     )
