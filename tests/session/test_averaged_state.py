@@ -170,7 +170,7 @@ def test_steps_are_those_of_the_worker_with_most(master: LocalMaster) -> None:
     both(*(worker.session.finish for worker in workers))
 
 
-def test_who_joins_later_begins_with_the_state(master: LocalMaster) -> None:
+def test_a_worker_that_joins_later_begins_with_the_state(master: LocalMaster) -> None:
     first = Trainer(master, "adam", 1)
     play([first], EVERY * ROUNDS)
     later = Trainer(master, "adam", 2)

@@ -153,7 +153,7 @@ def test_what_is_in_flight_is_in_no_saved_state(master: LocalMaster) -> None:
     other.session.leave()
 
 
-def test_who_joins_knows_whose_turn_it_is(master: LocalMaster) -> None:
+def test_a_worker_that_joins_knows_whose_turn_it_is(master: LocalMaster) -> None:
     first = Trainer(master)
     first.play(3 * BETWEEN)
     wait_until(lambda: (first.session.pull(), first.contributing._rounds == 3)[1], "the last round")

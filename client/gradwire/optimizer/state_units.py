@@ -31,6 +31,9 @@ SQUARE_UNIT: Final = 2.0**-16
 LOGARITHM_MIN: Final = -126.0
 """Of the smallest float32 with all its digits. What is below counts as 0."""
 
+LOGARITHM_MAX: Final = 127.0
+"""Above that, what a worker has contributed would be infinite for all."""
+
 RATIO_UNIT: Final = 2.0**-16
 """Of what is compared: parts of a root."""
 
@@ -80,7 +83,8 @@ def from_units(units: Mapping[str, Float32Array], name: str) -> Float32Array:
     given = units[name]
     values: Float32Array
     if name in SQUARES:
-        values = np.exp2(given * np.float32(SQUARE_UNIT) + np.float32(LOGARITHM_MIN))
+        logarithm = given * np.float32(SQUARE_UNIT) + np.float32(LOGARITHM_MIN)
+        values = np.exp2(np.minimum(logarithm, np.float32(LOGARITHM_MAX)))
         values[given <= 0] = 0
     elif _compared_with(units, name) is not None:
         squares = {key: from_units(units, key) for key in units if key in SQUARES}

@@ -111,7 +111,7 @@ def _averager(model: nn.Module, run: str) -> Iterator[Any]:
             start=False,
             prefix=run.replace(".", "-"),  # hivemind's keys have dots of their own
             target_group_size=workers,
-            min_group_size=workers,  # with less, some average without the slow ones, who wait on
+            min_group_size=workers,  # with less, some average without the slow ones, which wait on
             compression=_compression(),
             allreduce_timeout=WAIT_SECONDS_MAX,
             allow_state_sharing=False,
@@ -140,7 +140,7 @@ def _node(hivemind: Any, peers: list[str] | None, stack: ExitStack) -> Any:
 
 @cache
 def _end_children_with_us() -> None:
-    """Let hivemind's processes end where this one is killed: who waits for its output waits on."""
+    """Let hivemind's processes end where this one is killed: they hold its output open."""
     os.register_at_fork(after_in_child=lambda: end_with_parent(os.getppid(), signal.SIGKILL))
 
 

@@ -70,7 +70,9 @@ class KeptState(Record):
         """Return what a text stands for; `ValueError` if it is none."""
         found = _TEXT.fullmatch(shown)
         if found is None:
-            raise ValueError(f"{shown!r}; it is True, False, or as in AdamW[exp_avg; step]")
+            raise ValueError(
+                f"optimizer_state={shown!r}; it is True, False, or as in AdamW[exp_avg; step]"
+            )
         slots, numbers = ((names or "").split() for names in found.groups()[1:])
         return cls.from_plain({"optimizer": found[1], "slots": slots, "numbers": numbers})
 

@@ -75,6 +75,12 @@ def test_what_is_too_large_is_the_largest() -> None:
     assert found.tolist() == [128, -128]
 
 
+def test_whatever_is_contributed_no_state_is_infinite() -> None:
+    units = {name: array(-(2.0**31), 0, 2.0**31) for name in ("exp_avg_sq", "exp_avg", "prev")}
+    for name in units:
+        assert np.isfinite(from_units(units, name)).all()
+
+
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
 def test_no_number_stays_none(bad: float) -> None:
     for name in ("exp_avg_sq", "exp_avg", "momentum_buffer"):

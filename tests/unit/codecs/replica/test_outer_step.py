@@ -116,7 +116,7 @@ def test_each_fragment_is_a_sequence_of_its_own(magnitude_max: int | None) -> No
             assert sum_of(step).tolist() == sum_of(mine.take_mean(WORKERS, None)).tolist()
 
 
-def test_who_is_late_is_in_the_round_of_another_fragment() -> None:
+def test_a_late_contribution_is_in_the_round_of_another_fragment() -> None:
     outer = OuterSum(ELEMENTS, RANGES, rate=1.0, momentum=0.0, streams=STREAMS)
     late, change = np.arange(ELEMENTS), np.full(ELEMENTS, 1000)
     outer.take_mean(1, None)
