@@ -196,6 +196,19 @@ def test_a_run_begins_with_the_state_of_its_first_worker(master: LocalMaster) ->
         both(first.finish, second.finish)
 
 
+def test_a_change_that_is_handed_over_is_of_parameters_alone(master: LocalMaster) -> None:
+    worker = Trainer(master, "adam", 1)
+    elements = sum(parameter.numel() for parameter in worker.parameters)
+    for _ in range(EVERY):
+        worker.session.push(torch.full((elements,), 0.25))
+        worker.session.pull()
+    for parameter in worker.parameters:
+        torch.testing.assert_close(parameter.data, torch.full_like(parameter.data, 0.25 * EVERY))
+    with pytest.raises(UsageError, match=naming(f"{elements} elements")):
+        worker.session.push(torch.zeros(2 * elements))
+    worker.session.finish()
+
+
 # What cannot be averaged.
 
 

@@ -114,6 +114,13 @@ def test_a_standby_goes_on_with_the_rounds(seed: int) -> None:
         run.finish_all()
 
 
+def have_the_standby_take_over(run: PairedRun) -> None:
+    """Kill the primary, and wait until all workers are with the standby."""
+    run.kill_primary()
+    run.network.run(lambda: run.standby.terms.in_charge, seconds=30)
+    run.wait_until_all_are_back(seconds=200)
+
+
 # The outer optimizer.
 
 
@@ -164,9 +171,7 @@ def test_the_momentum_survives_with_the_standby(mode: Mode) -> None:
         before = last_step(run.primary.run)
         assert any(before)
 
-        run.kill_primary()
-        run.network.run(lambda: run.standby.terms.in_charge, seconds=30)
-        run.wait_until_all_are_back(seconds=200)
+        have_the_standby_take_over(run)
 
         assert last_step(run.standby.run) == before
         run.train(2)
@@ -214,9 +219,7 @@ def test_averaged_state_is_where_the_parameters_are() -> None:
             assert again.mode == WITH_STATE
             assert again.replica.values.tobytes() == run.primary.run.replica.values.tobytes()
 
-        run.kill_primary()
-        run.network.run(lambda: run.standby.terms.in_charge, seconds=30)
-        run.wait_until_all_are_back(seconds=200)
+        have_the_standby_take_over(run)
         run.train(4)
         assert run.standby.run is not None
         assert run.standby.run.replica.values[-1] > steps
@@ -273,9 +276,7 @@ def test_the_optimizers_state_survives_with_the_standby() -> None:
         run.network.run(lambda: not run.primary.unstable, seconds=60)
         before = state_of(run.primary.run)
 
-        run.kill_primary()
-        run.network.run(lambda: run.standby.terms.in_charge, seconds=30)
-        run.wait_until_all_are_back(seconds=200)
+        have_the_standby_take_over(run)
 
         assert is_like(state_of(run.standby.run), before)
         run.train(2)

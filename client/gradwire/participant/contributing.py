@@ -12,8 +12,6 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any, Final
 
-import numpy as np
-
 from gradwire.errors import DeadlineError
 from gradwire.optimizer.averaged import Averaged
 from gradwire.participant.ahead import Ahead
@@ -336,7 +334,6 @@ class Contributing:
 
     def _add(self, change: Any) -> None:
         parameters, flat = self._shared.parameters, self._flat(change)
-        flat = np.pad(flat, (0, len(self._feedback.replica) - len(flat)))
         parameters.gather()
         self._feedback.add_change(flat)
         parameters.scatter()
