@@ -133,13 +133,29 @@ ACK_RECORDS_MAX: Final = 256
 """Records kept of packets that ask for no acknowledgement. When one is acknowledged after all, it
 shows which of our ACKs arrived. The limit keeps the records bounded if the peer never does."""
 
-PTO_BACKOFF_MAX: Final = 6
-"""Most doublings of the probe timeout: 64 times the first one."""
+PROBE_BACKOFF: Final = 1.5
+"""Probe timeouts from one probe to the next. RFC 9002 doubles them, so after 8 seconds without a
+word it takes seconds to go on. Two packets in so long a time are no burden, and at most two probe
+timeouts after a path has healed data arrives."""
+
+LONG_SILENCE_SECONDS: Final = 3.0
+LONG_SILENCE_PROBE_SECONDS: Final = 0.4
+"""After so long a silence, the shortest time from one probe to the next."""
+
+RTT_DOUBTED_SECONDS: Final = 0.5
+RTT_DOUBTED_TIMEOUTS: Final = 2
+"""A round trip longer than both, the second in probe timeouts, counts only if one that began after
+it is as long. Else one side or the path stood still, and that is over."""
 
 PROBE_PACKETS: Final = 2
-TAIL_PROBE_PACKETS_MAX: Final = 8
-"""Packets that a probe timeout sends again when there is nothing new to send. If the last packets
-of a message are lost, resending two at a time would cost a round trip for every two."""
+BURST_PROBES: Final = 4
+BURST_PROBE_PACKETS_MIN: Final = 4
+BURST_PROBE_PACKETS_MAX: Final = 32
+COLD_PROBE_PACKETS_MAX: Final = 8
+"""The first probe timeouts send as many packets as are in flight, and twice as many each time:
+within these limits. A burst of losses can take a whole message. Resending it two packets at a time
+would cost a round trip for every two. The third limit holds while nothing has arrived on a path,
+which dozens of new connections may have filled together."""
 
 PACKET_THRESHOLD_MAX: Final = 2**15
 TIME_THRESHOLD_MAX: Final = 2.0

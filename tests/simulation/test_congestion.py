@@ -11,7 +11,8 @@ import pytest
 
 from gradwire_protocol.congestion import BbrLite, CongestionController, Cubic, StaticWindow
 from gradwire_protocol.congestion.bbr import Phase
-from support.bottleneck import MBIT, Bottleneck, Flow, Link, fairness
+from support.bottleneck import MBIT, Bottleneck, Flow, bottleneck, fairness
+from support.link import Link
 from support.tiers import variants
 
 SEEDS = pytest.mark.seeds(2)
@@ -20,7 +21,7 @@ Make = Callable[[int, Callable[[], float]], CongestionController]
 
 def link_with_queue(mbit: float, rtt: float, products: float = 1.0) -> Link:
     """Make a link whose queue holds so many times its rate times its round trip."""
-    return Link(rate=mbit * MBIT, queue_bytes=products * mbit * MBIT * rtt)
+    return bottleneck(mbit, products * mbit * MBIT * rtt)
 
 
 def lonely_flow(make: Make, link: Link, *, rtt: float, seed: int) -> Flow:
@@ -28,7 +29,7 @@ def lonely_flow(make: Make, link: Link, *, rtt: float, seed: int) -> Flow:
 
 
 def utilisation(flow: Flow, begin: float, end: float) -> float:
-    return flow.goodput(begin, end) / flow.network.link.rate
+    return flow.goodput(begin, end) / flow.network.rate
 
 
 # Alone.
@@ -44,7 +45,7 @@ def test_bbr_fills_links_that_lose_packets(
 ) -> None:
     """The first seconds, in which the rate is found, are part of it."""
     flow = lonely_flow(BbrLite, link_with_queue(100, rtt), rtt=rtt, seed=seed)
-    flow.network.link.loss = loss
+    flow.network.alter(loss=loss)
 
     flow.network.run(20)
 
@@ -55,7 +56,7 @@ def test_bbr_fills_links_that_lose_packets(
 def test_cubic_fills_a_link_that_loses_nothing_and_no_other(seed: int) -> None:
     clean = lonely_flow(Cubic, link_with_queue(100, 0.05), rtt=0.05, seed=seed)
     lossy = lonely_flow(Cubic, link_with_queue(100, 0.05), rtt=0.05, seed=seed)
-    lossy.network.link.loss = 0.01
+    lossy.network.alter(loss=0.01)
 
     clean.network.run(20)
     lossy.network.run(20)
@@ -71,7 +72,7 @@ def test_bbr_is_ten_times_as_fast_as_cubic_where_one_in_a_hundred_is_lost(seed: 
         for make in (BbrLite, Cubic)
     ]
     for flow in flows:
-        flow.network.link.loss = 0.01
+        flow.network.alter(loss=0.01)
         flow.network.run(10)
 
     ours, cubic = (utilisation(flow, 0, 10) for flow in flows)
@@ -96,7 +97,7 @@ def test_a_link_is_full_after_a_few_round_trips(make: Make, seed: int) -> None:
 @pytest.mark.parametrize("jitter", variants(0.005, 0.001, 0.02))
 def test_bbr_does_not_mind_packets_that_overtake_each_other(jitter: float, seed: int) -> None:
     flow = lonely_flow(BbrLite, link_with_queue(100, 0.05), rtt=0.05, seed=seed)
-    flow.network.link.jitter = jitter
+    flow.network.alter(jitter=jitter)
 
     flow.network.run(8)
 
@@ -108,7 +109,7 @@ def test_bbr_does_not_mind_packets_that_overtake_each_other(jitter: float, seed:
 def test_bbr_does_not_mind_lost_acknowledgements(seed: int) -> None:
     flow = lonely_flow(BbrLite, link_with_queue(100, 0.05), rtt=0.05, seed=seed)
     flow.network.run(1)  # losing the only ACK of the first window costs a timeout, whoever counts
-    flow.network.link.ack_loss = 0.5
+    flow.network.ack_loss = 0.5
 
     flow.network.run(9)
 
@@ -135,9 +136,10 @@ def test_bbr_fills_a_long_slow_link(seed: int) -> None:
 def test_bbr_fills_a_loopback_whose_receiver_wakes_up_now_and_then(
     grain: float, rtt: float, datagram_bytes: int, seed: int
 ) -> None:
-    link = Link(rate=10_000 * MBIT, queue_bytes=8e6, grain=grain)
+    network = Bottleneck(seed, bottleneck(10_000, 8e6))
+    network.grain = grain
     controller = BbrLite(datagram_bytes, Random(seed).random)
-    flow = Flow(Bottleneck(seed, link), controller, rtt=rtt, datagram_bytes=datagram_bytes)
+    flow = Flow(network, controller, rtt=rtt, datagram_bytes=datagram_bytes)
 
     flow.network.run(0.12)
 
@@ -148,7 +150,7 @@ def test_bbr_fills_a_loopback_whose_receiver_wakes_up_now_and_then(
 @pytest.mark.parametrize("mbit", variants(100, 10, 50, 1000))
 def test_bbr_fills_a_local_network_of_any_speed(mbit: float, seed: int) -> None:
     """The delay of an ACK is many round trips here."""
-    flow = lonely_flow(BbrLite, Link(rate=mbit * MBIT, queue_bytes=256e3), rtt=0.000_2, seed=seed)
+    flow = lonely_flow(BbrLite, bottleneck(mbit, 256e3), rtt=0.000_2, seed=seed)
 
     flow.network.run(2)
 
@@ -158,8 +160,8 @@ def test_bbr_fills_a_local_network_of_any_speed(mbit: float, seed: int) -> None:
 @SEEDS
 def test_bbr_uses_a_lossy_local_network(seed: int) -> None:
     """A few dozen packets fill it, of which chance loses none, or three."""
-    flow = lonely_flow(BbrLite, Link(rate=100 * MBIT, queue_bytes=1e5), rtt=0.005, seed=seed)
-    flow.network.link.loss = 0.03
+    flow = lonely_flow(BbrLite, bottleneck(100, 1e5), rtt=0.005, seed=seed)
+    flow.network.alter(loss=0.03)
 
     flow.network.run(10)
 
@@ -186,7 +188,7 @@ def test_bbr_flows_share_a_link(count: int, products: float, seed: int) -> None:
     lost_later = sum(f.overflowed for f in network.flows) - overflowed
     rates = [f.goodput(5, 20) for f in network.flows]
     assert fairness(rates) >= 0.8
-    assert sum(rates) >= 0.8 * network.link.rate
+    assert sum(rates) >= 0.8 * network.rate
     assert lost_later <= 0.05 * sent_later
     assert overflowed + lost_later <= 0.08 * (sent + sent_later)
 
@@ -216,17 +218,25 @@ def test_bbr_leaves_something_for_cubic_and_holds_its_own(
 @pytest.mark.parametrize("make", [BbrLite, Cubic])
 def test_after_an_outage_a_flow_starts_anew(make: Make, seed: int) -> None:
     """The link is slower when it comes back; nobody floods it, and it is full soon."""
-    flow = lonely_flow(make, link_with_queue(100, 0.03), rtt=0.03, seed=seed)
-    network, link = flow.network, flow.network.link
+    restarts = 0
+
+    class Watched(make):
+        def on_persistent_congestion(self) -> None:
+            nonlocal restarts
+            restarts += 1
+            super().on_persistent_congestion()
+
+    flow = lonely_flow(Watched, link_with_queue(100, 0.03), rtt=0.03, seed=seed)
+    network = flow.network
     network.run(2)
-    link.loss = 1.0
+    network.alter(loss=1.0)
     network.run(1.5)
-    link.loss, link.rate = 0.0, 20 * MBIT
+    network.alter(loss=0.0, rate=20e6)
     overflowed = flow.overflowed
 
     network.run(6)
 
-    assert flow.restarts == 1
+    assert restarts == 1
     assert flow.overflowed - overflowed <= 300
     assert utilisation(flow, 5.5, 9.5) >= 0.85
 
@@ -235,15 +245,15 @@ def test_after_an_outage_a_flow_starts_anew(make: Make, seed: int) -> None:
 def test_bbr_finds_out_within_seconds_that_a_link_has_become_faster_or_slower(seed: int) -> None:
     flow = lonely_flow(BbrLite, link_with_queue(20, 0.05), rtt=0.05, seed=seed)
     flow.network.run(3)
-    flow.network.link.rate = 100 * MBIT
+    flow.network.alter(rate=100e6)
     flow.network.run(4)
     assert utilisation(flow, 6, 7) >= 0.9
 
-    flow.network.link.rate = 20 * MBIT
+    flow.network.alter(rate=20e6)
     flow.network.run(4)
 
     assert utilisation(flow, 10, 11) >= 0.9
-    assert flow.estimator.smoothed < 0.15
+    assert flow.recovery.rtt.smoothed < 0.15
 
 
 @SEEDS
@@ -252,30 +262,29 @@ def test_bursts_are_not_slowed_down(size: int, seed: int) -> None:
     """Twenty updates with pauses: from the third on, each takes little more than it must."""
     link = link_with_queue(100, 0.05)
     controller = BbrLite(1400, Random(seed).random)
-    flow = Flow(Bottleneck(seed, link), controller, rtt=0.05, backlog=0)
+    flow = Flow(Bottleneck(seed, link), controller, rtt=0.05, endless=False)
     times, phases = [], set()
     for _ in range(20):
-        begin = flow.network.now
-        flow.supply(size)
+        message = flow.supply(size)
         for _ in range(10):
             flow.network.run(0.1)
             phases.add(controller.phase)
-        times.append(flow.finished_at - begin)
+        times.append(message.seconds)
 
-    assert max(times[2:]) <= 1.2 * (size / link.rate + 0.05)
+    assert max(times[2:]) <= 1.2 * (size / flow.network.rate + 0.05)
     assert Phase.PROBE_RTT not in phases
 
-    begin = flow.network.now
-    flow.supply(10_000_000)
+    message = flow.supply(10_000_000)
     flow.network.run(5)
-    assert flow.finished_at - begin <= 1.3 * (10_000_000 / link.rate + 0.05)
+    assert message.seconds <= 1.3 * (10_000_000 / flow.network.rate + 0.05)
 
 
 @SEEDS
 def test_bursts_do_not_flood_a_shallow_queue_again_and_again(seed: int) -> None:
     """The application never sends for long enough to see the link full; the losses tell."""
-    flow = lonely_flow(BbrLite, Link(queue_bytes=60e3), rtt=0.05, seed=seed)
-    flow.backlog = 0
+    controller = BbrLite(1400, Random(seed).random)
+    network = Bottleneck(seed, bottleneck(100, 60e3))
+    flow = Flow(network, controller, rtt=0.05, endless=False)
     for _ in range(40):
         flow.supply(1_000_000)
         flow.network.run(0.5)
@@ -293,7 +302,7 @@ def test_marks_replace_losses_for_cubic_and_do_not_stop_bbr(seed: int) -> None:
         for make in (Cubic, BbrLite)
     ]
     for flow in flows:
-        flow.network.link.mark_bytes = 100e3
+        flow.network.alter(mark_bytes=100_000)
         flow.network.run(8)
 
     assert flows[0].overflowed == 0
@@ -302,7 +311,7 @@ def test_marks_replace_losses_for_cubic_and_do_not_stop_bbr(seed: int) -> None:
 
 def test_a_static_window_stays_what_it_is() -> None:
     """Twice what the link holds, and a twentieth lost: the link is full, and nothing moves."""
-    link = Link(rate=100 * MBIT, loss=0.05)
+    link = bottleneck(100, loss=0.05)
 
     def make(datagram_bytes: int, random: Callable[[], float]) -> StaticWindow:
         return StaticWindow(datagram_bytes, random, window_bytes=1_250_000)
@@ -320,7 +329,7 @@ def test_a_static_rate_stays_what_it_is() -> None:
     def make(datagram_bytes: int, random: Callable[[], float]) -> StaticWindow:
         return StaticWindow(datagram_bytes, random, pacing_rate=30 * MBIT)
 
-    flow = lonely_flow(make, Link(rate=100 * MBIT), rtt=0.01, seed=1)
+    flow = lonely_flow(make, bottleneck(100), rtt=0.01, seed=1)
 
     flow.network.run(2)
 
@@ -329,7 +338,7 @@ def test_a_static_rate_stays_what_it_is() -> None:
 
 def test_the_same_seed_gives_the_same_history() -> None:
     def history(seed: int) -> list[tuple[float, int]]:
-        flow = lonely_flow(BbrLite, Link(loss=0.02, jitter=0.003), rtt=0.03, seed=seed)
+        flow = lonely_flow(BbrLite, bottleneck(100, loss=0.02, jitter=0.003), rtt=0.03, seed=seed)
         flow.network.run(1)
         return flow.history
 

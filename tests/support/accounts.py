@@ -9,7 +9,7 @@ import numpy as np
 from gradwire_protocol import Address, Connection, Priority, ShapedMessage, State
 from gradwire_protocol.connection.sender import Sender
 from gradwire_protocol.delivery.shaped_message import Payload
-from gradwire_protocol.limits import TAIL_PROBE_PACKETS_MAX
+from gradwire_protocol.limits import BURST_PROBE_PACKETS_MAX
 from gradwire_protocol.security.handshake import Agreement
 from gradwire_protocol.wire.frames import Ack, Data, parse_frames
 from gradwire_protocol.wire.packets import SINGLE, TRANSPORT_HEADER
@@ -140,7 +140,7 @@ class Account:
         """Look whether there was a probe timeout: then a few packets may leave at any rate."""
         timeouts = self.sender.recovery.timeouts
         if timeouts > self._timeouts:
-            self._probes_left = TAIL_PROBE_PACKETS_MAX
+            self._probes_left = BURST_PROBE_PACKETS_MAX
         elif not timeouts:
             self._probes_left = 0
         self._timeouts = timeouts

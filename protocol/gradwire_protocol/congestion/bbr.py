@@ -118,6 +118,7 @@ class BbrLite(CongestionController):
         "_full_rounds",
         "_gain",
         "_lossy_rounds",
+        "_lost",
         "_marked",
         "_measured_round",
         "_measured_until",
@@ -140,6 +141,8 @@ class BbrLite(CongestionController):
     """Bandwidth when it last grew in STARTUP, or when the last probe began."""
     _full: bool
     """Whether STARTUP is over."""
+    _lost: int
+    """Bytes lost since the last round trip was measured, which shows whether the queue is full."""
     _measured_until: float | None
     """Earliest end of PROBE_RTT; None until the bytes in flight have fallen to its window."""
     _pipe: float
@@ -169,7 +172,10 @@ class BbrLite(CongestionController):
         now, acked, rtt = sample.now, sample.acked_bytes, sample.rtt
         bandwidth, round_trip, cap = self._bandwidth, self._round_trip, self._cap
         if rtt is not None and self._delivery.is_current(departure):
-            round_trip.on_sample(rtt, in_flight_then <= self._quiet_bytes, now)
+            round_trip.on_sample(rtt, in_flight_then <= self._quiet_bytes, self._round, now)
+            if self._lost and round_trip.shows_full_queue(rtt):
+                cap.overflowed += self._lost
+            self._lost = 0
         shortest = SAMPLE_RTT_SHARE_MIN * round_trip.minimum
         rate = self._delivery.sample(acked, departure, sample.sent_at, now, shortest)
         # A sample limited by the application shows what it sent, not what the path carries.
@@ -188,6 +194,7 @@ class BbrLite(CongestionController):
     def on_lost(self, size: int, sent_at: float, in_flight: int, now: float) -> None:
         """Count the loss; the end of the round decides about consequences."""
         self._cap.lost += size
+        self._lost += size
 
     def on_spurious_loss(self, size: int, now: float) -> None:
         """Remove it from the count."""
@@ -214,6 +221,7 @@ class BbrLite(CongestionController):
         self._aggregation = AckAggregation(BANDWIDTH_ROUNDS)
         self._round_trip = RoundTrip()
         self._cap = LossCap()
+        self._lost = 0
         self._marked = 0
         self._full = False
         self._full_rounds = 0
@@ -231,13 +239,13 @@ class BbrLite(CongestionController):
         self.pacing_rate = self.window_bytes / UNKNOWN_RTT_SECONDS
 
     def _end_round(self, in_flight: int, app_limited: bool, now: float) -> None:
-        queued = self._marked > 0 or self._round_trip.queued
+        marked = self._marked > 0
         if self.phase is Phase.STARTUP:
-            self._check_pipe_full(queued, app_limited)
+            self._check_pipe_full(marked or self._round_trip.queued, app_limited)
         else:
             self._cap.end_round(
                 gain=self._gain,
-                queued=queued,
+                marked=marked,
                 in_flight=in_flight,
                 pipe=self._pipe,
                 datagram_bytes=self._datagram_bytes,
@@ -259,7 +267,7 @@ class BbrLite(CongestionController):
         else:
             self._full_rounds += not app_limited
             lossy = cap.lost > STARTUP_LOST_PACKETS * self._datagram_bytes and cap.is_lossy(
-                self._datagram_bytes
+                1.0, self._datagram_bytes
             )
             self._lossy_rounds += lossy and cap.loss > STARTUP_LOSS_MAX
             overflowing = (lossy and queued) or self._lossy_rounds > 1

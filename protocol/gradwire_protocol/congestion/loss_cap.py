@@ -3,8 +3,10 @@
 Packets are lost because a queue overflows or because a link is bad. Slowing down for a bad link
 gains nothing, and a path with 3 % of such losses would hardly be used. So the cap learns, while
 nothing is probed, the floor: what the path always loses. It cuts only for losses above this floor,
-and only with other evidence of a queue: a longer round trip, a probe for more, or ECN marks. A
-fixed ceiling on the tolerated loss would be simpler, but at 10 % random loss it closes the window
+and only where the queue was full when most of them were found: the round trip tells, or ECN marks.
+Losses that come in bursts exceed the floor in many rounds, but they do not wait for a full queue.
+
+A fixed ceiling on the tolerated loss would be simpler, but at 10 % random loss it closes the window
 for ever.
 """
 
@@ -12,6 +14,9 @@ from math import inf, sqrt
 from typing import Final
 
 LOSS_TOLERATED: Final = 0.02
+LOSS_TOLERATED_PROBING: Final = 0.05
+"""A probe overflows a short queue by itself, in two rounds of eight."""
+
 FLOOR_FACTOR: Final = 1.5
 """A round is too lossy above the sum of the tolerated loss, this multiple of the floor, and one
 standard deviation of the losses of a path with that floor. Without the deviation, chance alone
@@ -45,10 +50,12 @@ PACKETS_MIN: Final = 20
 class LossCap:
     """Learns the losses of rounds and caps the bytes in flight. Sizes in bytes."""
 
-    __slots__ = ("_known_lost", "_known_sent", "acked", "floor", "limit", "lost")
+    __slots__ = ("_known_lost", "_known_sent", "acked", "floor", "limit", "lost", "overflowed")
 
     def __init__(self) -> None:
         self.lost = 0
+        self.overflowed = 0
+        """Bytes lost since the last conclusion while the queue was full, counted by the owner."""
         self.acked = 0
         """Bytes acknowledged or lost since the last conclusion, counted by the owner."""
         self.floor = 0.0
@@ -63,12 +70,18 @@ class LossCap:
         """Share of bytes lost since the last conclusion."""
         return self.lost / (self.acked + self.lost) if self.lost else 0.0
 
-    def is_lossy(self, datagram_bytes: int) -> bool:
+    @property
+    def overflows(self) -> bool:
+        """Whether the queue was full when most of the losses were found."""
+        return 2 * self.overflowed > self.lost
+
+    def is_lossy(self, gain: float, datagram_bytes: int) -> bool:
         """Return whether more was lost since the last conclusion than the path always loses."""
         if not self.lost:
             return False
         scatter = sqrt(self.floor * datagram_bytes / (self.acked + self.lost))
-        return self.loss > LOSS_TOLERATED + FLOOR_FACTOR * self.floor + scatter
+        tolerated = LOSS_TOLERATED if gain == 1 else LOSS_TOLERATED_PROBING
+        return self.loss > tolerated + FLOOR_FACTOR * self.floor + scatter
 
     def learn_floor(self) -> None:
         """Count all losses towards the floor; the owner knows that there was no queue."""
@@ -78,10 +91,10 @@ class LossCap:
 
     def reset_counts(self) -> None:
         """Reset the counts."""
-        self.lost = self.acked = 0
+        self.lost = self.overflowed = self.acked = 0
 
     def end_round(
-        self, *, gain: float, queued: bool, in_flight: int, pipe: float, datagram_bytes: int
+        self, *, gain: float, marked: bool, in_flight: int, pipe: float, datagram_bytes: int
     ) -> None:
         """Adjust the cap, if enough packets were acknowledged or lost.
 
@@ -89,8 +102,8 @@ class LossCap:
         ----------
         gain : float
             Pacing gain at the end of the round.
-        queued : bool
-            Whether the round showed a queue.
+        marked : bool
+            Whether a router marked packets of the round, which have met a queue.
         in_flight : int
             Bytes in flight now.
         pipe : float
@@ -98,7 +111,8 @@ class LossCap:
         """
         if self.acked + self.lost < PACKETS_MIN * datagram_bytes:
             return
-        if (queued or gain > 1) and self.is_lossy(datagram_bytes):
+        overflows = marked or self.overflows
+        if overflows and self.is_lossy(gain, datagram_bytes):
             reached = min(self.limit, max(in_flight + self.lost, pipe))
             self.limit = max(BACKOFF * reached, PIPE_SHARE_MIN * pipe)
         else:
@@ -106,7 +120,7 @@ class LossCap:
             self.limit += max(datagram_bytes, growth * pipe)
             if self.limit > PIPES_MAX * pipe:
                 self.limit = inf
-        if gain == 1:
+        if gain == 1 and not overflows:
             self.floor += FLOOR_GAIN * (min(self.loss, FLOOR_MAX) - self.floor)
         self.reset_counts()
 

@@ -1,7 +1,9 @@
-"""`RoundTrip`: the round trip without a queue, and whether a round had a queue."""
+"""`RoundTrip`: the round trip without a queue, and which round trips show a queue."""
 
 from math import inf
 from typing import Final
+
+from gradwire_protocol.congestion.delivery_rate import WindowedMax
 
 VALID_SECONDS: Final = 5.0
 """How long a minimum is valid, because paths change."""
@@ -13,6 +15,13 @@ the rate."""
 QUEUED: Final = 1.05
 """A round trip longer than the minimum by this factor had to wait in a queue."""
 
+LONGEST_ROUNDS: Final = 24
+"""Rounds whose longest round trip shows how long the queue gets: three cycles of probes, each of
+which fills it a little. A path that changes is known again after these."""
+
+FULL_SHARE: Final = 0.5
+"""A queue counts as full from this share of its longest delay on."""
+
 
 class RoundTrip:
     """Round trips of one path, in seconds.
@@ -22,11 +31,12 @@ class RoundTrip:
     of date. Otherwise the sender has to leave room for one.
     """
 
-    __slots__ = ("_at", "_quiet", "_round_max", "_round_min", "minimum")
+    __slots__ = ("_at", "_longest", "_quiet", "_round_max", "_round_min", "minimum")
 
     def __init__(self) -> None:
         self.minimum = inf
         """Infinite before the first sample."""
+        self._longest = WindowedMax(LONGEST_ROUNDS)
         self._quiet = inf
         self._at = 0.0
         self._round_min = inf
@@ -42,8 +52,14 @@ class RoundTrip:
         """Whether even the longest round trip of this round shows no queue."""
         return self._round_max <= QUEUED * self.minimum
 
-    def on_sample(self, rtt: float, quiet: bool, now: float) -> None:
+    def shows_full_queue(self, rtt: float) -> bool:
+        """Return whether a packet with this round trip met a queue about as long as it gets."""
+        least = self.minimum
+        return rtt > QUEUED * least and rtt >= least + FULL_SHARE * (self._longest.value - least)
+
+    def on_sample(self, rtt: float, quiet: bool, at_round: int, now: float) -> None:
         """Record a sample."""
+        self._longest.update(at_round, rtt)
         if rtt <= self.minimum:
             self.minimum = rtt
             self._at = now

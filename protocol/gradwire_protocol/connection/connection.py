@@ -161,6 +161,7 @@ class Connection:
             self._counters.count_drop(Drop.UNKNOWN_SESSION)
             return
         if self._traffic.receiver.receive(datagram, address, ecn, now):
+            self._traffic.sender.recovery.on_heard(now)
             self._on_activity(self, False)
 
     def receive_train(self, packets: PacketRows, address: Address, ecn: int, now: float) -> None:
@@ -169,6 +170,7 @@ class Connection:
             for row in range(packets.count):
                 self.receive(packets.datagram(row), address, ecn, now)
         elif self._traffic.receiver.receive_train(packets, address, ecn, now):
+            self._traffic.sender.recovery.on_heard(now)
             self._on_activity(self, False)
 
     def abort(self, reason: str) -> None:

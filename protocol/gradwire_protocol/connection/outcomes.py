@@ -15,7 +15,6 @@ from gradwire_protocol.counters import Counters
 from gradwire_protocol.delivery.incoming import Reassembly
 from gradwire_protocol.delivery.outgoing import SendQueue
 from gradwire_protocol.delivery.shaped_message import ShapedMessage, fragment_bytes_of
-from gradwire_protocol.limits import PROBE_PACKETS, TAIL_PROBE_PACKETS_MAX
 from gradwire_protocol.recovery.loss_rate import LossRate
 from gradwire_protocol.recovery.pacer import Pacer
 from gradwire_protocol.recovery.received_packets import ReceivedPackets
@@ -102,6 +101,14 @@ class Outcomes:
             self.counters.probe_timeouts += 1
             self._probe()
 
+    def send_oldest_again(self) -> None:
+        """Queue the oldest packets in flight, as many as may be sent as probes."""
+        fragments, contents = self.recovery.oldest_in_flight(self.recovery.probes)
+        for key, indexes in by_message(fragments):
+            self.queue.on_lost(key, indexes)
+        for each in contents:
+            self._send_again(each)
+
     # Private.
 
     def _record_arrived(
@@ -138,15 +145,9 @@ class Outcomes:
     def _probe(self) -> None:
         """Choose what asks for an acknowledgement: new data, else old data, else a PING."""
         recovery = self.recovery
-        recovery.probes = PROBE_PACKETS
+        recovery.begin_probe()
         if self.queue.next_message() is None:
-            if recovery.sent.packets_in_flight <= TAIL_PROBE_PACKETS_MAX:
-                recovery.probes = TAIL_PROBE_PACKETS_MAX
-            fragments, contents = recovery.oldest_in_flight(recovery.probes)
-            for key, indexes in by_message(fragments):
-                self.queue.on_lost(key, indexes)
-            for each in contents:
-                self._send_again(each)
+            self.send_oldest_again()
         # From the second timeout on also a PING: if it arrives and large packets do not, those are
         # too large for the path.
         self.ping_due = self.queue.next_message() is None or recovery.timeouts > 1

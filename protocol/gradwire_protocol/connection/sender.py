@@ -146,6 +146,9 @@ class Sender:
             return self._size_probe(size, now)
         message = self.queue.next_message()
         self._paced_until = None
+        if message is None and self.recovery.probes:
+            self.outcomes.send_oldest_again()
+            message = self.queue.next_message()
         if message is None:
             return self._parity_packet(now)
         shaped = message.shaped

@@ -23,11 +23,20 @@ from gradwire_protocol.congestion import AckSample, CongestionController
 from gradwire_protocol.errors import ViolationError
 from gradwire_protocol.limits import (
     ACK_DELAY_SECONDS_MAX,
+    BURST_PROBE_PACKETS_MAX,
+    BURST_PROBE_PACKETS_MIN,
+    BURST_PROBES,
+    COLD_PROBE_PACKETS_MAX,
     GRANULARITY_SECONDS,
+    LONG_SILENCE_PROBE_SECONDS,
+    LONG_SILENCE_SECONDS,
     PACKET_THRESHOLD,
     PACKET_THRESHOLD_MAX,
     PERSISTENT_CONGESTION_TIMEOUTS,
-    PTO_BACKOFF_MAX,
+    PROBE_BACKOFF,
+    PROBE_PACKETS,
+    RTT_DOUBTED_SECONDS,
+    RTT_DOUBTED_TIMEOUTS,
     TIME_THRESHOLD,
     TIME_THRESHOLD_MAX,
 )
@@ -74,11 +83,20 @@ class Recovery:
         self._largest_acked = -1
         self._sampled_at = float("inf")
         """Time of the first round-trip sample."""
-        self._last_eliciting_at = 0.0
+        self._doubted_at = float("inf")
+        """Time of the last sample, if it was doubted."""
+        self._heard_at = float("inf")
+        """When the peer was last heard of; infinite before the first time."""
+        self._probe_from = 0.0
+        """When the probe timeout began: with the first packet in flight, the last acknowledgement
+        or the last timeout. What is sent meanwhile does not put it off, so that small messages in
+        quick succession are probed for as well."""
         self._loss_deadline: float | None = None
         self._packet_threshold = PACKET_THRESHOLD
         self._time_threshold = TIME_THRESHOLD
         self._marked = 0
+        self._named: list[tuple[int, int]] = []
+        """The runs of the last ACK. The next one repeats most of them, where packets get lost."""
 
     # Input.
 
@@ -143,9 +161,11 @@ class Recovery:
         train = sent.train_of(newest)
         rtt = None
         if newest == largest:
-            rtt = max(now - train.sent_at, 1e-6)
+            rtt = self._credible(max(now - train.sent_at, 1e-6), train.sent_at, now)
+        if rtt is not None:
             self.rtt.update(rtt, min(ack.delay_seconds, ACK_DELAY_SECONDS_MAX))
             self._sampled_at = min(self._sampled_at, now)
+        self._heard_at = self._probe_from = now
         self.timeouts = self.probes = 0
         self._detect_lost(outcome, now)
         marked, self._marked = ack.marked - self._marked, max(ack.marked, self._marked)
@@ -166,6 +186,10 @@ class Recovery:
         sent.advance(now - 3 * self.probe_timeout)
         return outcome
 
+    def on_heard(self, now: float) -> None:
+        """Record a sign of life, which ends a long silence: what is in flight is probed for."""
+        self._heard_at = now
+
     def on_timeout(self, now: float) -> tuple[Outcome, bool]:
         """Act on `deadline`.
 
@@ -174,7 +198,7 @@ class Recovery:
         outcome : Outcome
             Packets that count as lost now.
         probing : bool
-            Whether it was a probe timeout, after which the caller has to set `probes`.
+            Whether it was a probe timeout, after which the caller has to call `begin_probe`.
         """
         outcome = Outcome()
         if self._loss_deadline is not None and now >= self._loss_deadline:
@@ -184,7 +208,19 @@ class Recovery:
         if probe_deadline is None or now < probe_deadline:
             return outcome, False
         self.timeouts += 1
+        self._probe_from = now
         return outcome, True
+
+    def begin_probe(self) -> None:
+        """Set `probes`, after a probe timeout.
+
+        The caller sends new data as probes, or what `oldest_in_flight` returns if there is none.
+        """
+        self.probes = PROBE_PACKETS
+        if self.timeouts <= BURST_PROBES:
+            least = BURST_PROBE_PACKETS_MIN << self.timeouts - 1
+            most = BURST_PROBE_PACKETS_MAX if self.rtt.latest else COLD_PROBE_PACKETS_MAX
+            self.probes = min(max(self.sent.packets_in_flight, least), most)
 
     # Output.
 
@@ -211,23 +247,42 @@ class Recovery:
 
     def _begin_train(self, size: int, *, app_limited: bool, now: float) -> SentTrain:
         in_flight = self.sent.bytes_in_flight
-        self._last_eliciting_at = now
+        if not in_flight:
+            self._probe_from = now
         departure = self.controller.on_sent(size, in_flight, app_limited=app_limited, now=now)
         return SentTrain(now, departure)
 
     def _probe_deadline(self) -> float | None:
         if not self.sent.packets_in_flight or not self.probing:
             return None
-        backoff = 1 << min(self.timeouts, PTO_BACKOFF_MAX)
-        return self._last_eliciting_at + self.probe_timeout * backoff
+        wait = self.probe_timeout
+        if self.timeouts:
+            wait *= PROBE_BACKOFF
+            if self._probe_from - self._heard_at >= LONG_SILENCE_SECONDS:
+                wait = max(wait, LONG_SILENCE_PROBE_SECONDS)
+        return self._probe_from + wait
+
+    def _credible(self, rtt: float, sent_at: float, now: float) -> float | None:
+        """Return a sample; None if a pause explains it better than the path."""
+        patience = max(RTT_DOUBTED_TIMEOUTS * self.probe_timeout, RTT_DOUBTED_SECONDS)
+        if rtt <= patience or not self.rtt.latest:
+            self._doubted_at = float("inf")
+        elif sent_at <= self._doubted_at:
+            self._doubted_at = min(self._doubted_at, now)
+            return None
+        return rtt
 
     def _record_acked(self, ranges: Sequence[tuple[int, int]], outcome: Outcome, now: float) -> int:
         """Record acknowledged packets; return the highest newly acknowledged number, or -1."""
         sent = self.sent
         newest = -1
-        for first, last in ranges:
+        named, self._named = set(self._named), list(ranges)
+        for run in ranges:
+            first, last = run
             if last < sent.oldest:
                 break
+            if run in named:
+                continue
             first = max(first, sent.oldest)
             fates = sent.fates(first, last + 1)
             new = fates == Fate.IN_FLIGHT

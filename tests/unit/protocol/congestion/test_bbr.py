@@ -271,14 +271,25 @@ def test_the_window_has_room_for_the_lumps_in_which_acknowledgements_come() -> N
 # Losses.
 
 
-def test_losses_of_a_probe_cap_the_window() -> None:
+def test_losses_cap_the_window_where_the_queue_was_full() -> None:
     flow = Flow().fill()
     before = flow.bbr.window_bytes
 
-    flow.exchange(SIZE, lost=SIZE // 10, in_flight=SIZE)
+    flow.exchange(SIZE, lost=SIZE // 10, in_flight=SIZE, rtt=1.2 * RTT)
 
     assert flow.bbr.window_bytes == pytest.approx(0.7 * 0.9 * (SIZE + SIZE // 10), rel=0.01)
     assert flow.bbr.window_bytes < before
+
+
+def test_a_burst_of_losses_is_no_reason_to_slow_down_where_there_was_no_queue() -> None:
+    """A queue was there before it, and a longer one."""
+    flow = Flow().fill()
+    flow.exchange(SIZE, rtt=1.5 * RTT)
+    flow.exchange(SIZE)
+
+    flow.exchange(SIZE, lost=SIZE // 3, in_flight=SIZE, rtt=1.2 * RTT)
+
+    assert flow.bbr.window_bytes >= WINDOW_GAIN * SIZE
 
 
 def test_losses_that_were_none_do_not() -> None:

@@ -27,13 +27,14 @@ def end_round(
     packets: int = 400,
     lost: int = 0,
     gain: float = 1.0,
-    queued: bool = False,
+    full: bool = False,
     in_flight: int = 400_000,
 ) -> None:
-    """End a round of which some packets were lost."""
+    """End a round of which some packets were lost, while the queue was full or was not."""
     cap.acked += (packets - lost) * SIZE
     cap.lost += lost * SIZE
-    cap.end_round(gain=gain, queued=queued, in_flight=in_flight, pipe=PIPE, datagram_bytes=SIZE)
+    cap.overflowed += full * lost * SIZE
+    cap.end_round(gain=gain, marked=False, in_flight=in_flight, pipe=PIPE, datagram_bytes=SIZE)
 
 
 def test_there_is_no_cap_until_something_is_lost() -> None:
@@ -45,20 +46,20 @@ def test_there_is_no_cap_until_something_is_lost() -> None:
 
 
 @pytest.mark.parametrize(
-    ("lost", "queued", "gain", "limit"),
+    ("lost", "full", "gain", "limit"),
     [
-        *((40, queued, gain, BACKOFF * 640_000)
-          for queued, gain in ((True, 1.0), (False, 1.25), (True, 0.75))),
-        pytest.param(40, False, 1.0, inf, id="without a queue"),
-        pytest.param(8, True, 1.25, inf, id="few"),
+        *((40, True, gain, BACKOFF * 640_000) for gain in (1.0, 1.25, 0.75)),
+        *((40, False, gain, inf) for gain in (1.0, 1.25)),
+        pytest.param(8, True, 1.0, inf, id="few"),
+        pytest.param(20, True, 1.25, inf, id="few for a probe"),
     ],
-)  # fmt: skip
+)
 def test_too_many_losses_with_a_queue_cut_what_was_in_flight(
-    lost: int, queued: bool, gain: float, limit: float
+    lost: int, full: bool, gain: float, limit: float
 ) -> None:
     cap = LossCap()
 
-    end_round(cap, lost=lost, queued=queued, gain=gain, in_flight=600_000)
+    end_round(cap, lost=lost, full=full, gain=gain, in_flight=600_000)
 
     assert cap.limit == pytest.approx(limit)
     assert cap.window(1.25) == cap.limit
@@ -69,14 +70,14 @@ def test_however_often_it_cuts_half_the_pipe_remains() -> None:
     cap = LossCap()
 
     for _ in range(20):
-        end_round(cap, lost=200, queued=True, gain=1.25, in_flight=0)
+        end_round(cap, lost=200, full=True, gain=1.25, in_flight=0)
 
     assert cap.limit == PIPE_SHARE_MIN * PIPE
 
 
 def test_it_grows_fast_while_probing_and_slowly_otherwise_until_it_caps_nothing() -> None:
     cap = LossCap()
-    end_round(cap, lost=200, queued=True)
+    end_round(cap, lost=200, full=True)
     limit = cap.limit
 
     end_round(cap, gain=1.25)
@@ -92,9 +93,9 @@ def test_it_grows_fast_while_probing_and_slowly_otherwise_until_it_caps_nothing(
 def test_rounds_of_few_packets_are_taken_together() -> None:
     cap = LossCap()
 
-    end_round(cap, packets=PACKETS_MIN - 2, lost=1, queued=True)
+    end_round(cap, packets=PACKETS_MIN - 2, lost=1, full=True)
     assert cap.limit == inf
-    end_round(cap, packets=2, queued=True)
+    end_round(cap, packets=2, full=True)
 
     assert cap.limit < inf
 
@@ -106,9 +107,9 @@ def test_what_the_path_loses_anyway_is_learned_while_cruising(path_loses: float)
         end_round(cap, lost=int(400 * path_loses))
     assert cap.floor == pytest.approx(path_loses, rel=0.05)
 
-    end_round(cap, lost=int(400 * path_loses), queued=True)
+    end_round(cap, lost=int(400 * path_loses), full=True)
     assert cap.limit == inf
-    end_round(cap, lost=int(400 * (0.04 + 2 * path_loses)), queued=True)
+    end_round(cap, lost=int(400 * (0.04 + 2 * path_loses)), full=True)
 
     assert cap.limit < inf
 
@@ -122,6 +123,17 @@ def test_nothing_is_learned_while_probing(gain: float) -> None:
     assert cap.floor == 0
 
 
+def test_nothing_is_learned_where_the_queue_was_full_or_a_router_said_so() -> None:
+    full, marked = LossCap(), LossCap()
+
+    end_round(full, lost=100, full=True)
+    marked.lost, marked.acked = 100 * SIZE, 300 * SIZE
+    marked.end_round(gain=1.0, marked=True, in_flight=400_000, pipe=PIPE, datagram_bytes=SIZE)
+
+    assert full.floor == marked.floor == 0
+    assert full.limit == marked.limit < inf
+
+
 def test_losses_known_to_be_without_a_queue_are_the_floor_at_once() -> None:
     cap = LossCap()
     for lost, acked in ((0, 40_000), (10_000, 50_000)):
@@ -131,7 +143,7 @@ def test_losses_known_to_be_without_a_queue_are_the_floor_at_once() -> None:
 
     assert cap.floor == 0.1
     assert cap.loss == 0
-    assert not cap.is_lossy(SIZE)
+    assert not cap.is_lossy(1.0, SIZE)
 
 
 @given(
@@ -146,8 +158,8 @@ def test_whatever_is_lost_it_stays_within_its_bounds(
 ) -> None:
     cap = LossCap()
 
-    for packets, loss, gain, queued in rounds:
-        end_round(cap, packets=packets, lost=int(loss * packets), gain=gain, queued=queued)
+    for packets, loss, gain, full in rounds:
+        end_round(cap, packets=packets, lost=int(loss * packets), gain=gain, full=full)
 
         assert 0 <= cap.floor <= FLOOR_MAX
         assert cap.limit >= PIPE_SHARE_MIN * PIPE

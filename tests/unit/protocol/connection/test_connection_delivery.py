@@ -16,8 +16,12 @@ from gradwire_protocol import (
     UsageError,
 )
 from gradwire_protocol.limits import (
+    BURST_PROBE_PACKETS_MIN,
+    BURST_PROBES,
+    LONG_SILENCE_PROBE_SECONDS,
+    LONG_SILENCE_SECONDS,
     MESSAGE_BYTES_MAX,
-    TAIL_PROBE_PACKETS_MAX,
+    PROBE_BACKOFF,
     WINDOW_BYTES_MIN,
     charge_of,
 )
@@ -161,29 +165,30 @@ def test_the_last_fragment_lost_is_made_up_for_by_a_probe() -> None:
 
     assert pair.responder.payloads == [b"one and only"]
     assert pair.initiator.endpoint.counters.probe_timeouts == 1
-    assert pair.initiator.endpoint.counters.fragments_retransmitted == 1
+    assert pair.initiator.endpoint.counters.fragments_retransmitted == BURST_PROBE_PACKETS_MIN
 
 
-def test_a_silent_peer_is_asked_again_at_growing_intervals() -> None:
-    """First with all of a short message, then, while more and more is in doubt, with a little."""
+def test_a_silent_peer_is_asked_again_often_at_first_and_then_now_and_then() -> None:
+    """First with all of a short message and more each time, then with a little."""
     pair = Pair(config=replace(PLAIN, idle_timeout_seconds=600.0)).connect()
     pair.lets_pass = lambda _: False
     pair.initiator.send(bytes(4 * FRAGMENT_BYTES))
     pair.network.run_for(0.01)
     begun = pair.wire[-1].at
-    pair.network.run_for(300.0)
+    pair.network.run_for(60.0)
 
     sent = [p for p in pair.sent_by(INITIATOR) if p.at > begun]
     probes = [(at, [*packets]) for at, packets in groupby(sent, lambda passing: passing.at)]
 
-    intervals = [b - a for a, b in pairwise([begun, *(at for at, _ in probes)])]
-    assert intervals == pytest.approx(
-        [intervals[0] * min(2**i, 64) for i in range(len(intervals))], rel=0.01
-    )
+    times = [begun, *(at for at, _ in probes)]
+    intervals = [b - a for a, b in pairwise(times)]
+    often = PROBE_BACKOFF * intervals[0]
+    soon = int(0.9 * LONG_SILENCE_SECONDS / often)
+    assert intervals[1:soon] == pytest.approx([often] * (soon - 1), rel=0.01)
+    assert intervals[-50:] == pytest.approx([max(often, LONG_SILENCE_PROBE_SECONDS)] * 50, rel=0.01)
     fragments = [sum(packet.has(Data) for packet in packets) for _, packets in probes]
-    assert fragments[:2] == [4, 4]
-    assert set(fragments[2:]) == {1, 2}, "the second one as long as the window has room"
-    assert 4 + sum(fragments[:2]) > TAIL_PROBE_PACKETS_MAX
+    assert fragments[:BURST_PROBES] == [4, 7, 15, 31]
+    assert set(fragments[BURST_PROBES:]) == {1, 2}, "the second one as long as the window has room"
     pings = [sum(packet.has(Ping) for packet in packets) for _, packets in probes]
     assert pings == [0] + [1] * (len(probes) - 1), "where only small packets get through"
     assert pair.initiator.endpoint.counters.packets_lost == 0

@@ -9,7 +9,7 @@ import pytest
 
 from gradwire_protocol import Connection, ConnectionConfig, Endpoint, Priority
 from gradwire_protocol.connection.timers import TIMERS_SPARE
-from gradwire_protocol.limits import TRAIN_BYTES_MAX
+from gradwire_protocol.limits import BURST_PROBE_PACKETS_MIN, TRAIN_BYTES_MAX
 from support.endpoints import (
     NOW,
     PLAIN,
@@ -158,7 +158,7 @@ def test_a_timer_that_has_moved_fires_only_where_it_is_now() -> None:
     assert sent_by(endpoint, probe_at - 0.001) == []
     endpoint.handle_timer(probe_at)
 
-    assert len(sent_by(endpoint, probe_at)) == 1
+    assert len(sent_by(endpoint, probe_at)) == BURST_PROBE_PACKETS_MIN
     assert endpoint.next_timer() == connection.next_timer()
 
 

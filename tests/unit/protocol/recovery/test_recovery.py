@@ -4,6 +4,7 @@ import gc
 import sys
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,7 +16,14 @@ from gradwire_protocol.limits import (
     ACK_DELAY_SECONDS_MAX,
     ACK_RANGES_MAX,
     ACK_RECORDS_MAX,
-    PTO_BACKOFF_MAX,
+    BURST_PROBE_PACKETS_MAX,
+    BURST_PROBES,
+    COLD_PROBE_PACKETS_MAX,
+    LONG_SILENCE_PROBE_SECONDS,
+    LONG_SILENCE_SECONDS,
+    PROBE_BACKOFF,
+    PROBE_PACKETS,
+    RTT_DOUBTED_SECONDS,
 )
 from gradwire_protocol.recovery.recovery import Fragments, by_message
 from gradwire_protocol.recovery.sent_packets import PacketContents
@@ -281,27 +289,103 @@ def test_an_acknowledgement_ends_the_probing() -> None:
     assert (recovery.probes, recovery.timeouts) == (0, 0)
 
 
-def test_probe_timeouts_double_up_to_a_limit_and_begin_anew_with_an_acknowledgement() -> None:
-    recovery, _ = new_recovery()
-    send(recovery, now=0.0)
-    single = recovery.probe_timeout
-    now, waits = 0.0, []
-    for _ in range(PTO_BACKOFF_MAX + 3):
+def waits_of(recovery: Any, now: float, until: float) -> list[float]:
+    """Probe without an answer; return how long each probe is after the one before."""
+    waits = []
+    while now < until:
         deadline = recovery.deadline
         assert deadline is not None
-        waits.append((deadline - now) / single)
+        waits.append(deadline - now)
         now = deadline
         assert recovery.on_timeout(now)[1]
         send(recovery, now=now)
+    return waits
 
+
+def heard_recovery(rtt: float = 0.01) -> Any:
+    """Return one that knows the round trip, heard of the peer at 0, and sends again then."""
+    recovery, _ = new_recovery()
+    send(recovery, now=-rtt)
+    recovery.on_ack(ack((0, 0)), now=0.0)
+    send(recovery, now=0.0)
+    return recovery
+
+
+def test_probe_timeouts_grow_once_and_begin_anew_with_an_acknowledgement() -> None:
+    recovery = heard_recovery()
+    single = recovery.probe_timeout
+
+    waits = waits_of(recovery, 0.0, until=1.0)
+
+    assert waits == pytest.approx([single] + [PROBE_BACKOFF * single] * (len(waits) - 1))
     newest = recovery.sent.next_number - 1
-    recovery.on_ack(ack((newest, newest)), now=now + 0.1)
-    send(recovery, now=now + 0.1)
-    recovery.on_ack(ack((newest + 1, newest + 1), (newest, newest)), now=now + 0.2)
-    send(recovery, now=now + 0.2)
+    recovery.on_ack(ack((newest, newest)), now=1.1)
+    send(recovery, now=1.1)
+    assert recovery.deadline == 1.1 + recovery.probe_timeout
 
-    assert waits == pytest.approx([1, 2, 4, 8, 16, 32, 64, 64, 64])
-    assert recovery.deadline == now + 0.2 + recovery.probe_timeout
+
+@pytest.mark.parametrize("rtt", [0.01, 0.5])
+def test_after_a_long_silence_probes_are_rare_until_something_is_heard(rtt: float) -> None:
+    recovery = heard_recovery(rtt)
+    often = PROBE_BACKOFF * recovery.probe_timeout
+    rarely = max(often, LONG_SILENCE_PROBE_SECONDS)
+
+    waits_of(recovery, 0.0, until=LONG_SILENCE_SECONDS + often)
+    now = recovery.deadline - rarely
+    waits = waits_of(recovery, now, until=now + 3)
+    assert waits == pytest.approx([rarely] * len(waits))
+    recovery.on_heard(now + sum(waits))
+
+    assert recovery.deadline == pytest.approx(now + sum(waits) + often)
+
+
+@pytest.mark.parametrize(
+    ("in_flight", "probes"), [(1, [4, 8, 16, 32]), (20, [20, 20, 20, 32]), (500, [32] * 4)]
+)
+def test_the_first_probes_are_long_enough_to_outlast_a_burst_of_losses(
+    in_flight: int, probes: list[int]
+) -> None:
+    warm, (cold, _) = heard_recovery(), new_recovery()
+    send(warm, in_flight - 1, now=0.0)
+    send(cold, in_flight)
+
+    for recovery, most in ((warm, BURST_PROBE_PACKETS_MAX), (cold, COLD_PROBE_PACKETS_MAX)):
+        for expected in [*probes, PROBE_PACKETS]:
+            recovery.on_timeout(recovery.deadline)
+            recovery.begin_probe()
+            assert recovery.probes == min(expected, most)
+        assert recovery.timeouts == BURST_PROBES + 1
+
+
+def test_what_is_sent_meanwhile_does_not_put_a_probe_off() -> None:
+    recovery = heard_recovery()
+    deadline = recovery.deadline
+
+    send(recovery, now=0.005)
+
+    assert recovery.deadline == deadline
+
+
+def test_a_pause_is_not_taken_for_the_round_trip_unless_the_next_one_is_as_long() -> None:
+    recovery = heard_recovery()
+    smoothed = recovery.rtt.smoothed
+    send(recovery, now=2.0)
+    for number in (1, 2):
+        recovery.on_ack(ack((number, number)), now=3.0)
+    assert recovery.rtt.smoothed == smoothed
+
+    send(recovery, now=3.0)
+    recovery.on_ack(ack((3, 3)), now=3.01)
+    assert recovery.rtt.smoothed == pytest.approx(smoothed)
+    for _ in range(2):
+        send(recovery, now=4.0)
+        newest = recovery.sent.next_number - 1
+        recovery.on_ack(ack((newest, newest)), now=4.1 + RTT_DOUBTED_SECONDS)
+    assert recovery.rtt.smoothed == pytest.approx(smoothed)
+    send(recovery, now=5.0)
+    recovery.on_ack(ack((newest + 1, newest + 1)), now=5.1 + RTT_DOUBTED_SECONDS)
+
+    assert recovery.rtt.smoothed > 2 * smoothed
 
 
 # What an ACK costs.

@@ -20,7 +20,11 @@ from gradwire_protocol.limits import (
     PACKET_THRESHOLD,
     PACKET_THRESHOLD_MAX,
     PERSISTENT_CONGESTION_TIMEOUTS,
-    PTO_BACKOFF_MAX,
+    LONG_SILENCE_PROBE_SECONDS,
+    LONG_SILENCE_SECONDS,
+    PROBE_BACKOFF,
+    RTT_DOUBTED_SECONDS,
+    RTT_DOUBTED_TIMEOUTS,
     TIME_THRESHOLD,
     TIME_THRESHOLD_MAX,
 )
@@ -63,7 +67,9 @@ class Naive:
     rtt: RttEstimator = field(default_factory=RttEstimator)
     low: int = 0
     largest_acked: int = -1
-    last_eliciting_at: float = 0.0
+    probe_from: float = 0.0
+    heard_at: float = inf
+    doubted_at: float = inf
     packet_threshold: int = PACKET_THRESHOLD
     time_threshold: float = TIME_THRESHOLD
     sampled_at: float = inf
@@ -85,8 +91,12 @@ class Naive:
         """When there is something to do."""
         if self.loss_deadline is not None or not self.flying:
             return self.loss_deadline
-        backoff = 1 << min(self.timeouts, PTO_BACKOFF_MAX)
-        return self.last_eliciting_at + self.probe_timeout * backoff
+        if not self.timeouts:
+            return self.probe_from + self.probe_timeout
+        wait = PROBE_BACKOFF * self.probe_timeout
+        if self.probe_from - self.heard_at >= LONG_SILENCE_SECONDS:
+            wait = max(wait, LONG_SILENCE_PROBE_SECONDS)
+        return self.probe_from + wait
 
     def acknowledge(self, named: set[int], now: float) -> tuple[list[int], list[int], list[int]]:
         """Return what has arrived for the first time, what was late, and what is lost."""
@@ -110,6 +120,18 @@ class Naive:
         self.packet_threshold = min(self.packet_threshold, PACKET_THRESHOLD_MAX)
         self.time_threshold = min(self.time_threshold, TIME_THRESHOLD_MAX)
 
+    def measure(self, sample: float, number: int, now: float) -> None:
+        """Take a sample of the round trip, unless it was probably a pause."""
+        patience = max(RTT_DOUBTED_TIMEOUTS * self.probe_timeout, RTT_DOUBTED_SECONDS)
+        if self.rtt.latest and sample > patience:
+            if self.packets[number].sent_at <= self.doubted_at:
+                self.doubted_at = min(self.doubted_at, now)
+                return
+        else:
+            self.doubted_at = inf
+        self.rtt.update(sample, 0.0)
+        self.sampled_at = min(self.sampled_at, now)
+
     def learn(self, new: list[int], named: set[int], now: float) -> list[int]:
         """Return what is lost, now that these have arrived."""
         largest = max(named, default=-1)
@@ -117,9 +139,9 @@ class Naive:
         if not new:
             return []
         if new[-1] == largest:
-            self.rtt.update(max(now - self.packets[largest].sent_at, 1e-6), 0.0)
-            self.sampled_at = min(self.sampled_at, now)
+            self.measure(max(now - self.packets[largest].sent_at, 1e-6), largest, now)
         self.timeouts = 0
+        self.heard_at = self.probe_from = now
         lost = self.lose(now)
         old = now - 3 * self.probe_timeout
         for packet in self.packets.values():
@@ -174,6 +196,7 @@ class Bookkeeping(RuleBasedStateMachine):
     @rule(after=TIMES, n=st.integers(1, 70), size=SIZES, last=SIZES)
     def send_a_train(self, after: float, n: int, size: int, last: int) -> None:
         self.now += after
+        self.begin_timeout()
         number = self.recovery.sent.next_number
         last = min(size, last)
         self.recovery.on_train(range(n), number, size, last, app_limited=False, now=self.now)
@@ -182,7 +205,11 @@ class Bookkeeping(RuleBasedStateMachine):
             self.naive.packets[number + i] = Packet(
                 size if i < n - 1 else last, self.now, Fate.IN_FLIGHT, train, (number, i)
             )
-        self.naive.last_eliciting_at = self.now
+
+    def begin_timeout(self) -> None:
+        """Note that something is sent that asks for an acknowledgement."""
+        if not self.naive.flying:
+            self.naive.probe_from = self.now
 
     @rule(
         after=TIMES,
@@ -199,11 +226,12 @@ class Bookkeeping(RuleBasedStateMachine):
             "acknowledgement": PacketContents(ack_largest=number),
         }[kind]
         eliciting = kind != "acknowledgement"
+        if eliciting:
+            self.begin_timeout()
         self.recovery.on_packet(size, contents, eliciting=eliciting, now=self.now)
         fate, train = Fate.UNASKED, -1
         if eliciting:
             fate, train = Fate.IN_FLIGHT, len(self.diary.sent) - 1
-            self.naive.last_eliciting_at = self.now
         packet = Packet(size, self.now, fate, train, None, contents)
         self.naive.packets[number] = packet
 
@@ -280,6 +308,8 @@ class Bookkeeping(RuleBasedStateMachine):
         assert probing == (due and not losing)
         self.check(outcome, self.naive.lose(at) if due and losing else [])
         self.naive.timeouts += probing
+        if probing:
+            self.naive.probe_from = at
 
     @precondition(lambda self: self.naive.packets)
     @rule(beyond=st.integers(0, 2**40), data=st.data())
