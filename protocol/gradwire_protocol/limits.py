@@ -268,6 +268,18 @@ STALL_IDLE_TIMEOUTS: Final = 2
 """Idle timeouts without progress of a message after which the connection ends, although the peer
 answers. On a path that drops large packets, small ones would keep the connection alive for ever."""
 
+UNFINISHED_IDLE_TIMEOUTS: Final = 16
+"""Idle timeouts without a new fragment of a message that has begun, after which its receiver ends
+the connection: 8 minutes by default. Otherwise a peer that answers could hold its credit, and the
+memory behind it, for ever. An honest sender is far from that. A message that waits goes before all
+others after two idle timeouts, and where nothing arrives the sender ends the connection itself
+after `STALL_IDLE_TIMEOUTS`, doubled on a long path. The rest is for other messages that wait too,
+and for what is under way before them, over TCP up to 4 MiB."""
+
+PROGRESS_CHECK_SECONDS_MIN: Final = 1.0
+"""Least time between two checks of whether messages go on; otherwise it is an idle timeout. A check
+looks at every message, and a peer may choose an idle timeout of 1 ms."""
+
 CHALLENGE_TRIES_MAX: Final = 3
 """Challenges sent to a new address before it is given up. Each is sent once enough bytes have come
 from there."""

@@ -21,12 +21,14 @@ from gradwire.participant.gradients import Gradients
 from gradwire.replica.shared_parameters import SharedParameters
 from gradwire.worker.own_updates import OwnUpdates
 from gradwire_codecs import Update
+from gradwire_codecs.format.update import pack_update
 from gradwire_codecs.replica.optimizer_sum import OptimizerSum
 from gradwire_codecs.replica.outer_step import OuterSum
 from gradwire_codecs.replica.round_sum import RoundSum
 from gradwire_codecs.replica.state_sum import StateSum
+from gradwire_protocol.messages.admission import Welcome
 from gradwire_protocol.messages.checkpoint import parse
-from gradwire_protocol.messages.kinds import WORKERS_MAX
+from gradwire_protocol.messages.kinds import WORKERS_MAX, EndCode
 from gradwire_protocol.messages.modes.mode import (
     AVERAGING,
     DILOCO,
@@ -47,6 +49,7 @@ from support.playing import HistoryFailed, play
 from support.tiers import IS_DEEP, count
 from support.training import MASTER, SimulatedRun
 from support.two_masters import PairedRun
+from support.updates import single
 
 WITH_STATE = parse_mode(
     "averaging(every=2, bits=4, optimizer_state=Adam[exp_avg exp_avg_sq; step],"
@@ -281,6 +284,37 @@ def test_the_optimizers_state_survives_with_the_standby() -> None:
         assert is_like(state_of(run.standby.run), before)
         run.train(2)
         run.finish_all()
+
+
+# Gradients that are not finished.
+
+
+@pytest.mark.parametrize("may_return", [False, True])
+def test_half_a_gradient_is_kept_as_long_as_its_worker_may_send_the_rest(
+    *, may_return: bool
+) -> None:
+    run = SimulatedRun(5, elements=30, master=MasterConfig(rejoin_seconds=20.0))
+    run.mode = ADAM
+    run.join_and_wait(2)
+    rogue = run.enter()
+    rank = rogue.wait_for(Welcome).rank
+    run.network.run_for(1.0)
+    rounds = run.state.rounds
+    assert rounds is not None
+    rogue.say_update(rank, 1, pack_update(single(30, [3], [1])))
+    run.network.run(lambda: rank in rounds._parts, seconds=1)
+
+    if may_return:
+        run.network.kill(rogue.host)
+    else:
+        rogue.end(EndCode.LEFT, "over")
+    run.network.run(lambda: len(run.master.roster) == 2, seconds=100)
+    run.train(3)
+    assert (rank in rounds._parts) == may_return
+
+    run.network.run_for(20.0)
+    run.train(3)
+    assert rank not in rounds._parts
 
 
 # Workers that do not keep up.

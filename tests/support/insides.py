@@ -100,12 +100,25 @@ def go_on_from(connection: Connection, number: int) -> None:
 
 def charges_of(reassembly: Reassembly) -> int:
     """Return what the messages that are not complete are charged with, in bytes."""
-    return sum(message.charge for message in reassembly._open.values())
+    return sum(message.charge for message in unfinished_in(reassembly))
 
 
 def messages_of(queue: SendQueue) -> Collection[OutgoingMessage]:
     """Return the messages that are queued."""
     return queue._messages.values()
+
+
+def forget_begun(queue: SendQueue) -> None:
+    """Let a sender send no more of the messages that have begun, as another program may."""
+    for message in [message for message in messages_of(queue) if message.begun]:
+        del queue._messages[message.key]
+        queue._open -= 1
+        queue.bytes_queued -= message.shaped.total
+
+
+def unfinished_in(reassembly: Reassembly) -> list[IncomingMessage]:
+    """Return the messages that have begun and are not complete."""
+    return list(reassembly._open.values())
 
 
 def fates_of(message: OutgoingMessage) -> Any:

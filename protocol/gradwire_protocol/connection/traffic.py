@@ -1,7 +1,8 @@
 """`Traffic`: the sender, the receiver and the timeouts of an open connection.
 
 `Sender` and `Receiver` share the validated path, the received packet numbers and the reassembly.
-`Traffic` also sends keepalives, and ends connections that are silent or stalled.
+`Traffic` also sends keepalives, and ends connections that are silent or stalled. A connection is
+stalled if none of our fragments arrives, or if the peer does not finish a message.
 """
 
 from collections.abc import Callable
@@ -16,7 +17,11 @@ from gradwire_protocol.connection.sender import Sender
 from gradwire_protocol.connection.train import Train
 from gradwire_protocol.counters import Counters
 from gradwire_protocol.delivery.incoming import Reassembly
-from gradwire_protocol.limits import STALL_IDLE_TIMEOUTS
+from gradwire_protocol.limits import (
+    PROGRESS_CHECK_SECONDS_MIN,
+    STALL_IDLE_TIMEOUTS,
+    UNFINISHED_IDLE_TIMEOUTS,
+)
 from gradwire_protocol.recovery.received_packets import ReceivedPackets
 from gradwire_protocol.security.handshake import Agreement
 from gradwire_protocol.wire.close_codes import CloseCode
@@ -47,6 +52,7 @@ class Traffic:
             return int.from_bytes(random_bytes(6), "little") / 2**48
 
         self._path = path
+        self._reassembly = reassembly
         self._counters = counters
         self.sender = sender = Sender(
             peer_session_id=agreement.peer_session_id,
@@ -61,6 +67,8 @@ class Traffic:
         sender.recovery.probing = not config.lossless
         sender.outcomes.on_credit(limits.window_bytes)
         idle_timeout = min(config.idle_timeout_seconds, limits.idle_timeout_seconds)
+        self._check_seconds = max(idle_timeout, PROGRESS_CHECK_SECONDS_MIN)
+        self._progress_due = now + self._check_seconds
         self.liveness = Liveness(idle_timeout, config.keepalive_seconds, now)
         self.receiver = Receiver(
             owner=owner,
@@ -81,6 +89,7 @@ class Traffic:
             self._path.next_timer,
             self._idle_deadline,
             self._keepalive_deadline,
+            self._progress_deadline,
             self.receiver.deadline,
         )
 
@@ -92,7 +101,7 @@ class Traffic:
                 self.sender.outcomes.ping_due = True
                 self.liveness.on_asked(now)
             self.sender.outcomes.handle_timer(now)
-            end = self._check_stall(now)
+            end = self._check_stall(now) or self._check_progress(now)
         self.receiver.handle_timer(now)
         return end
 
@@ -118,6 +127,11 @@ class Traffic:
     def _idle_deadline(self) -> float:
         return self.liveness.idle_deadline(self.sender.recovery.probe_timeout)
 
+    @property
+    def _progress_deadline(self) -> float | None:
+        has_begun = self._reassembly.has_begun or self.sender.queue.has_begun
+        return self._progress_due if has_begun else None
+
     def _check_silence(self, now: float) -> tuple[CloseCode, str] | None:
         if now < self._idle_deadline:
             return None
@@ -132,3 +146,20 @@ class Traffic:
             return None
         self._counters.stalls += 1
         return CloseCode.STALLED, stall
+
+    def _check_progress(self, now: float) -> tuple[CloseCode, str] | None:
+        """Check every idle timeout whether messages that have begun go on, in both directions."""
+        if now < self._progress_due:
+            return None
+        self._progress_due = now + self._check_seconds
+        self.sender.queue.check_progress()
+        unfinished = self._reassembly.check_progress(UNFINISHED_IDLE_TIMEOUTS)
+        if unfinished is None:
+            return None
+        self._counters.stalls += 1
+        shaped, seconds = unfinished.shaped, UNFINISHED_IDLE_TIMEOUTS * self._check_seconds
+        return CloseCode.STALLED, (
+            f"message {shaped.number} of stream {shaped.stream} is not finished: "
+            f"{unfinished.received} of {shaped.count} fragments arrived, and no other one in "
+            f"{seconds:g} s, which is the limit: send every message that has begun to its end"
+        )

@@ -25,9 +25,11 @@ from gradwire_protocol.wire.ranges import RangeSet
 class IncomingMessage:
     """A message with at least one fragment received."""
 
-    __slots__ = ("_missing", "_parity", "_received", "shaped")
+    __slots__ = ("_missing", "_missing_before", "_parity", "_received", "_stalled_checks", "shaped")
 
     def __init__(self, data: Data) -> None:
+        self._missing_before = 0
+        self._stalled_checks = 0
         self._begin(data)
 
     def _begin(self, data: Data) -> None:
@@ -47,6 +49,18 @@ class IncomingMessage:
     def complete(self) -> bool:
         """Whether nothing is missing."""
         return not self._missing
+
+    @property
+    def received(self) -> int:
+        """Fragments that are here."""
+        return self.shaped.count - self._missing
+
+    def check_progress(self) -> int:
+        """Return how many checks in a row, this one included, found no new fragment."""
+        stalled = self._missing == self._missing_before
+        self._stalled_checks = self._stalled_checks + 1 if stalled else 0
+        self._missing_before = self._missing
+        return self._stalled_checks
 
     def accept_shape(self, data: Data) -> bool:
         """Return whether a fragment has the current shape; a newer one starts the message over."""
@@ -193,6 +207,16 @@ class Reassembly:
         self.released += charge
         assert self.released <= self.declared, "released more than was received"
         self.credit = self.released + self.window_bytes
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether a message has begun and is not complete."""
+        return bool(self._open)
+
+    def check_progress(self, checks_max: int) -> IncomingMessage | None:
+        """Return a message without a new fragment in this many checks in a row, if there is one."""
+        checks = [(message.check_progress(), message) for message in self._open.values()]
+        return next((message for stalled, message in checks if stalled >= checks_max), None)
 
     def skip_to(self, stream: int, number: int) -> None:
         """Expect no further message of a stream with a number below this one.

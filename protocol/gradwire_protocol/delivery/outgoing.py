@@ -6,6 +6,10 @@ Within a priority the message with the fewest bytes left goes first (shortest re
 time), so a few kilobytes never wait for many megabytes. Messages of one stream begin in order,
 because the peer uses them in order: a message that is overtaken again and again would hold up all
 later ones.
+
+A message that has begun holds memory and credit at the peer, which ends the connection if it is not
+continued. So a message that waited from one check to the next goes before all others, until some of
+it has arrived.
 """
 
 import heapq
@@ -34,6 +38,9 @@ class Priority(IntEnum):
 
 Turn: TypeAlias = tuple[int, int, int]
 """Priority, bytes left and key; the smallest turn is sent first."""
+
+OVERDUE: Final = min(Priority) - 1
+"""In a turn: the priority of a message that has waited for too long."""
 
 SENT: Final = 1
 LOST: Final = 2
@@ -68,8 +75,9 @@ class OutgoingMessage:
         May be shared with other connections that send the same message.
     """
 
-    __slots__ = ("_acked_count", "_fates", "_lost_count", "begun", "key", "next_fragment",
-                 "parity_sent", "priority", "shaped", "turn")  # fmt: skip
+    __slots__ = ("_acked_count", "_fates", "_left_before", "_lost_count", "begun", "key",
+                 "next_fragment", "overdue", "parity_sent", "priority", "shaped",
+                 "turn")  # fmt: skip
 
     def __init__(self, key: int, shaped: ShapedMessage, priority: Priority) -> None:
         self.priority = priority
@@ -77,6 +85,9 @@ class OutgoingMessage:
         """Whether a fragment was sent, so that the peer has charged its credit."""
         self.turn: Turn | None = None
         """Its place in a heap while any of it is left to send."""
+        self.overdue = False
+        """Whether it goes before all others."""
+        self._left_before = -1
         self.restart(key, shaped)
 
     def restart(self, key: int, shaped: ShapedMessage) -> None:
@@ -139,7 +150,14 @@ class OutgoingMessage:
         self._acked_count = int(np.count_nonzero(fates == ACKED))
         if self._lost_count:
             self._lost_count = int(np.count_nonzero(fates == LOST))
+        if self.overdue and self.packets_left != self._left_before:
+            self.overdue = False  # else the acknowledgement is of what was sent before it waited
         return self.complete
+
+    def check_progress(self) -> None:
+        """Make it overdue if nothing of it was sent since the last check."""
+        self.overdue |= self.packets_left == self._left_before
+        self._left_before = self.packets_left
 
     def on_lost(self, indexes: NDArray[np.int32]) -> None:
         """Mark fragments for sending again, except those that have arrived since."""
@@ -200,6 +218,18 @@ class SendQueue:
             message.on_lost(indexes)
             self._update_turn(message)
 
+    @property
+    def has_begun(self) -> bool:
+        """Whether a message has begun and is not yet acknowledged as a whole."""
+        return self._open > 0
+
+    def check_progress(self) -> None:
+        """Let messages go first that have begun and were not continued since the last check."""
+        for message in self._messages.values():
+            if message.begun:
+                message.check_progress()
+                self._update_turn(message)
+
     def reshape(self, fragment_bytes: int) -> None:
         """Cut messages with larger fragments into fragments of this size."""
         for message in list(self._messages.values()):
@@ -249,7 +279,8 @@ class SendQueue:
         if not message.packets_left:
             message.turn = None
             return
-        turn = (message.priority, message.bytes_left, message.key)
+        priority = OVERDUE if message.overdue else message.priority
+        turn = (priority, message.bytes_left, message.key)
         if turn == message.turn:
             return
         heap = self._begun if message.begun else self._fresh

@@ -72,6 +72,8 @@ class RoundKeeper:
                 rounds.mode.round_timeout_seconds,
                 ", ".join(map(str, missing)),
             )
+        here = {member.rank for member in self._state.roster}
+        rounds.retain_parts(here | self._state.leases.ranks(self._state.now))
         metrics = self._state.metrics
         metrics.rounds_closed.inc()
         metrics.round_contributors.observe(len(rounds.contributors))

@@ -195,6 +195,10 @@ class Rounds:
         """Drop what has come of a gradient: its worker was lost, and another one has the rank."""
         self._parts.pop(rank, None)
 
+    def retain_parts(self, ranks: Collection[int]) -> None:
+        """Drop parts of gradients, except those of ranks that may still send the rest."""
+        self._parts = {rank: parts for rank, parts in self._parts.items() if rank in ranks}
+
     def _keep_part(self, rank: int, sequence: int, update: Update) -> None:
         """Keep a part of a gradient. Each has an element, and no element comes twice."""
         parts = self._parts.setdefault(rank, [])

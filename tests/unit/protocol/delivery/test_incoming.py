@@ -253,6 +253,53 @@ def test_a_newer_shape_begins_the_message_anew_and_an_older_one_is_of_no_use() -
     assert reassembly.declared == declared
 
 
+# Messages that do not go on.
+
+
+def test_a_message_is_found_that_got_no_fragment_in_so_many_checks_in_a_row() -> None:
+    lagging, other = message_of(9 * FRAGMENT_BYTES), message_of(9 * FRAGMENT_BYTES, number=1)
+    reassembly = Reassembly(WINDOW_BYTES)
+    receive(reassembly, *fragments_of(lagging, [0]))
+
+    found = []
+    for index in range(8):
+        receive(reassembly, fragment_of(other, index), fragment_of(lagging, 0))
+        if index == 2:
+            receive(reassembly, fragment_of(lagging, 5))
+        found.append(reassembly.check_progress(4))
+
+    assert found[:6] == [None] * 6
+    assert [each.shaped.number for each in found[6:] if each is not None] == [0, 0]
+
+
+def test_a_run_of_fragments_and_a_newer_shape_are_progress_and_parity_is_none() -> None:
+    message = message_of(20 * FRAGMENT_BYTES)
+    reassembly = Reassembly(WINDOW_BYTES)
+    receive(reassembly, fragment_of(message, 0))
+
+    found = [reassembly.check_progress(1)]
+    receive_run(reassembly, message, 4, 9)
+    found.append(reassembly.check_progress(1))
+    receive(reassembly, fragment_of(message.reshape(1160, new_shape=True), 0))
+    found.append(reassembly.check_progress(1))
+    assert found == [None] * 3
+    receive(reassembly, parity_of(message.reshape(1160, new_shape=True), 0))
+
+    assert reassembly.check_progress(1) is not None
+
+
+def test_a_message_that_is_complete_is_checked_no_more() -> None:
+    message = message_of(2 * FRAGMENT_BYTES)
+    reassembly = Reassembly(WINDOW_BYTES)
+    has_begun = []
+    for index in range(2):
+        receive(reassembly, fragment_of(message, index))
+        has_begun.append(reassembly.has_begun)
+
+    assert has_begun == [True, False]
+    assert [reassembly.check_progress(1) for _ in range(3)] == [None] * 3
+
+
 # Flow control.
 
 

@@ -112,6 +112,52 @@ def test_a_stream_whose_messages_all_have_begun_begins_anew_with_the_next() -> N
     assert order(line.take_all()) == [(1, 0), (2, 0)]
 
 
+def test_a_message_that_has_waited_goes_before_all_others_until_some_of_it_has_arrived() -> None:
+    line = line_of(500, priority=Priority.SNAPSHOT)
+    line.take()
+    line.push(900, priority=Priority.CONTROL)
+
+    line.queue.check_progress()
+    urgent = line.take()
+    line.queue.check_progress()
+    waited = line.take(2)
+    more = line.take()
+    line.acknowledge(waited[0])
+    after = line.take()
+
+    assert order(urgent + waited + more + after) == [(1, 0), (0, 1), (0, 2), (0, 3), (1, 1)]
+
+
+def test_an_acknowledgement_from_before_it_waited_does_not_cost_a_message_its_turn() -> None:
+    line = line_of(500, priority=Priority.SNAPSHOT)
+    before = line.take(2)
+    line.push(900, priority=Priority.CONTROL)
+    line.queue.check_progress()
+    line.queue.check_progress()
+
+    line.acknowledge(*before)
+    lost = line.take()
+    line.lose(*lost)
+    line.acknowledge(*before)
+
+    assert order(lost + line.take()) == [(0, 2), (0, 2)]
+
+
+def test_only_what_has_begun_and_has_something_left_gets_a_turn_for_having_waited() -> None:
+    line = line_of(200, priority=Priority.SNAPSHOT)
+    flying = line.take_all()
+    line.push(300, priority=Priority.SNAPSHOT)
+    line.push(900, priority=Priority.CONTROL)
+    assert line.queue.has_begun
+
+    for _ in range(3):
+        line.queue.check_progress()
+
+    assert order(line.take_all())[0] == (2, 0)
+    line.acknowledge(*flying)
+    assert line.complete == [0]
+
+
 # What is sent again.
 
 

@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 from gradwire_protocol import Priority
 from gradwire_protocol.limits import charge_of
 from gradwire_protocol.wire.frames import SHAPES_MAX
-from support.queueing import Sent, line_of, order
+from support.insides import messages_of
+from support.queueing import Line, Sent, line_of, order
 
 # Another shape.
 
@@ -145,3 +146,46 @@ def test_everything_arrives_once_and_in_order_as_long_as_the_credit_allows_the_l
         of_stream = [number for number in begun if messages[number][1] == stream]
         assert of_stream == sorted(of_stream)
     assert line.queue.declared == sum(charge_of(size) for *_, size in messages)
+
+
+@given(
+    sizes=st.lists(st.integers(1, 900), min_size=4, max_size=40),
+    most=st.integers(1, 3),
+    seed=st.integers(0, 2**32),
+)
+def test_what_has_begun_is_overtaken_from_one_check_to_the_next_and_no_longer(
+    sizes: list[int], most: int, seed: int
+) -> None:
+    """New messages of any urgency come all the time; fragments get lost, and some arrive late."""
+    line, random = line_of(), Random(seed)
+    flying, begun, waiting = list[Sent](), set[int](), set[int]()
+    for size in sizes:
+        line.push(size, priority=random.choice([*Priority]))
+        moved = set[int]()
+        for _ in range(random.randint(0, 4)):
+            message = line.queue.next_message()
+            assert message is None or message.overdue or not waiting & left_in(line)
+            sent = line.take(most)
+            flying += sent
+            moved |= {number for _, number, _ in sent}
+        random.shuffle(flying)
+        for _ in range(random.randint(0, len(flying))):
+            fragment = flying.pop()
+            moved.add(fragment[1])
+            if random.random() < 0.3:
+                line.lose(fragment)
+            else:
+                line.acknowledge(fragment)
+                waiting.discard(fragment[1])
+        line.queue.check_progress()
+        waiting |= (begun & left_in(line)) - moved
+        begun = left_in(line)
+
+    line.acknowledge(*flying, *line.take_all())
+    assert sorted(line.complete) == [*range(len(sizes))]
+
+
+def left_in(line: Line) -> set[int]:
+    """Return the messages that have begun and of which something is left to send."""
+    messages = messages_of(line.queue)
+    return {each.shaped.number for each in messages if each.begun and each.packets_left}

@@ -1,0 +1,131 @@
+"""Messages that have begun and do not go on: the receiver waits for so long, and then says why."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Final
+
+import pytest
+
+from gradwire_protocol import CloseCode, Disconnected, State
+from gradwire_protocol.limits import MESSAGE_BYTES_MAX, UNFINISHED_IDLE_TIMEOUTS, charge_of
+from gradwire_protocol.wire.frames import Close, pack_ping
+from support.endpoints import PLAIN
+from support.pair import FRAGMENT_BYTES, data_frame
+from support.puppet import Puppet
+from support.wording import naming
+
+IDLE_SECONDS: Final = 6.0
+PATIENCE: Final = UNFINISHED_IDLE_TIMEOUTS * IDLE_SECONDS
+TOTAL: Final = 40 * FRAGMENT_BYTES
+
+
+def fragment(index: int = 0, *, number: int = 0, parity: bool = False) -> bytes:
+    """Return a fragment of a message that has forty."""
+    return data_frame(bytes(FRAGMENT_BYTES), number=number, index=index, total=TOTAL, parity=parity)
+
+
+def play(
+    seconds: float, frames: Callable[[int], bytes] = lambda _: pack_ping()
+) -> tuple[Puppet, float]:
+    """Let a peer begin a message, and say something every second; return when it began it."""
+    puppet = Puppet(replace(PLAIN, idle_timeout_seconds=IDLE_SECONDS)).opened()
+    begun = puppet.now
+    puppet.send(fragment())
+    for second in range(1, int(seconds) + 1):
+        puppet.send(frames(second))
+        puppet.wait(begun + second)
+    return puppet, begun
+
+
+def wait_for_close(puppet: Puppet) -> Close:
+    """Say something every second until the connection is closed; return what the peer is told."""
+    packets = []
+    while puppet.connection.state is State.OPEN:
+        puppet.send(pack_ping())
+        packets += puppet.wait(puppet.now + 1.0)
+    [close] = [frame for frames in packets for frame in frames if isinstance(frame, Close)]
+    return close
+
+
+def test_a_message_that_does_not_go_on_ends_the_connection_and_the_peer_is_told() -> None:
+    puppet, begun = play(PATIENCE - 1)
+    assert puppet.connection.state is State.OPEN
+    assert puppet.connection.bytes_held == charge_of(TOTAL)
+
+    close = wait_for_close(puppet)
+
+    assert PATIENCE <= puppet.now - begun <= PATIENCE + 2 * IDLE_SECONDS + 1.0
+    reason = naming("message 0", "stream 0", "1 of 40 fragments", "96 s", "limit")
+    assert puppet.events() == [Disconnected(CloseCode.STALLED, reason, by_peer=False)]
+    assert close == Close(CloseCode.STALLED, reason)
+    assert puppet.endpoint.counters.stalls == 1
+    puppet.wait(puppet.now + 10.0)
+    assert list(puppet.endpoint.connections()) == []
+
+
+@pytest.mark.parametrize(
+    "frames",
+    [
+        lambda _: fragment(),
+        lambda _: fragment(parity=True),
+        lambda second: data_frame(b"whole", number=second),
+        lambda second: data_frame(bytes(FRAGMENT_BYTES), stream=second, total=TOTAL),
+    ],
+    ids=["the same fragment", "parity", "whole messages", "beginnings of others"],
+)
+def test_nothing_else_makes_up_for_it(frames: Callable[[int], bytes]) -> None:
+    puppet, _ = play(PATIENCE - 1, frames)
+    assert puppet.endpoint.counters.stalls == 0
+
+    puppet, _ = play(PATIENCE + 2 * IDLE_SECONDS, frames)
+
+    assert puppet.endpoint.counters.stalls == 1
+
+
+def test_a_message_may_take_for_ever_as_long_as_it_goes_on() -> None:
+    puppet, _ = play(4 * PATIENCE, lambda second: fragment(second // 40))
+
+    assert puppet.connection.state is State.OPEN
+
+
+def test_a_message_that_is_complete_and_not_released_is_no_fault_of_the_peer() -> None:
+    puppet = Puppet(replace(PLAIN, idle_timeout_seconds=IDLE_SECONDS)).opened()
+    puppet.send(data_frame(b"whole"))
+
+    while puppet.now < 1000.0 + 2 * PATIENCE:
+        puppet.send(pack_ping())
+        puppet.wait(puppet.now + 1.0)
+
+    assert puppet.connection.state is State.OPEN
+    assert puppet.connection.bytes_held == charge_of(5)
+
+
+def test_the_reason_fits_into_a_close_whatever_the_numbers_are() -> None:
+    puppet = Puppet(replace(PLAIN, idle_timeout_seconds=IDLE_SECONDS)).opened()
+    frame = data_frame(
+        bytes(1_148),
+        stream=2**16 - 1,
+        number=2**32 - 1,
+        total=MESSAGE_BYTES_MAX,
+        fragment_bytes=1_148,
+    )
+    puppet.send(frame)
+
+    close = wait_for_close(puppet)
+
+    assert close.reason == naming(2**32 - 1, 2**16 - 1, "its end")
+
+
+def test_a_peer_with_a_tiny_idle_timeout_does_not_make_the_checks_frequent() -> None:
+    puppet = Puppet(idle_timeout_seconds=0.02).opened()
+    begun = puppet.now
+    puppet.send(fragment())
+
+    woken = 0
+    while puppet.connection.state is State.OPEN:
+        puppet.send(pack_ping())
+        puppet.wait(puppet.now + 0.01)
+        woken += 1
+        assert woken < 3_000
+
+    assert UNFINISHED_IDLE_TIMEOUTS <= puppet.now - begun <= UNFINISHED_IDLE_TIMEOUTS + 2
