@@ -12,6 +12,7 @@ from time import monotonic
 from typing import Final, Protocol
 
 from gradwire_protocol import Address, Connection, Event
+from gradwire_protocol.connection.timers import earliest
 from gradwire_protocol.connection.train import Train
 from gradwire_udp.process import keep_freed_memory
 from gradwire_udp.timers import Timer
@@ -163,7 +164,7 @@ class EndpointDriver(ABC):
         timers = (
             self._endpoint.next_timer(), self._application.next_timer(), self._own_deadline()
         )  # fmt: skip
-        deadline = min((t for t in timers if t is not None), default=None)
+        deadline = earliest(timers)
         if deadline is not None and self._blocked:
             deadline = max(deadline, now + BLOCKED_SECONDS)
         self._timer.set(deadline)

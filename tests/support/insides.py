@@ -7,6 +7,8 @@ something is forgotten. Where a private attribute gets another name, only this f
 from collections.abc import Collection, Iterable
 from typing import Any
 
+import numpy as np
+
 from gradwire_protocol import Connection, Endpoint
 from gradwire_protocol.connection.sender import Sender
 from gradwire_protocol.crypto.epochs import OpeningKeys, SealingKeys
@@ -123,7 +125,7 @@ def unfinished_in(reassembly: Reassembly) -> list[IncomingMessage]:
 
 def fates_of(message: OutgoingMessage) -> Any:
     """Return what became of every fragment: ndarray of shape (fragments,)."""
-    return message._fates
+    return np.frombuffer(message._fates, np.uint8)
 
 
 def came_of(message: IncomingMessage) -> tuple[bytes, object]:

@@ -42,6 +42,7 @@ from gradwire_protocol import (
     MessageDelivered,
     MessageReceived,
 )
+from gradwire_protocol.connection.timers import earliest
 from gradwire_protocol.delivery.shaped_message import Payload
 from gradwire_protocol.messages.admission import Join, RefusalCode, Refuse, Roster, Welcome
 from gradwire_protocol.messages.fields import SEQUENCE_MAX
@@ -266,7 +267,7 @@ class Worker:
     def next_timer(self) -> float | None:
         """Return when `handle_timer` has to be called at the latest."""
         deadlines = (self.state.dials_at, self.optimizer_states.next_timer())
-        return min((deadline for deadline in deadlines if deadline is not None), default=None)
+        return earliest(deadlines)
 
     # Private.
 

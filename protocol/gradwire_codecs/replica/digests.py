@@ -47,9 +47,19 @@ def _weigh(values: Int32Array, start: int) -> np.uint64:
 def _weigh_hits(
     index: UInt32Array, change: Int32Array, sign: int, block_elements: int, blocks: UInt64Array
 ) -> None:
+    # Positions ascend, so a block is looked up and written once for all its hits: a division and a
+    # write for each hit would take longer than its weight.
+    block, low, high = 0, 0, 0
+    total = np.uint64(0)
     for j in range(index.size):
         i = int(index[j])
-        blocks[i // block_elements] += _weight(i) * np.uint64(sign * np.int64(change[j]))
+        if not low <= i < high:
+            blocks[block] += total
+            block = i // block_elements
+            low, high = block * block_elements, (block + 1) * block_elements
+            total = np.uint64(0)
+        total += _weight(i) * np.uint64(sign * np.int64(change[j]))
+    blocks[block] += total
 
 
 @compiled

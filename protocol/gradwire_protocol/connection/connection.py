@@ -17,6 +17,7 @@ from gradwire_protocol.connection.config import ConnectionConfig
 from gradwire_protocol.connection.path_validation import PathValidation
 from gradwire_protocol.connection.sender import Sender
 from gradwire_protocol.connection.states import TRANSITIONS, Ending, State
+from gradwire_protocol.connection.timers import earliest
 from gradwire_protocol.connection.traffic import Traffic
 from gradwire_protocol.connection.train import Train
 from gradwire_protocol.counters import Counters, Drop
@@ -326,7 +327,7 @@ class Connection:
             deadlines = (self._initiator.next_timer,)
         elif self.state in (State.CLOSING, State.DRAINING):
             deadlines = self._ending.deadlines
-        return min((deadline for deadline in deadlines if deadline is not None), default=None)
+        return earliest(deadlines)
 
     @property
     def address(self) -> Address:

@@ -228,7 +228,11 @@ class Endpoint:
     def handle_timer(self, now: float) -> None:
         """Act on every deadline at or before `now`."""
         for connection in self._timers.pop_due(now):
-            connection.handle_timer(now)
+            deadline = connection.next_timer()
+            if deadline is None or deadline <= now:
+                connection.handle_timer(now)
+            else:  # the deadline has moved since, as with every packet
+                self._timers.arm(connection, deadline)
 
     # Output.
 

@@ -33,8 +33,10 @@ class Liveness:
 
     def stretched_timeout(self, probe_timeout: float) -> float:
         """Return the seconds of silence after which the peer counts as dead."""
-        stretched = min(IDLE_PROBE_TIMEOUTS * probe_timeout, IDLE_STRETCH_MAX * self._idle_timeout)
-        return max(self._idle_timeout, stretched)
+        stretched = IDLE_PROBE_TIMEOUTS * probe_timeout
+        if stretched <= self._idle_timeout:
+            return self._idle_timeout
+        return min(stretched, IDLE_STRETCH_MAX * self._idle_timeout)
 
     def idle_deadline(self, probe_timeout: float) -> float:
         """Return when the peer counts as dead if it stays silent."""

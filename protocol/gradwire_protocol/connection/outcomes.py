@@ -7,9 +7,6 @@ the path carries, and whether any fragments arrive at all.
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-import numpy as np
-from numpy.typing import NDArray
-
 from gradwire_protocol.connection.datagram_size import DatagramSizes
 from gradwire_protocol.counters import Counters
 from gradwire_protocol.delivery.incoming import Reassembly
@@ -111,9 +108,7 @@ class Outcomes:
 
     # Private.
 
-    def _record_arrived(
-        self, fragments: Iterable[tuple[int, NDArray[np.int32] | list[int]]]
-    ) -> list[ShapedMessage]:
+    def _record_arrived(self, fragments: Iterable[tuple[int, list[int]]]) -> list[ShapedMessage]:
         messages = (self.queue.on_acked(key, indexes) for key, indexes in fragments)
         return [message for message in messages if message is not None]
 
@@ -140,7 +135,7 @@ class Outcomes:
 
     def _send_again(self, contents: PacketContents) -> None:
         for key, index in contents.fragments:
-            self.queue.on_lost(key, np.array([index], np.int32))
+            self.queue.on_lost(key, [index])
 
     def _probe(self) -> None:
         """Choose what asks for an acknowledgement: new data, else old data, else a PING."""

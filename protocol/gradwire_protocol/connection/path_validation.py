@@ -39,6 +39,11 @@ class PathValidation:
         waits_for_bytes = self._tries_left and self._bytes_allowed < CHALLENGE_DATAGRAM_BYTES
         return None if waits_for_bytes else self._next
 
+    @property
+    def is_settled(self) -> bool:
+        """Whether no address is in doubt and no response is queued."""
+        return self._next is None and not self._responses
+
     def on_packet(self, address: Address, size: int, now: float) -> None:
         """Record that the newest packet came from `address`, in `size` bytes."""
         if address == self.address:

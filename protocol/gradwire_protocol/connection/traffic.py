@@ -16,6 +16,7 @@ from gradwire_protocol.connection.receiver import Owner, Receiver
 from gradwire_protocol.connection.sender import Sender
 from gradwire_protocol.connection.train import Train
 from gradwire_protocol.counters import Counters
+from gradwire_protocol.delivery.events import Address
 from gradwire_protocol.delivery.incoming import Reassembly
 from gradwire_protocol.limits import (
     PROGRESS_CHECK_SECONDS_MIN,
@@ -108,16 +109,24 @@ class Traffic:
     def next_train(self, now: float) -> Train | None:
         """Return the next datagrams to send; None if nothing is due or may leave now."""
         sender, path = self.sender, self._path
-        challenge = path.challenge_to_send(sender.recovery.probe_timeout, now)
-        if challenge is not None:
-            frame, address = pack_challenge(challenge[0]), challenge[1]
-            return Train(*sender.packet_with(frame, now, eliciting=True), address)
-        response = path.response_to_send()
-        if response is not None:
-            frame, address = pack_response(response[0]), response[1]
-            return Train(*sender.packet_with(frame, now, eliciting=True), address)
+        if not path.is_settled:
+            validation = self._path_frame(now)
+            if validation is not None:
+                frame, address = validation
+                return Train(*sender.packet_with(frame, now, eliciting=True), address)
         packets = sender.next_packets(now)
         return None if packets is None else Train(*packets, path.address)
+
+    def _path_frame(self, now: float) -> tuple[bytes, Address] | None:
+        """Return a CHALLENGE or a RESPONSE that is due, and its destination."""
+        path = self._path
+        challenge = path.challenge_to_send(self.sender.recovery.probe_timeout, now)
+        if challenge is not None:
+            return pack_challenge(challenge[0]), challenge[1]
+        response = path.response_to_send()
+        if response is not None:
+            return pack_response(response[0]), response[1]
+        return None
 
     @property
     def _keepalive_deadline(self) -> float:

@@ -17,9 +17,6 @@ from collections import deque
 from enum import IntEnum
 from typing import Final, TypeAlias
 
-import numpy as np
-from numpy.typing import NDArray
-
 from gradwire_protocol.delivery.shaped_message import ShapedMessage
 from gradwire_protocol.errors import UsageError
 from gradwire_protocol.limits import MESSAGE_BYTES_MAX, OPEN_MESSAGES_MAX, charge_of
@@ -97,7 +94,7 @@ class OutgoingMessage:
         self.next_fragment = 0
         """The first fragment that was never sent."""
         self.parity_sent = False
-        self._fates = np.zeros(shaped.count, np.uint8)
+        self._fates = bytearray(shaped.count)
         self._lost_count = 0
         self._acked_count = 0
 
@@ -128,28 +125,35 @@ class OutgoingMessage:
 
     def lost_fragments(self, count: int) -> list[int]:
         """Return up to `count` fragments that have to be sent again."""
-        indexes: list[int] = np.flatnonzero(self._fates == LOST)[:count].tolist()
+        indexes: list[int] = []
+        at = self._fates.find(LOST)
+        while at >= 0 and len(indexes) < count:
+            indexes.append(at)
+            at = self._fates.find(LOST, at + 1)
         return indexes
 
     def on_sent(self, first: int, stop: int) -> None:
         """Record that consecutive fragments are being sent for the first time."""
-        self._fates[first:stop] = SENT
+        self._fates[first:stop] = bytes([SENT]) * (stop - first)
         self.next_fragment = stop
 
     def on_sent_again(self, indexes: list[int]) -> None:
         """Record that fragments are being sent again."""
-        self._fates[indexes] = SENT
+        for index in indexes:
+            self._fates[index] = SENT
         self._lost_count -= len(indexes)
 
-    def on_acked(self, indexes: NDArray[np.int32] | list[int]) -> bool:
+    def on_acked(self, indexes: list[int]) -> bool:
         """Record that fragments arrived; return whether that completes the message."""
         if self.complete:
             return False
         fates = self._fates
-        fates[indexes] = ACKED
-        self._acked_count = int(np.count_nonzero(fates == ACKED))
-        if self._lost_count:
-            self._lost_count = int(np.count_nonzero(fates == LOST))
+        for index in indexes:
+            fate = fates[index]
+            if fate != ACKED:
+                fates[index] = ACKED
+                self._acked_count += 1
+                self._lost_count -= fate == LOST
         if self.overdue and self.packets_left != self._left_before:
             self.overdue = False  # else the acknowledgement is of what was sent before it waited
         return self.complete
@@ -159,11 +163,13 @@ class OutgoingMessage:
         self.overdue |= self.packets_left == self._left_before
         self._left_before = self.packets_left
 
-    def on_lost(self, indexes: NDArray[np.int32]) -> None:
+    def on_lost(self, indexes: list[int]) -> None:
         """Mark fragments for sending again, except those that have arrived since."""
         fates = self._fates
-        fates[indexes[fates[indexes] == SENT]] = LOST
-        self._lost_count = int(np.count_nonzero(fates == LOST))
+        for index in indexes:
+            if fates[index] == SENT:
+                fates[index] = LOST
+                self._lost_count += 1
 
 
 class SendQueue:
@@ -198,7 +204,7 @@ class SendQueue:
         else:
             behind.append(message)
 
-    def on_acked(self, key: int, indexes: NDArray[np.int32] | list[int]) -> ShapedMessage | None:
+    def on_acked(self, key: int, indexes: list[int]) -> ShapedMessage | None:
         """Record that fragments arrived; return their message if that completes it."""
         message = self._messages.get(key)
         if message is None:
@@ -211,7 +217,7 @@ class SendQueue:
         self.bytes_queued -= message.shaped.total
         return message.shaped
 
-    def on_lost(self, key: int, indexes: NDArray[np.int32]) -> None:
+    def on_lost(self, key: int, indexes: list[int]) -> None:
         """Queue lost fragments to be sent again."""
         message = self._messages.get(key)
         if message is not None:

@@ -283,13 +283,12 @@ class Recovery:
                 break
             if run in named:
                 continue
-            first = max(first, sent.oldest)
-            fates = sent.fates(first, last + 1)
-            new = fates == Fate.IN_FLIGHT
-            count = int(np.count_nonzero(new))
-            numbers: slice | NDArray[np.int64] = slice(first, last + 1)
-            if count < len(fates):
-                if (fates == Fate.SKIPPED).any():
+            first, stop = max(first, sent.oldest), last + 1
+            fates = sent.fates(first, stop)
+            count = sent.count(Fate.IN_FLIGHT, first, stop)
+            numbers: slice | NDArray[np.int64] = slice(first, stop)
+            if count < stop - first:
+                if sent.count(Fate.SKIPPED, first, stop):
                     raise ViolationError(
                         f"acknowledgement of a skipped packet number from {first} to {last}"
                     )
@@ -297,16 +296,18 @@ class Recovery:
                 fates[fates == Fate.UNASKED] = Fate.ACKED
                 if not count:
                     continue
-                numbers = np.flatnonzero(new) + first
+                new = np.flatnonzero(fates == Fate.IN_FLIGHT)
+                fates[new] = Fate.ACKED
+                numbers = new + first
                 newest = max(newest, int(numbers[-1]))
             else:
+                fates[:] = Fate.ACKED
                 newest = max(newest, last)
-            fates[new] = Fate.ACKED
-            sizes = sent.sizes(numbers)
-            size = int(sizes.sum())
+            sizes = sent.sizes(numbers).tolist()
+            size = sum(sizes)
             outcome.acked_packets += count
             outcome.acked_bytes += size
-            outcome.largest_acked_bytes = max(outcome.largest_acked_bytes, int(sizes.max()))
+            outcome.largest_acked_bytes = max(outcome.largest_acked_bytes, *sizes)
             sent.bytes_in_flight -= size
             sent.packets_in_flight -= count
             outcome.arrived.append(sent.fragments(numbers))
@@ -340,11 +341,11 @@ class Recovery:
     def _detect_lost(self, outcome: Outcome, now: float) -> None:
         self._loss_deadline = None
         sent = self.sent
-        low = sent.oldest
-        fates = sent.fates(low, max(self._largest_acked + 1, low))
-        waiting = np.flatnonzero(fates == Fate.IN_FLIGHT)
-        if not len(waiting):
+        low, stop = sent.oldest, self._largest_acked + 1
+        if stop <= low or not sent.has_in_flight(low, stop):
             return
+        fates = sent.fates(low, stop)
+        waiting = np.flatnonzero(fates == Fate.IN_FLIGHT)
         patience = self._time_threshold * max(self.rtt.smoothed, self.rtt.latest)
         delay = max(patience, GRANULARITY_SECONDS)
         times = sent.sent_times(low, low + len(fates))[waiting]
@@ -425,19 +426,16 @@ def _named_numbers(known: dict[int, PacketContents], runs: Sequence[tuple[int, i
     return named
 
 
-def by_message(fragments: Fragments) -> list[tuple[int, NDArray[np.int32]]]:
+def by_message(fragments: Fragments) -> list[tuple[int, list[int]]]:
     """Split the fragments of several packets by message; packets without one are left out."""
-    keys, indexes = fragments
-    if not len(keys):
+    keys, indexes = fragments[0].tolist(), fragments[1].tolist()
+    if not keys:
         return []
-    first = int(keys[0])
-    if first == keys[-1] and (len(keys) < 3 or bool((keys == first).all())):
-        return [(first, indexes)] if first >= 0 else []
-    cuts = np.flatnonzero(keys[1:] != keys[:-1]) + 1
-    starts = [0, *cuts.tolist()]
-    stops = [*starts[1:], len(keys)]
+    if keys.count(keys[0]) == len(keys):
+        return [(keys[0], indexes)] if keys[0] >= 0 else []
+    cuts = [at for at in range(1, len(keys)) if keys[at] != keys[at - 1]]
     return [
-        (int(keys[start]), indexes[start:stop])
-        for start, stop in zip(starts, stops, strict=True)
+        (keys[start], indexes[start:stop])
+        for start, stop in zip([0, *cuts], [*cuts, len(keys)], strict=True)
         if keys[start] >= 0
     ]

@@ -71,6 +71,7 @@ class SentPackets:
         "_base",
         "_capacity",
         "_fate",
+        "_fate_bytes",
         "_fragment",
         "_message",
         "_sent_at",
@@ -122,7 +123,7 @@ class SentPackets:
         number = self.next_number
         at = self._reserve(count)
         stop = at + count
-        self._fate[at:stop] = Fate.IN_FLIGHT
+        self._fate_bytes[at:stop] = bytes([Fate.IN_FLIGHT]) * count
         self._sent_at[at:stop] = train.sent_at
         self._size[at:stop] = size
         self._size[stop - 1] = last_size
@@ -139,7 +140,7 @@ class SentPackets:
         """Record any other packet."""
         number = self.next_number
         at = self._reserve(1)
-        self._fate[at] = Fate.IN_FLIGHT if eliciting else Fate.UNASKED
+        self._fate_bytes[at] = Fate.IN_FLIGHT if eliciting else Fate.UNASKED
         self._sent_at[at] = train.sent_at
         self._size[at] = size
         self._message[at] = NO_MESSAGE
@@ -159,7 +160,7 @@ class SentPackets:
         """Skip a packet number."""
         number = self.next_number
         at = self._reserve(1)
-        self._fate[at] = Fate.SKIPPED
+        self._fate_bytes[at] = Fate.SKIPPED
         self._train_start[at] = number
 
     # Asking.
@@ -167,6 +168,14 @@ class SentPackets:
     def fates(self, first: int, stop: int) -> NDArray[np.uint8]:
         """Return the fates of consecutive packets as a writable view."""
         return self._fate[first - self._base : stop - self._base]
+
+    def count(self, fate: int, first: int, stop: int) -> int:
+        """Return how many of consecutive packets have a fate."""
+        return self._fate_bytes.count(fate, first - self._base, stop - self._base)
+
+    def has_in_flight(self, first: int, stop: int) -> bool:
+        """Return whether any of consecutive packets is in flight."""
+        return self._fate_bytes.find(Fate.IN_FLIGHT, first - self._base, stop - self._base) >= 0
 
     def sent_at(self, number: int) -> float:
         """Return when a packet left."""
@@ -192,11 +201,10 @@ class SentPackets:
     def advance(self, forget_before: float) -> None:
         """Move `oldest` to the first packet in flight, or lost but sent after `forget_before`."""
         low = stop = self.next_number
-        fates = self.fates(self.oldest, stop)
         if self.packets_in_flight:
-            low = self.oldest + int((fates == Fate.IN_FLIGHT).argmax())
+            low = self._base + self._fate_bytes.index(Fate.IN_FLIGHT, self.oldest - self._base)
         if self.lost_packets:
-            lost = np.flatnonzero(fates == Fate.LOST)
+            lost = np.flatnonzero(self.fates(self.oldest, stop) == Fate.LOST)
             recent = lost[self.sent_times(self.oldest, stop)[lost] > forget_before]
             self.lost_packets = len(recent)
             if len(recent):
@@ -261,7 +269,10 @@ class SentPackets:
 
     def _allocate(self, capacity: int) -> None:
         self._capacity = capacity
-        self._fate = np.empty(capacity, np.uint8)
+        # The same memory twice: bytes count and find the few packets of an ACK in a tenth of the
+        # time that numpy takes.
+        self._fate_bytes = bytearray(capacity)
+        self._fate = np.frombuffer(self._fate_bytes, np.uint8)
         self._sent_at = np.empty(capacity, np.float64)
         self._size = np.empty(capacity, np.uint16)
         self._message = np.empty(capacity, np.int32)

@@ -7,6 +7,7 @@ master listens.
 """
 
 import asyncio
+import gc
 import logging
 import os
 from collections.abc import Mapping
@@ -186,6 +187,9 @@ def master(**given: Any) -> None:
             deny_file=options.deny_file,
             insecure=options.insecure,
         )
+        # What is loaded by now stays. The garbage collector would look at all of it now and then,
+        # for a tenth of a second in which nothing is relayed.
+        gc.freeze()
         with (
             _folder(options, settings.checkpoint_keep) as folder,
             asyncio.Runner(loop_factory=lambda: new_event_loop(options.loop)) as runner,

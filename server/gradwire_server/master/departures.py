@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Final
 
 from gradwire_protocol import CloseCode, Connection, Disconnected, UsageError
+from gradwire_protocol.connection.timers import earliest
 from gradwire_protocol.messages.fields import count_updates
 from gradwire_protocol.messages.kinds import EndCode
 from gradwire_protocol.messages.states import StatePart
@@ -66,8 +67,7 @@ class Departures:
         """Return when `handle_timer` has to be called at the latest."""
         run, recovery = self._state.run, self._recovery_due
         slow = None if run is None else run.relay.conflation.due(self._state.config.slow_seconds)
-        deadlines = [deadline for deadline in (slow, recovery) if deadline is not None]
-        return min(deadlines, default=None)
+        return earliest((slow, recovery))
 
     # Members that leave.
 

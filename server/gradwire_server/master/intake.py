@@ -23,6 +23,7 @@ from functools import partial
 
 from gradwire_codecs import MalformedUpdateError, Update
 from gradwire_protocol import CloseCode, InvalidMessageError
+from gradwire_protocol.connection.timers import earliest
 from gradwire_protocol.messages.fields import count_updates
 from gradwire_protocol.messages.kinds import EndCode
 from gradwire_protocol.messages.link import UpdateReceived
@@ -154,8 +155,7 @@ class Intake:
 
     def next_timer(self) -> float | None:
         """Return when `handle_timer` has to be called at the latest."""
-        times = (member.pace.next_at for member in self._paced)
-        return min((time for time in times if time is not None), default=None)
+        return earliest([member.pace.next_at for member in self._paced])
 
     # Private.
 

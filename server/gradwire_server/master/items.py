@@ -8,6 +8,7 @@ only where a worker was lost in the middle, or held an item for longer than its 
 
 import logging
 
+from gradwire_protocol.connection.timers import earliest
 from gradwire_protocol.messages.work import WORKS_MAX, Grant, StopTraining, Work
 from gradwire_server.state.roster import Member
 from gradwire_server.state.state import State
@@ -138,7 +139,7 @@ class Items:
             for rank in list(ledger.waiting):
                 self._grant_one(ledger, rank)
         due = [each.next_due(self._state.now) for each in run.works.values() if each.waiting]
-        self._due = min((each for each in due if each is not None), default=None)
+        self._due = earliest(due)
 
     def _grant_one(self, ledger: WorkLedger, rank: int) -> None:
         """Grant an item to a worker that waits for one, or tell it that all are done."""

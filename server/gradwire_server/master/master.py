@@ -35,6 +35,7 @@ from gradwire_protocol import (
     MessageReceived,
     UsageError,
 )
+from gradwire_protocol.connection.timers import earliest
 from gradwire_protocol.messages.kinds import EndCode
 from gradwire_protocol.messages.link import Link, Message, UpdateReceived
 from gradwire_protocol.messages.replicas import Contents, Digest, Snapshot, Want
@@ -315,7 +316,7 @@ class Master:
             self._draining.next_timer(),
             self._rounds.next_timer(),
         )
-        return min((deadline for deadline in deadlines if deadline is not None), default=None)
+        return earliest(deadlines)
 
     def status(self) -> dict[str, Any]:
         """Return the status of the run in progress, as values that JSON has."""

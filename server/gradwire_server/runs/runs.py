@@ -20,6 +20,7 @@ from functools import partial
 from typing import Any
 
 from gradwire_protocol import Connection, Event
+from gradwire_protocol.connection.timers import earliest
 from gradwire_server.config import MasterConfig
 from gradwire_server.master.master import Master
 from gradwire_server.master.reception import RUN_DEFAULT
@@ -134,7 +135,7 @@ class Runs:
         masters = self._masters
         deadlines = [masters.guard(served, served.master.next_timer) for served in masters]
         deadlines.append(self._newcomers.lobby.next_timer())
-        return min((each for each in deadlines if each is not None), default=None)
+        return earliest(deadlines)
 
     def status(self) -> dict[str, Any]:
         """Return the status of all runs, as values that JSON has."""

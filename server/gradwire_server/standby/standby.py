@@ -33,6 +33,7 @@ from gradwire_protocol import (
     InvalidMessageError,
     MessageReceived,
 )
+from gradwire_protocol.connection.timers import earliest
 from gradwire_protocol.messages.admission import Join, Refuse, Roster, Welcome
 from gradwire_protocol.messages.kinds import EndCode
 from gradwire_protocol.messages.link import Link, Message, UpdateReceived
@@ -130,7 +131,7 @@ class Standby:
         if not self._master.terms.in_charge:
             deadlines += [self._dial_at, self._asking, self._takeover_at]
             deadlines += [caller.until for caller in self._callers.values()]
-        return min((each for each in deadlines if each is not None), default=None)
+        return earliest(deadlines)
 
     # The primary.
 

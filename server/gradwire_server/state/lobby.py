@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from gradwire_protocol import Connection, MessageDelivered, Role
+from gradwire_protocol.connection.timers import earliest
 from gradwire_protocol.messages.admission import Join, Refuse
 from gradwire_protocol.messages.kinds import CONTROL_STREAM, EndCode
 from gradwire_protocol.messages.link import Link
@@ -131,8 +132,7 @@ class Lobby:
 
     def next_timer(self) -> float | None:
         """Return when `handle_timer` has to be called at the latest."""
-        deadlines = (stranger.deadline for stranger in self._strangers.values())
-        return min((each for each in deadlines if each is not None), default=None)
+        return earliest([stranger.deadline for stranger in self._strangers.values()])
 
     def close(self, reason: str, now: float, code: EndCode = EndCode.STOPPED) -> None:
         """Close all connections with a reason."""

@@ -437,6 +437,6 @@ def test_fragments_are_split_by_message_in_order_and_those_of_none_left_out(
 ) -> None:
     fragments: Fragments = (np.array(keys, np.int32), np.arange(len(keys), dtype=np.int32))
 
-    split = [(key, index) for key, run in by_message(fragments) for index in run.tolist()]
+    split = [(key, index) for key, run in by_message(fragments) for index in run]
 
     assert split == [(key, index) for index, key in enumerate(keys) if key >= 0]
