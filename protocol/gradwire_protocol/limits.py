@@ -138,14 +138,15 @@ PROBE_BACKOFF: Final = 1.5
 word it takes seconds to go on. Two packets in so long a time are no burden, and at most two probe
 timeouts after a path has healed data arrives."""
 
-LONG_SILENCE_SECONDS: Final = 3.0
-LONG_SILENCE_PROBE_SECONDS: Final = 0.4
+LONG_SILENCE_SECONDS: Final = 4.0
+LONG_SILENCE_PROBE_SECONDS: Final = 0.3
 """After so long a silence, the shortest time from one probe to the next."""
 
 RTT_DOUBTED_SECONDS: Final = 0.5
 RTT_DOUBTED_TIMEOUTS: Final = 2
-"""A round trip longer than both, the second in probe timeouts, counts only if one that began after
-it is as long. Else one side or the path stood still, and that is over."""
+"""A round trip longer than both, the second in probe timeouts, is doubted if the peer was silent
+for half of it: one side or the path may have stood still, which is over. It counts if one that
+began later is as long. On a slow path with a long queue the peer is not silent meanwhile."""
 
 PROBE_PACKETS: Final = 2
 BURST_PROBES: Final = 4
@@ -153,9 +154,10 @@ BURST_PROBE_PACKETS_MIN: Final = 4
 BURST_PROBE_PACKETS_MAX: Final = 32
 COLD_PROBE_PACKETS_MAX: Final = 8
 """The first probe timeouts send as many packets as are in flight, and twice as many each time:
-within these limits. A burst of losses can take a whole message. Resending it two packets at a time
-would cost a round trip for every two. The third limit holds while nothing has arrived on a path,
-which dozens of new connections may have filled together."""
+within these limits, and no more than the path was seen to carry in a round trip. A burst of losses
+can take a whole message. Resending it two packets at a time would cost a round trip for every two.
+The third limit holds while nothing has arrived on a path, which dozens of new connections may have
+filled together."""
 
 PACKET_THRESHOLD_MAX: Final = 2**15
 TIME_THRESHOLD_MAX: Final = 2.0

@@ -72,6 +72,7 @@ class Benchmark:
 
 BENCHMARKS: Final[Mapping[str, Benchmark]] = {
     "attack": Benchmark("benchmarks.attack"),
+    "badlinks": Benchmark("benchmarks.badlinks"),
     "codec": Benchmark("benchmarks.codec"),
     "codec-gpu": Benchmark("benchmarks.codec_gpu"),
     "codec-size": Benchmark("benchmarks.codec_size"),

@@ -23,6 +23,16 @@ def test_whatever_goes_wrong_all_come_to_the_same_bits_and_nothing_is_lost(first
         play(seed)
 
 
+BURSTY = count(500, quick=20, of="histories with losses in bursts")
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("first", range(0, BURSTY, BATCH))
+def test_bursts_of_losses_change_nothing_of_it(first: int) -> None:
+    for seed in range(first, first + BATCH):
+        play(seed, bursty=True)
+
+
 def test_a_seed_determines_its_history() -> None:
     one, other = play(5), play(5)
 

@@ -5,11 +5,11 @@
     sender --train--> Channel: queue, link, loss --delay--> receiver --ACKs, delay--> sender
 
 Every sender has a controller, sends trains at its rate and keeps to its window. Loss recovery and
-acknowledgements are gradwire's own, the bottleneck is that of `support.link`. What is around them is
-ideal: computing takes no time, and a packet is a number. What a lost one carried is sent again
+acknowledgements are gradwire's own, the bottleneck is that of `support.link`. What is around them
+is ideal: computing takes no time, and a packet is a number. What a lost one carried is sent again
 under another number.
 
-Time is virtual and all randomness comes from one seed: a second of 100 Mbit/s takes about 60 ms.
+Time is virtual and all randomness comes from one seed: a second of 100 Mbit/s takes about 150 ms.
 """
 
 import heapq

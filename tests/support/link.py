@@ -59,6 +59,9 @@ class Link:
     """Mean number of losses in a row, as of a Gilbert-Elliott channel whose good state loses
     nothing and whose bad state everything. None: every loss is independent of the one before."""
 
+    loss_burst_seconds: float | None = None
+    """The same by time, instead of by packets: the mean length of the bad state."""
+
     loss_burst_max: int | None = None
     """More losses in a row than this never happen, which makes them fewer than `loss`."""
 
@@ -87,6 +90,7 @@ class Link:
             f"in bursts of {burst}, {self.loss} cannot be lost: at least one passes between two"
         )
         assert burst is None or burst >= 1, f"a burst of {burst}"
+        assert burst is None or self.loss_burst_seconds is None, "bursts by packets and by time"
         assert self.copies_max >= 2, f"a duplicate makes two at least, not {self.copies_max}"
 
     @property
@@ -131,6 +135,9 @@ class Channel:
         """When the bottleneck has sent all that is in its queue."""
         self._losses = 0
         """In a row, so far."""
+        self._bad = False
+        self._bad_changes_at = -inf
+        """Of bursts by time: the state, and when it ends."""
         self.link = link
 
     @property
@@ -176,7 +183,7 @@ class Channel:
                 self.counts["marked"] += 1
                 marked = True
             now = self._free_at = free_at + takes
-        if self._loss_after_success and self._is_lost(random):
+        if self._loss_after_success and self._is_lost(now, random):
             return []
         if self._is_plain:
             # What `Arrival` would do in three times the time; this is called for every datagram.
@@ -198,15 +205,31 @@ class Channel:
             self.counts[why] += 1
         return why is not None
 
-    def _is_lost(self, random: Random) -> bool:
-        chance = self._loss_after_loss if self._losses else self._loss_after_success
-        is_lost = self._losses != self._link.loss_burst_max and random.random() < chance
+    def _is_lost(self, now: float, random: Random) -> bool:
+        if self._link.loss_burst_seconds is not None:
+            is_lost = self._is_bad(now, self._link.loss_burst_seconds, random)
+        else:
+            chance = self._loss_after_loss if self._losses else self._loss_after_success
+            is_lost = random.random() < chance
+        is_lost &= self._losses != self._link.loss_burst_max
         if is_lost:
             self._losses += 1
             self.counts["lost"] += 1
         else:
             self._losses = 0
         return is_lost
+
+    def _is_bad(self, now: float, mean_seconds: float, random: Random) -> bool:
+        """Return the state of bursts by time; both states last exponential times."""
+        loss = self._link.loss
+        if self._bad_changes_at == -inf:
+            self._bad_changes_at = now
+            self._bad = random.random() >= loss  # about to change
+        while now >= self._bad_changes_at:
+            self._bad = not self._bad
+            mean = mean_seconds if self._bad else mean_seconds * (1 - loss) / loss
+            self._bad_changes_at += random.expovariate(1 / mean)
+        return self._bad
 
     def _copies(self, at: float, marked: bool, random: Random) -> list[Arrival]:
         link = self._link

@@ -51,6 +51,7 @@ class Plan:
     seed: int
     size: Size
     link: Link
+    bursty: bool
     gro: bool
     elements: int
     workers: int
@@ -110,8 +111,11 @@ SETTINGS: Final[Sequence[Mapping[str, Any]]] = (
 part of what was trained, or that multiplies it."""
 
 
-def draw(seed: int, size: Size = "short", mode: Mode = SHARING) -> Plan:
-    """Draw a history; the mode changes nothing else but that nothing bounds the staleness."""
+def draw(seed: int, size: Size = "short", mode: Mode = SHARING, *, bursty: bool = False) -> Plan:
+    """Draw a history; the mode changes nothing else but that nothing bounds the staleness.
+
+    Where it is `bursty`, the network loses packets in bursts.
+    """
     random = Random(f"{size} {seed}")
     idle = random.choice([1.0, 2.0, 3.0])
     sealed = random.random() < 0.3
@@ -124,7 +128,8 @@ def draw(seed: int, size: Size = "short", mode: Mode = SHARING) -> Plan:
     return Plan(
         seed=seed,
         size=size,
-        link=_link(random),
+        link=_in_bursts(_link(random), seed) if bursty else _link(random),
+        bursty=bursty,
         gro=random.random() < 0.7,
         elements=random.choice({"short": [3, 20, 60], "long": [20, 400], "crowd": [8]}[size]),
         workers=_workers(random, seed, size),
@@ -187,6 +192,16 @@ def _link(random: Random) -> Link:
         corruption=random.choice([0.0, 0.01]),
         reordering=random.choice([0.0, 0.05]),
     )
+
+
+def _in_bursts(link: Link, seed: int) -> Link:
+    """Draw losses in bursts, by packets or by time."""
+    random = Random(f"bursts {seed}")
+    link = replace(link, loss=random.choice([0.005, 0.02, 0.03]))
+    if random.random() < 0.5:
+        # One that dials sends a packet every two seconds, and gives up after a minute.
+        return replace(link, loss_burst=random.choice([5.0, 10.0]), loss_burst_max=20)
+    return replace(link, loss_burst_seconds=random.choice([0.005, 0.05, 0.5]))
 
 
 def _worse(random: Random) -> Link:

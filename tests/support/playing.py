@@ -40,6 +40,7 @@ def play(
     size: Size = "short",
     mode: Mode = SHARING,
     *,
+    bursty: bool = False,
     show: TextIO | None = None,
     folder: Path = FOLDER,
 ) -> History:
@@ -50,6 +51,8 @@ def play(
     seed : int
     size : "short", "long" or "crowd"
     mode : Mode
+    bursty : bool
+        Whether the network loses packets in bursts.
     show : TextIO, optional
         Where its trace is written while it happens.
     folder : Path
@@ -60,7 +63,7 @@ def play(
     HistoryFailed
         If an invariant does not hold, or the code under test raises anything.
     """
-    plan = draw(seed, size, mode)
+    plan = draw(seed, size, mode, bursty=bursty)
     trace = Trace(show)
     for line in plan.lines():
         trace.note("plan", "%s", line)
@@ -74,9 +77,10 @@ def play(
     return history
 
 
-def command_of(seed: int, size: Size, mode: Mode = SHARING) -> str:
+def command_of(seed: int, size: Size, mode: Mode = SHARING, *, bursty: bool = False) -> str:
     """Return what shows a history again."""
     option = "" if size == "short" else f" --{size}"
+    option += " --bursty" if bursty else ""
     option += "" if mode == SHARING else f" --mode '{mode}'"
     return f"python tests/simulation {seed}{option}"
 
@@ -129,5 +133,5 @@ def _report(plan: Plan, trace: Trace, error: Exception, folder: Path) -> str:
     return (
         f"the {size} history of seed {seed}: {what}\n"
         f"the last {LINES_SHOWN} lines of {len(trace)} in {path}:\n{shown}\n"
-        f"again: {command_of(seed, size, plan.mode)}"
+        f"again: {command_of(seed, size, plan.mode, bursty=plan.bursty)}"
     )

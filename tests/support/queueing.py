@@ -3,8 +3,6 @@
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
-import numpy as np
-
 from gradwire_protocol import Priority
 from gradwire_protocol.delivery.outgoing import SendQueue
 from gradwire_protocol.delivery.shaped_message import ShapedMessage
@@ -66,7 +64,7 @@ class Line:
 
     def lose(self, *sent: Sent) -> None:
         for key, _, index in sent:
-            self.queue.on_lost(key, np.array([index], np.int32))
+            self.queue.on_lost(key, [index])
 
 
 def line_of(*sizes: int, priority: Priority = Priority.UPDATE, credit: int = PLENTY) -> Line:

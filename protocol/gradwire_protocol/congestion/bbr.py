@@ -158,6 +158,11 @@ class BbrLite(CongestionController):
         self._round_end = 0
         self._restart(WINDOW_PACKETS_INITIAL)
 
+    @property
+    def product_bytes(self) -> float:
+        """Bandwidth times round trip; 0 while nothing is known."""
+        return self._bandwidth.value and self._bandwidth.value * self._round_trip.minimum
+
     # Input.
 
     def on_sent(self, size: int, in_flight: int, *, app_limited: bool, now: float) -> Departure:
@@ -342,7 +347,7 @@ class BbrLite(CongestionController):
             extra *= WINDOW_GAIN
         quantum = QUANTUM_SECONDS * rate
         quantum = min(max(quantum, QUANTUM_PACKETS_MIN * datagram_bytes), QUANTUM_BYTES_MAX)
-        product = bandwidth * self._round_trip.minimum
+        product = self.product_bytes
         trains = WINDOW_QUANTA * quantum
         self._pipe = product + trains
         self._quiet_bytes = max(PROBE_RTT_SHARE * product, least)

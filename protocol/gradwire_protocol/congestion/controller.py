@@ -60,6 +60,11 @@ class CongestionController:
     pacing_rate: float
     """Bytes per second at which packets should leave; infinite for no pacing."""
 
+    @property
+    def product_bytes(self) -> float:
+        """Bytes that the path was seen to carry in a round trip, as far as this is known."""
+        return self.window_bytes
+
     def on_sent(self, size: int, in_flight: int, *, app_limited: bool, now: float) -> object:
         """Record a train that is sent.
 

@@ -14,8 +14,8 @@ from math import inf, sqrt
 from typing import Final
 
 LOSS_TOLERATED: Final = 0.02
-LOSS_TOLERATED_PROBING: Final = 0.05
-"""A probe overflows a short queue by itself, in two rounds of eight."""
+LOSS_TOLERATED_PROBING: Final = 0.06
+"""A probe overflows a short queue by itself, in two rounds of eight: this is 1.5 % of all."""
 
 FLOOR_FACTOR: Final = 1.5
 """A round is too lossy above the sum of the tolerated loss, this multiple of the floor, and one
@@ -28,7 +28,9 @@ FLOOR_MAX: Final = 0.15
 
 FLOOR_GAIN: Final = 1 / 8
 BACKOFF: Final = 0.7
-"""0.85 uses shallow queues better by a few percent; 0.7 shares them visibly better."""
+BACKOFF_PROBING: Final = 0.85
+"""0.85 uses shallow queues better, and 0.7 shares them visibly better. Losses of a probe say little
+about others."""
 
 PIPE_SHARE_MIN: Final = 0.5
 """Smallest cap, as a share of the pipe."""
@@ -114,7 +116,8 @@ class LossCap:
         overflows = marked or self.overflows
         if overflows and self.is_lossy(gain, datagram_bytes):
             reached = min(self.limit, max(in_flight + self.lost, pipe))
-            self.limit = max(BACKOFF * reached, PIPE_SHARE_MIN * pipe)
+            backoff = BACKOFF if gain == 1 else BACKOFF_PROBING
+            self.limit = max(backoff * reached, PIPE_SHARE_MIN * pipe)
         else:
             growth = GROWTH_PROBING if gain > 1 else GROWTH_CRUISING
             self.limit += max(datagram_bytes, growth * pipe)

@@ -83,8 +83,8 @@ class Recovery:
         self._largest_acked = -1
         self._sampled_at = float("inf")
         """Time of the first round-trip sample."""
-        self._doubted_at = float("inf")
-        """Time of the last sample, if it was doubted."""
+        self._doubted_at: float | None = None
+        """When a sample was doubted; None from the next ordinary one on."""
         self._heard_at = float("inf")
         """When the peer was last heard of; infinite before the first time."""
         self._probe_from = 0.0
@@ -218,9 +218,12 @@ class Recovery:
         """
         self.probes = PROBE_PACKETS
         if self.timeouts <= BURST_PROBES:
-            least = BURST_PROBE_PACKETS_MIN << self.timeouts - 1
-            most = BURST_PROBE_PACKETS_MAX if self.rtt.latest else COLD_PROBE_PACKETS_MAX
-            self.probes = min(max(self.sent.packets_in_flight, least), most)
+            packets, size = self.sent.packets_in_flight, self.sent.bytes_in_flight
+            most = min(BURST_PROBE_PACKETS_MAX, int(self.controller.product_bytes * packets / size))
+            if not self.rtt.latest:
+                most = COLD_PROBE_PACKETS_MAX
+            wanted = max(packets, BURST_PROBE_PACKETS_MIN << self.timeouts - 1)
+            self.probes = max(min(wanted, most), PROBE_PACKETS)
 
     # Output.
 
@@ -266,9 +269,11 @@ class Recovery:
         """Return a sample; None if a pause explains it better than the path."""
         patience = max(RTT_DOUBTED_TIMEOUTS * self.probe_timeout, RTT_DOUBTED_SECONDS)
         if rtt <= patience or not self.rtt.latest:
-            self._doubted_at = float("inf")
-        elif sent_at <= self._doubted_at:
-            self._doubted_at = min(self._doubted_at, now)
+            self._doubted_at = None
+        elif self._doubted_at is not None:
+            return rtt if sent_at > self._doubted_at else None
+        elif now - self._heard_at >= rtt / 2:
+            self._doubted_at = now
             return None
         return rtt
 

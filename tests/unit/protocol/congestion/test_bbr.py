@@ -277,7 +277,7 @@ def test_losses_cap_the_window_where_the_queue_was_full() -> None:
 
     flow.exchange(SIZE, lost=SIZE // 10, in_flight=SIZE, rtt=1.2 * RTT)
 
-    assert flow.bbr.window_bytes == pytest.approx(0.7 * 0.9 * (SIZE + SIZE // 10), rel=0.01)
+    assert flow.bbr.window_bytes == pytest.approx(0.85 * 0.9 * (SIZE + SIZE // 10), rel=0.01)
     assert flow.bbr.window_bytes < before
 
 

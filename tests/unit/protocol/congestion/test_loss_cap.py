@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from gradwire_protocol.congestion.loss_cap import (
     BACKOFF,
+    BACKOFF_PROBING,
     FLOOR_MAX,
     GROWTH_CRUISING,
     GROWTH_PROBING,
@@ -48,7 +49,8 @@ def test_there_is_no_cap_until_something_is_lost() -> None:
 @pytest.mark.parametrize(
     ("lost", "full", "gain", "limit"),
     [
-        *((40, True, gain, BACKOFF * 640_000) for gain in (1.0, 1.25, 0.75)),
+        (40, True, 1.0, BACKOFF * 640_000),
+        *((40, True, gain, BACKOFF_PROBING * 640_000) for gain in (1.25, 0.75)),
         *((40, False, gain, inf) for gain in (1.0, 1.25)),
         pytest.param(8, True, 1.0, inf, id="few"),
         pytest.param(20, True, 1.25, inf, id="few for a probe"),

@@ -16,12 +16,11 @@ from gradwire_protocol import (
     UsageError,
 )
 from gradwire_protocol.limits import (
-    BURST_PROBE_PACKETS_MIN,
-    BURST_PROBES,
     LONG_SILENCE_PROBE_SECONDS,
     LONG_SILENCE_SECONDS,
     MESSAGE_BYTES_MAX,
     PROBE_BACKOFF,
+    PROBE_PACKETS,
     WINDOW_BYTES_MIN,
     charge_of,
 )
@@ -165,11 +164,10 @@ def test_the_last_fragment_lost_is_made_up_for_by_a_probe() -> None:
 
     assert pair.responder.payloads == [b"one and only"]
     assert pair.initiator.endpoint.counters.probe_timeouts == 1
-    assert pair.initiator.endpoint.counters.fragments_retransmitted == BURST_PROBE_PACKETS_MIN
+    assert pair.initiator.endpoint.counters.fragments_retransmitted == PROBE_PACKETS
 
 
 def test_a_silent_peer_is_asked_again_often_at_first_and_then_now_and_then() -> None:
-    """First with all of a short message and more each time, then with a little."""
     pair = Pair(config=replace(PLAIN, idle_timeout_seconds=600.0)).connect()
     pair.lets_pass = lambda _: False
     pair.initiator.send(bytes(4 * FRAGMENT_BYTES))
@@ -183,12 +181,11 @@ def test_a_silent_peer_is_asked_again_often_at_first_and_then_now_and_then() -> 
     times = [begun, *(at for at, _ in probes)]
     intervals = [b - a for a, b in pairwise(times)]
     often = PROBE_BACKOFF * intervals[0]
-    soon = int(0.9 * LONG_SILENCE_SECONDS / often)
+    soon = int(0.6 * LONG_SILENCE_SECONDS / often)
     assert intervals[1:soon] == pytest.approx([often] * (soon - 1), rel=0.01)
     assert intervals[-50:] == pytest.approx([max(often, LONG_SILENCE_PROBE_SECONDS)] * 50, rel=0.01)
     fragments = [sum(packet.has(Data) for packet in packets) for _, packets in probes]
-    assert fragments[:BURST_PROBES] == [4, 7, 15, 31]
-    assert set(fragments[BURST_PROBES:]) == {1, 2}, "the second one as long as the window has room"
+    assert set(fragments) == {1, 2}, "little, as nothing says how much the path carries"
     pings = [sum(packet.has(Ping) for packet in packets) for _, packets in probes]
     assert pings == [0] + [1] * (len(probes) - 1), "where only small packets get through"
     assert pair.initiator.endpoint.counters.packets_lost == 0

@@ -351,10 +351,24 @@ def test_the_first_probes_are_long_enough_to_outlast_a_burst_of_losses(
 
     for recovery, most in ((warm, BURST_PROBE_PACKETS_MAX), (cold, COLD_PROBE_PACKETS_MAX)):
         for expected in [*probes, PROBE_PACKETS]:
-            recovery.on_timeout(recovery.deadline)
-            recovery.begin_probe()
-            assert recovery.probes == min(expected, most)
+            assert probes_at_timeout(recovery) == min(expected, most)
         assert recovery.timeouts == BURST_PROBES + 1
+
+
+def probes_at_timeout(recovery: Any) -> int:
+    recovery.on_timeout(recovery.deadline)
+    recovery.begin_probe()
+    assert isinstance(recovery.probes, int)
+    return recovery.probes
+
+
+def test_no_more_is_probed_than_the_path_was_seen_to_carry() -> None:
+    recovery = heard_recovery()
+    send(recovery, 19)
+    recovery.controller.window_bytes = 5 * SIZE
+
+    for probes in [5] * BURST_PROBES + [PROBE_PACKETS]:
+        assert probes_at_timeout(recovery) == probes
 
 
 def test_what_is_sent_meanwhile_does_not_put_a_probe_off() -> None:
@@ -384,6 +398,17 @@ def test_a_pause_is_not_taken_for_the_round_trip_unless_the_next_one_is_as_long(
     assert recovery.rtt.smoothed == pytest.approx(smoothed)
     send(recovery, now=5.0)
     recovery.on_ack(ack((newest + 1, newest + 1)), now=5.1 + RTT_DOUBTED_SECONDS)
+
+    assert recovery.rtt.smoothed > 2 * smoothed
+
+
+def test_a_slow_path_from_which_something_is_heard_meanwhile_is_not_doubted() -> None:
+    recovery = heard_recovery()
+    smoothed = recovery.rtt.smoothed
+    send(recovery, now=2.0)
+
+    recovery.on_heard(now=2.6)
+    recovery.on_ack(ack((1, 1)), now=3.0)
 
     assert recovery.rtt.smoothed > 2 * smoothed
 

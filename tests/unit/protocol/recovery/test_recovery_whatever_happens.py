@@ -17,11 +17,11 @@ from gradwire_protocol import ViolationError
 from gradwire_protocol.limits import (
     ACK_DELAY_SECONDS_MAX,
     GRANULARITY_SECONDS,
+    LONG_SILENCE_PROBE_SECONDS,
+    LONG_SILENCE_SECONDS,
     PACKET_THRESHOLD,
     PACKET_THRESHOLD_MAX,
     PERSISTENT_CONGESTION_TIMEOUTS,
-    LONG_SILENCE_PROBE_SECONDS,
-    LONG_SILENCE_SECONDS,
     PROBE_BACKOFF,
     RTT_DOUBTED_SECONDS,
     RTT_DOUBTED_TIMEOUTS,
@@ -123,12 +123,13 @@ class Naive:
     def measure(self, sample: float, number: int, now: float) -> None:
         """Take a sample of the round trip, unless it was probably a pause."""
         patience = max(RTT_DOUBTED_TIMEOUTS * self.probe_timeout, RTT_DOUBTED_SECONDS)
-        if self.rtt.latest and sample > patience:
-            if self.packets[number].sent_at <= self.doubted_at:
-                self.doubted_at = min(self.doubted_at, now)
-                return
-        else:
+        if not self.rtt.latest or sample <= patience:
             self.doubted_at = inf
+        elif self.doubted_at < inf and self.packets[number].sent_at <= self.doubted_at:
+            return
+        elif self.doubted_at == inf and now - self.heard_at >= sample / 2:
+            self.doubted_at = now
+            return
         self.rtt.update(sample, 0.0)
         self.sampled_at = min(self.sampled_at, now)
 
