@@ -28,7 +28,7 @@ def draw_lines(lines: Lines, path: Path) -> None:
     """Draw lines over categories, on a logarithmic scale."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure as Picture
-    from matplotlib.ticker import FuncFormatter
+    from matplotlib.ticker import FuncFormatter, LogFormatter
 
     picture = Picture(figsize=(7.2, 4.4), layout="constrained")
     FigureCanvasAgg(picture)
@@ -45,6 +45,7 @@ def draw_lines(lines: Lines, path: Path) -> None:
         axes.axhline(value, color="black", linewidth=0.8, label=name)
     axes.set_yscale("log")
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axes.yaxis.set_minor_formatter(LogFormatter(labelOnlyBase=False))
     axes.set_xticks(places, lines.categories)
     axes.margins(x=0.09)
     axes.grid(axis="y", which="both", color="0.92")

@@ -38,3 +38,13 @@ def test_those_of_a_file_do_where_they_share_a_fixture(scheduling: Any) -> None:
     }
 
     assert scopes == {"test_sharing.py"}
+
+
+def test_all_tests_with_spark_are_run_one_after_the_other(scheduling: Any) -> None:
+    scopes = {
+        scheduling._split_scope(f"tests/integration/spark/{name}")
+        for name in ("test_fit.py::test_one[1]", "test_connect.py::test_two")
+    }
+
+    assert len(scopes) == 1
+    assert scheduling._split_scope("test_alone.py::test_one") not in scopes
