@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Annotated, Final, TypeAlias
 
-from gradwire_protocol.messages.kinds import RANKS_MAX
+from gradwire_protocol.messages.kinds import RANK_END, RANKS_MAX
 from gradwire_protocol.messages.layout import ELEMENTS_MAX, NAME_CHARACTERS_MAX
 from gradwire_protocol.messages.schema import SMALL_BYTES_MAX, blob, integer, mapping, text
 
@@ -39,7 +39,7 @@ BLOCKS_MAX: Final = -(-ELEMENTS_MAX // BLOCK_ELEMENTS)
 
 DIGEST_BYTES: Final = 8
 
-_RANK: Final = integer(0, RANKS_MAX - 1)
+_RANK: Final = integer(0, RANK_END - 1)
 _SEQUENCE: Final = integer(0, SEQUENCE_MAX)
 _CLOCK: Final = integer(0, CLOCK_MAX)
 

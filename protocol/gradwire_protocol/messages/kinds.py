@@ -56,21 +56,25 @@ from typing import Final
 
 from gradwire_protocol.limits import STREAMS_MAX
 
-RANKS_MAX: Final = STREAMS_MAX - 4
-"""Ranks of one run: a stream for each, and four others."""
-
-ROUND_RANKS: Final = 92
-"""Ranks of masters."""
-
-WORKERS_MAX: Final = RANKS_MAX - ROUND_RANKS
-"""Most workers of one run. The ranks from here on are those of masters: the results of rounds are
-updates of one of them. Each master that goes on with a run takes another one, because the last one
-may have closed rounds that were lost with it."""
-
 CONTROL_STREAM: Final = 2**16 - 1
 SNAPSHOT_STREAM: Final = 2**16 - 2
 CONFLATED_STREAM: Final = 2**16 - 3
 STATE_STREAM: Final = 2**16 - 4
+
+RANKS_MAX: Final = STREAMS_MAX - 4
+"""Most ranks that one run has used: a stream for each, and four others."""
+
+MASTERS_MAX: Final = 92
+"""Most masters of one run that have closed rounds."""
+
+WORKERS_MAX: Final = RANKS_MAX - MASTERS_MAX
+"""Most workers of one run. The ranks from here on are those of masters: the results of rounds are
+updates of one of them. Each master that goes on with a run takes another one, because the last one
+may have closed rounds that were lost with it."""
+
+RANK_END: Final = STATE_STREAM
+"""Every rank is below. Masters have 60,000 to choose from, because each takes one at random, and may
+not know which one the last has had."""
 
 
 class Kind(IntEnum):

@@ -18,7 +18,7 @@ from gradwire_protocol.messages.admission import Join, Refuse, Roster, Welcome
 from gradwire_protocol.messages.kinds import (
     CONFLATED_STREAM,
     CONTROL_STREAM,
-    RANKS_MAX,
+    RANK_END,
     SNAPSHOT_STREAM,
     STATE_STREAM,
     Kind,
@@ -143,7 +143,7 @@ class Link:
             kind = Kind(event.kind)
         except ValueError:
             raise InvalidMessageError(f"a message has the unknown kind {event.kind}") from None
-        if kind is Kind.UPDATE and event.stream < RANKS_MAX:
+        if kind is Kind.UPDATE and event.stream < RANK_END:
             update = EncodedUpdate.parse(event.payload)
             if update.sequence != event.number:
                 raise InvalidMessageError(

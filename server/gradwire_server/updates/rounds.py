@@ -19,7 +19,7 @@ from gradwire_codecs.warm_up import warm_up_optimizers
 from gradwire_protocol import InvalidMessageError
 from gradwire_protocol.delivery.shaped_message import fragment_bytes_of
 from gradwire_protocol.limits import DATAGRAM_BYTES
-from gradwire_protocol.messages.kinds import ROUND_RANKS, WORKERS_MAX
+from gradwire_protocol.messages.kinds import RANK_END, WORKERS_MAX
 from gradwire_protocol.messages.layout import Layout
 from gradwire_protocol.messages.modes.kept_state import STEP
 from gradwire_protocol.messages.modes.mode import INVERSE, Mode, model_of
@@ -263,5 +263,6 @@ def new_rank(versions: Mapping[int, int], now: float) -> int:
     the next rank of those that are known, but a random one: by the clock.
     """
     first = round(now / CLOCK_SECONDS)
-    ranks = (WORKERS_MAX + (first + each) % ROUND_RANKS for each in range(ROUND_RANKS))
-    return next((rank for rank in ranks if rank not in versions), WORKERS_MAX)
+    count = RANK_END - WORKERS_MAX
+    ranks = (WORKERS_MAX + (first + each) % count for each in range(count))
+    return next(rank for rank in ranks if rank not in versions)

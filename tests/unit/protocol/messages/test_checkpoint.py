@@ -30,7 +30,7 @@ from gradwire_protocol.messages.checkpoint import (
     pieces_of,
 )
 from gradwire_protocol.messages.fields import SEQUENCE_MAX
-from gradwire_protocol.messages.kinds import RANKS_MAX
+from gradwire_protocol.messages.kinds import RANK_END, RANKS_MAX
 from gradwire_protocol.messages.layout import ELEMENTS_MAX, METADATA, TENSORS_MAX, Layout, Tensor
 from gradwire_protocol.messages.work import (
     EPOCHS_MAX,
@@ -278,7 +278,7 @@ def test_the_largest_header_there_may_be_is_written_and_read() -> None:
     shape = (0, *(ELEMENTS_MAX,) * 8)
     tensors = [Tensor(f"{i:05d}" + '"' * 60, shape) for i in range(TENSORS_MAX - 1)]
     layout = Layout((*tensors, Tensor("weights", (7,))))
-    versions = dict.fromkeys(range(RANKS_MAX), SEQUENCE_MAX)
+    versions = dict.fromkeys(range(RANK_END - RANKS_MAX, RANK_END), SEQUENCE_MAX)
     plan = Plan('"' * WORK_NAME_CHARACTERS_MAX, ITEMS_MAX, EPOCHS_MAX, 2**32 - 1, LEASE_SECONDS_MAX)
     ledger = Ledger(NUMBER_MAX, tuple(range(NUMBER_MAX - OPEN_MAX, NUMBER_MAX)))
     checkpoint = replace(

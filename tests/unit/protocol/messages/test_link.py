@@ -10,7 +10,7 @@ from gradwire_protocol.limits import charge_of
 from gradwire_protocol.messages.kinds import (
     CONFLATED_STREAM,
     CONTROL_STREAM,
-    RANKS_MAX,
+    RANK_END,
     SNAPSHOT_STREAM,
     STATE_STREAM,
     Kind,
@@ -221,7 +221,7 @@ def test_control_messages_wait_for_their_turn_and_hold_their_senders_credit() ->
     [
         (b"x", CONTROL_STREAM, 0, ("kind", 0)),
         (b"x", CONTROL_STREAM, max(Kind) + 1, ("kind", max(Kind) + 1)),
-        (b"x", RANKS_MAX, Kind.UPDATE, ("UPDATE", RANKS_MAX)),
+        (b"x", RANK_END, Kind.UPDATE, ("UPDATE", RANK_END)),
         (b"x", CONTROL_STREAM, Kind.UPDATE, ("UPDATE", CONTROL_STREAM)),
         (b"x", 0, Kind.SNAPSHOT, ("SNAPSHOT", 0)),
         (b"x", 0, Kind.CONFLATED, ("CONFLATED", 0)),

@@ -36,7 +36,7 @@ from gradwire_protocol.messages.fields import (
     count_updates,
     covers,
 )
-from gradwire_protocol.messages.kinds import RANKS_MAX, EndCode, Kind
+from gradwire_protocol.messages.kinds import RANK_END, RANKS_MAX, EndCode, Kind
 from gradwire_protocol.messages.layout import (
     DIMENSIONS_MAX,
     ELEMENTS_MAX,
@@ -101,7 +101,7 @@ from support.records import EXAMPLES, LAYOUT, MODE, PEER, PLAN, RESUME, SPAN
 from support.wording import naming
 
 NAMES = st.text(max_size=20).filter(str.isprintable)
-RANKS = st.integers(0, RANKS_MAX - 1)
+RANKS = st.integers(0, RANK_END - 1)
 SEQUENCES = st.integers(0, SEQUENCE_MAX)
 EXPONENTS = st.integers(QUANTUM_EXPONENT_MIN, QUANTUM_EXPONENT_MAX)
 VERSIONS = st.dictionaries(RANKS, SEQUENCES, max_size=5)
@@ -281,7 +281,7 @@ REFUSED: tuple[tuple[type[Record], str, object], ...] = (
     (Layout, "tensors", (Tensor("a", (1,)),) * (TENSORS_MAX + 1)),
     (Layout, "tensors", (Tensor("a", (1,)), Tensor("b", (1,)), Tensor("a", (2,)))),
     (Layout, "tensors", (Tensor(METADATA, (1,)),)),
-    (Peer, "rank", RANKS_MAX),
+    (Peer, "rank", RANK_END),
     (Peer, "name", "line\nbreak"),
     (Peer, "finished", 1),
     (Join, "run", LONG_NAME),
@@ -292,7 +292,7 @@ REFUSED: tuple[tuple[type[Record], str, object], ...] = (
     (Join, "codec", 2**16),
     (Join, "quantum_exponent", QUANTUM_EXPONENT_MAX + 1),
     (Join, "layout", Layout(())),
-    (Join, "resume", replace(RESUME, rank=RANKS_MAX)),
+    (Join, "resume", replace(RESUME, rank=RANK_END)),
     (Join, "partial", {0: -1}),
     (Join, "gives_state", 1),
     (Join, "mode", replace(MODE, every=0)),
@@ -335,32 +335,32 @@ REFUSED: tuple[tuple[type[Record], str, object], ...] = (
     (Optimizer, "gradient_max", 0.0),
     (Resume, "rank", -1),
     (Resume, "sequence", SEQUENCE_MAX + 1),
-    (Resume, "versions", {RANKS_MAX: 1}),
+    (Resume, "versions", {RANK_END: 1}),
     (Resume, "workers", RANKS_MAX + 1),
-    (Resume, "kept", {RANKS_MAX: 1}),
+    (Resume, "kept", {RANK_END: 1}),
     (Contents, "versions", {0: -1}),
-    (Recall, "rank", RANKS_MAX),
+    (Recall, "rank", RANK_END),
     (Recall, "first", -1),
     (Recall, "last", SEQUENCE_MAX + 1),
-    (Span, "before", {RANKS_MAX: 1}),
+    (Span, "before", {RANK_END: 1}),
     (Span, "after", {0: -1}),
     (Span, "updates", 0),
     (Span, "parts", 0),
-    (Span, "clocks", {RANKS_MAX: 1}),
+    (Span, "clocks", {RANK_END: 1}),
     (Span, "clocks", {0: CLOCK_MAX + 1}),
-    (Span, "closes", {RANKS_MAX: 1}),
+    (Span, "closes", {RANK_END: 1}),
     (Conflated, "start", -1),
     (Conflated, "body", bytes(5 * PART_ELEMENTS)),
     (Conflated, "span", replace(SPAN, updates=-1)),
     (Digest, "versions", {0: -1}),
     (Digest, "digest", -1),
     (Digest, "corrections", -1),
-    (Blocks, "versions", {RANKS_MAX: 1}),
+    (Blocks, "versions", {RANK_END: 1}),
     (Blocks, "digests", bytes(7)),
     (Blocks, "digests", bytes(8 * BLOCKS_MAX + 1)),
     (Want, "blocks", (BLOCKS_MAX,)),
     (Want, "blocks", (0,) * (BLOCKS_MAX + 1)),
-    (Buffers, "rank", RANKS_MAX),
+    (Buffers, "rank", RANK_END),
     (Buffers, "final", 1),
     (Buffers, "layout_digest", bytes(DIGEST_BYTES - 1)),
     (Buffers, "floats", bytes(BUFFERS_BYTES_MAX + 1)),
@@ -389,13 +389,13 @@ REFUSED: tuple[tuple[type[Record], str, object], ...] = (
     (Welcome, "buffers", -1),
     (Welcome, "buffers", 2 * RANKS_MAX + 1),
     (Welcome, "run", None),
-    (Welcome, "rank", RANKS_MAX),
+    (Welcome, "rank", RANK_END),
     (Welcome, "sequence", SEQUENCE_MAX + 1),
     (Welcome, "quantum_exponent", QUANTUM_EXPONENT_MIN - 1),
     (Welcome, "layout", Layout(())),
     (Welcome, "roster", (PEER,) * (RANKS_MAX + 1)),
     (Welcome, "founder", 0),
-    (Welcome, "versions", {RANKS_MAX: 1}),
+    (Welcome, "versions", {RANK_END: 1}),
     (Welcome, "mode", None),
     (Refuse, "code", LONG_NAME),
     (Refuse, "reason", LONG_REASON),
@@ -417,7 +417,7 @@ REFUSED: tuple[tuple[type[Record], str, object], ...] = (
     (EncodedUpdate, "clock", CLOCK_MAX + 1),
     (EncodedUpdate, "pace", -1),
     (EncodedUpdate, "pace", PACE_MAX + 1),
-    (EncodedUpdate, "closes", {RANKS_MAX: 1}),
+    (EncodedUpdate, "closes", {RANK_END: 1}),
     (Stable, "versions", {0: -1}),
     (Finish, "sequence", -1),
     (Finished, "versions", {-1: 1}),
@@ -532,15 +532,15 @@ def test_a_layout_has_a_largest_size() -> None:
 
 WIDEST = "\N{GRINNING FACE}"
 REASON = WIDEST * REASON_CHARACTERS_MAX
-ALL_VERSIONS = dict.fromkeys(range(RANKS_MAX), SEQUENCE_MAX)
+ALL_VERSIONS = dict.fromkeys(range(RANK_END - RANKS_MAX, RANK_END), SEQUENCE_MAX)
 EVERYONE = (
-    Peer(RANKS_MAX - 1, WIDEST * WORKER_NAME_CHARACTERS_MAX, finished=True),
+    Peer(RANK_END - 1, WIDEST * WORKER_NAME_CHARACTERS_MAX, finished=True),
 ) * RANKS_MAX  # fmt: skip
 LARGEST: tuple[Record, ...] = (
     EncodedUpdate(SEQUENCE_MAX, 2**63, bytes(UPDATE_BYTES_MAX), CLOCK_MAX, PACE_MAX, ALL_VERSIONS),
     Welcome(
         WIDEST * NAME_CHARACTERS_MAX,
-        RANKS_MAX - 1,
+        RANK_END - 1,
         SEQUENCE_MAX,
         QUANTUM_EXPONENT_MIN,
         layout_of(LAYOUT_BYTES_MAX),
@@ -552,11 +552,11 @@ LARGEST: tuple[Record, ...] = (
         WIDEST * NAME_CHARACTERS_MAX,
         bytes(WORKER_ID_BYTES),
         WIDEST * WORKER_NAME_CHARACTERS_MAX,
-        RANKS_MAX - 1,
+        RANK_END - 1,
         2**16 - 1,
         QUANTUM_EXPONENT_MIN,
         layout_of(LAYOUT_BYTES_MAX),
-        Resume(RANKS_MAX - 1, SEQUENCE_MAX, ALL_VERSIONS, RANKS_MAX, ALL_VERSIONS, TERM_MAX),
+        Resume(RANK_END - 1, SEQUENCE_MAX, ALL_VERSIONS, RANKS_MAX, ALL_VERSIONS, TERM_MAX),
     ),
     Contents(ALL_VERSIONS),
     Conflated(
@@ -575,7 +575,7 @@ LARGEST: tuple[Record, ...] = (
     Blocks(ALL_VERSIONS, bytes(8 * BLOCKS_MAX)),
     Want((BLOCKS_MAX - 1,) * BLOCKS_MAX),
     Buffers(
-        RANKS_MAX - 1,
+        RANK_END - 1,
         final=True,
         layout_digest=bytes(DIGEST_BYTES),
         floats=bytes(BUFFERS_BYTES_MAX // 2),

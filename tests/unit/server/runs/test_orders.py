@@ -13,7 +13,7 @@ from gradwire_protocol import Role, UsageError
 from gradwire_protocol.limits import MESSAGE_BYTES_MAX
 from gradwire_protocol.messages.admission import RefusalCode, Refuse
 from gradwire_protocol.messages.fields import SEQUENCE_MAX, WORKER_NAME_CHARACTERS_MAX
-from gradwire_protocol.messages.kinds import RANKS_MAX
+from gradwire_protocol.messages.kinds import RANK_END, RANKS_MAX
 from gradwire_protocol.messages.layout import NAME_CHARACTERS_MAX
 from gradwire_protocol.messages.orders import RUNS_MAX, Action, Order, OrderDone
 from gradwire_server.master.status import status_of
@@ -170,8 +170,8 @@ def test_the_longest_status_fits_an_answer() -> None:
     run["checkpoint"] = {"file": "x" * 255, "updates": SEQUENCE_MAX * RANKS_MAX, "writing": True}
     run["workers"] = []
     status["runs"] = [run] * (RUNS_MAX - 1)
-    workers = [worker | texts | {"rank": RANKS_MAX}] * RANKS_MAX
-    versions = {str(rank): SEQUENCE_MAX for rank in range(RANKS_MAX)}
+    workers = [worker | texts | {"rank": RANK_END}] * RANKS_MAX
+    versions = {str(rank): SEQUENCE_MAX for rank in range(RANK_END - RANKS_MAX, RANK_END)}
     status["runs"].append(run | {"workers": workers, "versions": versions})
     status["denied"] = [widest * 15] * DENIED_NAMES_MAX
     answer = OrderDone(json.dumps(status, ensure_ascii=False))
