@@ -141,8 +141,8 @@ def rush(
     for flow in flows:
         flow.supply(1000)
     link.run(1.0)
-    messages = [flow.supply(size) for flow in flows]
     before = sum(flow.sent for flow in flows)
+    messages = [flow.supply(size) for flow in flows]
     link.run(20.0)
     needed = workers * -(-size // DATAGRAM_BYTES)
     again = sum(flow.sent for flow in flows) - before - needed

@@ -27,6 +27,7 @@ class Exchanges:
         size: int,
         *,
         rtt: float = RTT,
+        ack_delay: float = 0.0,
         in_flight: int = 0,
         app_limited: bool = False,
         lost: int = 0,
@@ -40,7 +41,14 @@ class Exchanges:
         self.now += rtt
         if lost:
             self.controller.on_lost(lost, self.sent_at, in_flight, self.now)
-        self.acknowledge(size - lost, departure, rtt=rtt, in_flight=in_flight, marked=marked)
+        self.acknowledge(
+            size - lost,
+            departure,
+            rtt=rtt,
+            ack_delay=ack_delay,
+            in_flight=in_flight,
+            marked=marked,
+        )
 
     def send(self, size: int, *, in_flight: int = 0, app_limited: bool = False) -> object:
         """Send a train; return what the controller wants to see again."""
@@ -54,6 +62,7 @@ class Exchanges:
         departure: object,
         *,
         rtt: float | None = RTT,
+        ack_delay: float = 0.0,
         in_flight: int = 0,
         marked: int = 0,
     ) -> None:
@@ -67,6 +76,7 @@ class Exchanges:
                 sent_at=self.sent_at,
                 number=self._number - 1,
                 next_number=self._number,
+                ack_delay=ack_delay,
                 rtt=rtt,
                 smoothed_rtt=rtt or RTT,
                 marked=marked,

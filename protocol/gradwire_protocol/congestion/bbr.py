@@ -14,7 +14,8 @@ cannot.
                             |                                   |
                         PROBE_RTT ---------- measured ----------'
 
-STARTUP doubles the rate every round until the bandwidth stops growing. PROBE_BANDWIDTH looks for
+STARTUP doubles the rate every round until the bandwidth stops growing. While a queue fills, it only
+keeps the rate, as HyStart++ does (RFC 9406): others may have started in the same moment. PROBE_BANDWIDTH looks for
 more bandwidth: in one round of eight it sends a quarter more than the path delivers, and in the
 next as much less. PROBE_RTT keeps little in flight, so that the round trip is measured without our
 own queue. An application that pauses makes PROBE_RTT unnecessary.
@@ -45,13 +46,29 @@ from gradwire_protocol.congestion.delivery_rate import (
 from gradwire_protocol.congestion.loss_cap import LossCap
 from gradwire_protocol.congestion.round_trip import RoundTrip
 
-STARTUP_GAIN: Final = 2.77
+STARTUP_GAIN: Final = 2.3
+"""BBR has 2.77. Dozens of flows that start in one moment then exceed the path by far before any of
+them hears of it."""
+
+FIRST_GAIN: Final = 1.0
+FIRST_GAIN_SPREAD: Final = 0.1
+"""The first window takes a round trip, longer or shorter by up to this share: flows that start in
+one moment at one pace would all lose to the first of them."""
+
+FIRST_RTT_SECONDS: Final = 0.01
+FIRST_PACKETS_MIN: Final = 10
+"""On paths shorter than this the first window has fewer packets, down to these, because it grows
+in no time."""
+
 DRAIN_GAIN: Final = 0.5
 PROBE_GAINS: Final = (1.25, 0.75, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0)
 """Pacing gains of PROBE_BANDWIDTH, a round each."""
 
 WINDOW_GAIN: Final = 2.0
 """Window as a multiple of bandwidth times round trip, because acknowledgements come late."""
+
+WINDOW_GAIN_FILLING: Final = 1.25
+"""The same in STARTUP while a queue fills."""
 
 PACING_MARGIN: Final = 0.99
 """Share of the bandwidth at which packets are paced, so that queues drain in the long run."""
@@ -115,6 +132,7 @@ class BbrLite(CongestionController):
         "_datagram_bytes",
         "_delivery",
         "_full",
+        "_first_gain",
         "_full_rounds",
         "_gain",
         "_lossy_rounds",
@@ -177,7 +195,8 @@ class BbrLite(CongestionController):
         now, acked, rtt = sample.now, sample.acked_bytes, sample.rtt
         bandwidth, round_trip, cap = self._bandwidth, self._round_trip, self._cap
         if rtt is not None and self._delivery.is_current(departure):
-            round_trip.on_sample(rtt, in_flight_then <= self._quiet_bytes, self._round, now)
+            quiet = in_flight_then <= self._quiet_bytes
+            round_trip.on_sample(rtt, sample.ack_delay, quiet, self._round, now)
             if self._lost and round_trip.shows_full_queue(rtt):
                 cap.overflowed += self._lost
             self._lost = 0
@@ -239,6 +258,7 @@ class BbrLite(CongestionController):
         self._pipe = 0.0
         self._quiet_bytes = 0.0
         self._enter(Phase.STARTUP, STARTUP_GAIN)
+        self._first_gain = FIRST_GAIN + FIRST_GAIN_SPREAD * (2 * self._random() - 1)
         self._restart_packets = packets
         self.window_bytes = packets * self._datagram_bytes
         self.pacing_rate = self.window_bytes / UNKNOWN_RTT_SECONDS
@@ -330,28 +350,40 @@ class BbrLite(CongestionController):
         self.phase = phase
         self._gain = gain
 
+    @property
+    def _first_packets(self) -> int:
+        """Return how many packets may be in flight as long as little is known."""
+        share = min(self._round_trip.minimum / FIRST_RTT_SECONDS, 1.0)
+        packets = self._restart_packets
+        return min(max(int(share * packets), FIRST_PACKETS_MIN), packets)
+
     def _set_rate_and_window(self, smoothed_rtt: float) -> None:
         bandwidth = self._bandwidth.value
         if not bandwidth:
-            self.pacing_rate = STARTUP_GAIN * self.window_bytes / smoothed_rtt
+            self.pacing_rate = self._first_gain * self.window_bytes / smoothed_rtt
             return
         datagram_bytes, gain, phase = self._datagram_bytes, self._gain, self.phase
-        rate = PACING_MARGIN * gain * bandwidth
+        window_gain = WINDOW_GAIN
         extra = self._aggregation.extra_bytes
         least = WINDOW_PACKETS_MIN * datagram_bytes
         if phase is Phase.STARTUP:
-            # A short first message says little about the path.
-            least = self._restart_packets * datagram_bytes
-            rate = max(rate, STARTUP_GAIN * least / smoothed_rtt)
-            # If acknowledgements come in lumps, the lump has to double.
-            extra *= WINDOW_GAIN
+            if self._round_trip.shows_filling_queue:
+                gain, window_gain = 1.0, WINDOW_GAIN_FILLING
+            else:
+                # A short first message says little about the path.
+                least = self._first_packets * datagram_bytes
+                # If acknowledgements come in lumps, the lump has to double.
+                extra *= WINDOW_GAIN
+        rate = PACING_MARGIN * gain * bandwidth
         quantum = QUANTUM_SECONDS * rate
         quantum = min(max(quantum, QUANTUM_PACKETS_MIN * datagram_bytes), QUANTUM_BYTES_MAX)
+        if phase is Phase.STARTUP:
+            rate = max(rate, self._first_gain * least / smoothed_rtt)
         product = self.product_bytes
         trains = WINDOW_QUANTA * quantum
         self._pipe = product + trains
         self._quiet_bytes = max(PROBE_RTT_SHARE * product, least)
-        window = WINDOW_GAIN * product + trains + extra
+        window = window_gain * product + trains + extra
         if phase is Phase.PROBE_RTT:
             window = self._quiet_bytes
         self.window_bytes = int(max(min(window, self._cap.window(gain)), least))

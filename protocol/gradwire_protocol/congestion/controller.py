@@ -35,6 +35,8 @@ class AckSample(NamedTuple):
     next_number: int
     """The next packet number to be used. When it or a later one is acknowledged, a round is
     over."""
+    ack_delay: float
+    """How long the receiver held the ACK."""
     rtt: float | None
     """Round-trip time measured by this ACK, positive; None if it gives no sample."""
     smoothed_rtt: float

@@ -15,6 +15,12 @@ the rate."""
 QUEUED: Final = 1.05
 """A round trip longer than the minimum by this factor had to wait in a queue."""
 
+FILLING: Final = 0.08
+"""A queue begins to fill when a packet waits for this share of the minimum, or `NOISE_SECONDS`."""
+
+NOISE_SECONDS: Final = 0.0004
+"""What computing and other packets add to a short round trip."""
+
 LONGEST_ROUNDS: Final = 24
 """Rounds whose longest round trip shows how long the queue gets: three cycles of probes, each of
 which fills it a little. A path that changes is known again after these."""
@@ -31,11 +37,12 @@ class RoundTrip:
     of date. Otherwise the sender has to leave room for one.
     """
 
-    __slots__ = ("_at", "_longest", "_quiet", "_round_max", "_round_min", "minimum")
+    __slots__ = ("_at", "_latest", "_longest", "_quiet", "_round_max", "_round_min", "minimum")
 
     def __init__(self) -> None:
         self.minimum = inf
         """Infinite before the first sample."""
+        self._latest = 0.0
         self._longest = WindowedMax(LONGEST_ROUNDS)
         self._quiet = inf
         self._at = 0.0
@@ -52,13 +59,21 @@ class RoundTrip:
         """Whether even the longest round trip of this round shows no queue."""
         return self._round_max <= QUEUED * self.minimum
 
+    @property
+    def shows_filling_queue(self) -> bool:
+        """Return whether the last packet met a queue: earlier than a whole round shows one."""
+        return self._latest > self.minimum + max(FILLING * self.minimum, NOISE_SECONDS)
+
     def shows_full_queue(self, rtt: float) -> bool:
         """Return whether a packet with this round trip met a queue about as long as it gets."""
         least = self.minimum
         return rtt > QUEUED * least and rtt >= least + FULL_SHARE * (self._longest.value - least)
 
-    def on_sample(self, rtt: float, quiet: bool, at_round: int, now: float) -> None:
-        """Record a sample."""
+    def on_sample(
+        self, rtt: float, ack_delay: float, quiet: bool, at_round: int, now: float
+    ) -> None:
+        """Record a sample; `ack_delay` is how long the receiver held the ACK."""
+        self._latest = rtt - ack_delay
         self._longest.update(at_round, rtt)
         if rtt <= self.minimum:
             self.minimum = rtt

@@ -160,10 +160,11 @@ class Recovery:
             return outcome
         train = sent.train_of(newest)
         rtt = None
+        ack_delay = min(ack.delay_seconds, ACK_DELAY_SECONDS_MAX)
         if newest == largest:
             rtt = self._credible(max(now - train.sent_at, 1e-6), train.sent_at, now)
         if rtt is not None:
-            self.rtt.update(rtt, min(ack.delay_seconds, ACK_DELAY_SECONDS_MAX))
+            self.rtt.update(rtt, ack_delay)
             self._sampled_at = min(self._sampled_at, now)
         self._heard_at = self._probe_from = now
         self.timeouts = self.probes = 0
@@ -178,6 +179,7 @@ class Recovery:
                 sent_at=train.sent_at,
                 number=newest,
                 next_number=sent.next_number,
+                ack_delay=ack_delay,
                 rtt=rtt,
                 smoothed_rtt=self.rtt.smoothed,
                 marked=max(marked, 0),

@@ -8,6 +8,8 @@ from gradwire_protocol.congestion import BbrLite
 from gradwire_protocol.congestion.bbr import (
     BANDWIDTH_ROUNDS,
     DRAIN_GAIN,
+    FIRST_GAIN,
+    FIRST_GAIN_SPREAD,
     FULL_ROUNDS,
     PACING_MARGIN,
     PROBE_GAINS,
@@ -15,6 +17,7 @@ from gradwire_protocol.congestion.bbr import (
     QUANTUM_PACKETS_MIN,
     STARTUP_GAIN,
     WINDOW_GAIN,
+    WINDOW_GAIN_FILLING,
     WINDOW_QUANTA,
     Phase,
 )
@@ -23,6 +26,8 @@ from gradwire_protocol.congestion.round_trip import VALID_SECONDS
 from support.exchanges import DATAGRAM, RTT, Exchanges
 
 INITIAL = WINDOW_PACKETS_INITIAL * DATAGRAM
+FIRST_GAIN_LEAST = FIRST_GAIN - FIRST_GAIN_SPREAD
+
 SIZE = 400_000
 """A train that fills a path of `SIZE` / `RTT` bytes per second."""
 
@@ -59,7 +64,7 @@ def test_without_a_bandwidth_the_window_is_spread_over_the_round_trip() -> None:
     flow.acknowledge(1_000, flow.send(1_000), rtt=None)
 
     assert flow.bbr.window_bytes == INITIAL
-    assert flow.bbr.pacing_rate == pytest.approx(STARTUP_GAIN * INITIAL / RTT)
+    assert flow.bbr.pacing_rate == pytest.approx(FIRST_GAIN_LEAST * INITIAL / RTT)
 
 
 # STARTUP.
@@ -83,7 +88,51 @@ def test_a_short_first_message_does_not_make_it_slow() -> None:
     flow.exchange(100, app_limited=True)
 
     assert flow.bbr.window_bytes == INITIAL
-    assert flow.bbr.pacing_rate == pytest.approx(STARTUP_GAIN * INITIAL / RTT)
+    assert flow.bbr.pacing_rate == pytest.approx(FIRST_GAIN_LEAST * INITIAL / RTT)
+
+
+@pytest.mark.parametrize(("rtt", "packets"), [(0.02, 32), (0.01, 32), (0.005, 16), (0.001, 10)])
+def test_on_a_short_path_it_begins_with_fewer_packets(rtt: float, packets: int) -> None:
+    flow = Flow()
+
+    flow.exchange(100, rtt=rtt, app_limited=True)
+
+    assert flow.bbr.window_bytes == packets * DATAGRAM
+
+
+@pytest.mark.parametrize(("random", "share"), [(0.0, 0.9), (0.5, 1.0), (1.0, 1.1)])
+def test_its_first_window_takes_a_round_trip_more_or_less(random: float, share: float) -> None:
+    flow = Flow(random)
+
+    flow.exchange(100, app_limited=True)
+
+    assert flow.bbr.pacing_rate == pytest.approx(share * INITIAL / RTT)
+
+
+def test_while_a_queue_fills_it_keeps_its_rate() -> None:
+    flow = Flow()
+    flow.exchange(SIZE)
+
+    flow.exchange(SIZE, rtt=1.1 * RTT)
+
+    assert flow.phase() is Phase.STARTUP
+    assert flow.gain == 1.0
+    trains = WINDOW_QUANTA * PACING_MARGIN * SIZE / RTT * 0.001
+    window = WINDOW_GAIN_FILLING * SIZE + SIZE + trains  # with the lump, which is not doubled
+    assert flow.bbr.window_bytes == pytest.approx(window, abs=1)
+
+    flow.exchange(SIZE)
+
+    assert flow.gain == STARTUP_GAIN
+
+
+def test_an_acknowledgement_that_was_held_shows_no_queue() -> None:
+    flow = Flow()
+    flow.exchange(SIZE)
+
+    flow.exchange(SIZE, rtt=1.1 * RTT, ack_delay=0.1 * RTT)
+
+    assert flow.gain == STARTUP_GAIN
 
 
 def test_it_goes_on_while_the_bandwidth_grows_by_a_quarter_in_three_rounds() -> None:
@@ -398,7 +447,7 @@ def test_on_another_path_it_starts_anew_and_learns_nothing_from_what_is_under_wa
 
     assert flow.phase() is Phase.STARTUP
     assert flow.bbr.window_bytes == INITIAL
-    assert flow.bbr.pacing_rate == pytest.approx(STARTUP_GAIN * INITIAL / 0.001)
+    assert flow.bbr.pacing_rate == pytest.approx(FIRST_GAIN_LEAST * INITIAL / 0.001)
     flow.exchange(SIZE, rtt=2 * RTT)
     assert flow.bbr.pacing_rate == pytest.approx(PACING_MARGIN * STARTUP_GAIN * SIZE / 2 / RTT)
 

@@ -19,7 +19,7 @@ def test_the_minimum_is_the_shortest_sample() -> None:
     assert not trip.is_outdated(1000.0)
 
     for rtt in (0.2, 0.1, 0.3):
-        trip.on_sample(rtt, False, 0, now=1.0)
+        trip.on_sample(rtt, 0.0, False, 0, now=1.0)
 
     assert trip.minimum == 0.1
 
@@ -37,7 +37,7 @@ def test_a_minimum_is_outdated_after_a_while(
 ) -> None:
     trip = RoundTrip()
     for rtt, now in samples:
-        trip.on_sample(rtt, False, 0, now=now)
+        trip.on_sample(rtt, 0.0, False, 0, now=now)
 
     assert not trip.is_outdated(valid_until)
     assert trip.is_outdated(valid_until + 0.1)
@@ -45,9 +45,9 @@ def test_a_minimum_is_outdated_after_a_while(
 
 def test_the_shortest_quiet_sample_takes_the_place_of_an_old_minimum() -> None:
     trip = RoundTrip()
-    trip.on_sample(0.1, True, 0, now=1.0)
+    trip.on_sample(0.1, 0.0, True, 0, now=1.0)
     for rtt in (0.14, 0.12, 0.13):
-        trip.on_sample(rtt, True, 0, now=2.0)
+        trip.on_sample(rtt, 0.0, True, 0, now=2.0)
     assert trip.minimum == 0.1
 
     assert not trip.is_outdated(1.1 + VALID_SECONDS)
@@ -57,7 +57,7 @@ def test_the_shortest_quiet_sample_takes_the_place_of_an_old_minimum() -> None:
 
 def test_measuring_renews_the_minimum_even_where_nothing_was_measured() -> None:
     trip = RoundTrip()
-    trip.on_sample(0.1, False, 0, now=1.0)
+    trip.on_sample(0.1, 0.0, False, 0, now=1.0)
 
     trip.renew(now=9.0)
 
@@ -78,11 +78,11 @@ def test_a_round_has_a_queue_where_its_shortest_round_trip_is_longer(
     samples: list[float], queued: bool, unqueued: bool
 ) -> None:
     trip = RoundTrip()
-    trip.on_sample(0.1, False, 0, now=1.0)
+    trip.on_sample(0.1, 0.0, False, 0, now=1.0)
     trip.end_round()
 
     for rtt in samples:
-        trip.on_sample(rtt, False, 0, now=2.0)
+        trip.on_sample(rtt, 0.0, False, 0, now=2.0)
 
     assert trip.queued == queued
     assert trip.unqueued == unqueued
@@ -90,7 +90,7 @@ def test_a_round_has_a_queue_where_its_shortest_round_trip_is_longer(
 
 def test_a_round_without_a_sample_shows_no_queue() -> None:
     trip = RoundTrip()
-    trip.on_sample(0.1, False, 0, now=1.0)
+    trip.on_sample(0.1, 0.0, False, 0, now=1.0)
     trip.end_round()
 
     assert not trip.queued
@@ -99,11 +99,11 @@ def test_a_round_without_a_sample_shows_no_queue() -> None:
 def test_a_queue_is_full_in_the_upper_half_of_what_it_was_in_the_last_rounds() -> None:
     trip = RoundTrip()
     for rtt in (0.1, 0.2):
-        trip.on_sample(rtt, False, 0, now=1.0)
+        trip.on_sample(rtt, 0.0, False, 0, now=1.0)
 
     assert trip.shows_full_queue(0.16)
     assert not trip.shows_full_queue(0.14)
 
-    trip.on_sample(0.12, False, LONGEST_ROUNDS, now=2.0)
+    trip.on_sample(0.12, 0.0, False, LONGEST_ROUNDS, now=2.0)
     assert trip.shows_full_queue(0.12)
     assert not trip.shows_full_queue(0.1 * QUEUED), "that is no queue"
