@@ -8,7 +8,7 @@ from random import Random
 
 import pytest
 
-from support.bad_links import Bursts, bulk, heal, percentile, share, updates
+from support.bad_links import Bursts, bulk, heal, percentile, rush, share, updates
 from support.link import Channel, Link
 from support.tiers import variants
 
@@ -55,6 +55,15 @@ def test_data_flows_soon_after_a_path_has_healed(gap: float, rtt: float, seed: i
         assert healing.seconds <= 2 * healing.probe_timeout
     else:
         assert healing.seconds <= 0.5
+
+
+@SEEDS
+@pytest.mark.parametrize("rtt", variants(0.01, 0.001, 0.005))
+def test_many_that_start_in_one_moment_are_soon_done(rtt: float, seed: int) -> None:
+    many = rush(seed, rtt=rtt)
+
+    assert many.slowest <= 3
+    assert many.sent_again <= 0.12
 
 
 @SEEDS

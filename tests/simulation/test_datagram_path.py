@@ -234,10 +234,10 @@ def test_one_slow_destination_leaves_the_others_their_rate() -> None:
 def test_a_lost_tail_costs_little_more_than_a_probe(seed: int, tail: int) -> None:
     rtt = 0.05
     pair = Pair(Link(delay=rtt / 2), seed=seed).connect()
-    for _ in range(20):  # the round trip time is known by then
-        pair.initiator.send(bytes(1_000))
-        pair.network.run_for(0.2)
     size = 20 * fragment_bytes_of(PLAIN.datagram_bytes)
+    for _ in range(20):  # the path is known by then
+        pair.initiator.send(bytes(size))
+        pair.network.run_for(0.2)
     first = pair.initiator.endpoint.counters.fragments_sent
     lost: list[int] = []
 

@@ -14,8 +14,9 @@ cannot.
                             |                                   |
                         PROBE_RTT ---------- measured ----------'
 
-STARTUP doubles the rate every round until the bandwidth stops growing. While a queue fills, it only
-keeps the rate, as HyStart++ does (RFC 9406): others may have started in the same moment. PROBE_BANDWIDTH looks for
+STARTUP doubles the rate every round until the bandwidth stops growing. In the beginning it only
+keeps the rate while a queue fills, as HyStart++ does (RFC 9406): others may have started in the
+same moment. PROBE_BANDWIDTH looks for
 more bandwidth: in one round of eight it sends a quarter more than the path delivers, and in the
 next as much less. PROBE_RTT keeps little in flight, so that the round trip is measured without our
 own queue. An application that pauses makes PROBE_RTT unnecessary.
@@ -31,7 +32,6 @@ from enum import Enum, auto
 from typing import ClassVar, Final
 
 from gradwire_protocol.congestion.controller import (
-    UNKNOWN_RTT_SECONDS,
     WINDOW_PACKETS_INITIAL,
     WINDOW_PACKETS_MIN,
     AckSample,
@@ -43,22 +43,14 @@ from gradwire_protocol.congestion.delivery_rate import (
     Departure,
     WindowedMax,
 )
+from gradwire_protocol.congestion.first_window import FirstWindow
 from gradwire_protocol.congestion.loss_cap import LossCap
 from gradwire_protocol.congestion.round_trip import RoundTrip
 
-STARTUP_GAIN: Final = 2.3
-"""BBR has 2.77. Dozens of flows that start in one moment then exceed the path by far before any of
-them hears of it."""
-
-FIRST_GAIN: Final = 1.0
-FIRST_GAIN_SPREAD: Final = 0.1
-"""The first window takes a round trip, longer or shorter by up to this share: flows that start in
-one moment at one pace would all lose to the first of them."""
-
-FIRST_RTT_SECONDS: Final = 0.01
-FIRST_PACKETS_MIN: Final = 10
-"""On paths shorter than this the first window has fewer packets, down to these, because it grows
-in no time."""
+STARTUP_GAIN: Final = 2.77
+FIRST_GAIN: Final = 2.3
+"""In the beginning: with 2.77, dozens of flows that start in one moment exceed the path by far
+before any of them hears of it."""
 
 DRAIN_GAIN: Final = 0.5
 PROBE_GAINS: Final = (1.25, 0.75, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0)
@@ -68,7 +60,7 @@ WINDOW_GAIN: Final = 2.0
 """Window as a multiple of bandwidth times round trip, because acknowledgements come late."""
 
 WINDOW_GAIN_FILLING: Final = 1.25
-"""The same in STARTUP while a queue fills."""
+"""The same in the beginning, while a queue fills."""
 
 PACING_MARGIN: Final = 0.99
 """Share of the bandwidth at which packets are paced, so that queues drain in the long run."""
@@ -131,8 +123,8 @@ class BbrLite(CongestionController):
         "_cycle_at",
         "_datagram_bytes",
         "_delivery",
+        "_first",
         "_full",
-        "_first_gain",
         "_full_rounds",
         "_gain",
         "_lossy_rounds",
@@ -140,10 +132,11 @@ class BbrLite(CongestionController):
         "_marked",
         "_measured_round",
         "_measured_until",
+        "_pauses",
         "_pipe",
+        "_proven",
         "_quiet_bytes",
         "_random",
-        "_restart_packets",
         "_round",
         "_round_end",
         "_round_trip",
@@ -163,8 +156,12 @@ class BbrLite(CongestionController):
     """Bytes lost since the last round trip was measured, which shows whether the queue is full."""
     _measured_until: float | None
     """Earliest end of PROBE_RTT; None until the bytes in flight have fallen to its window."""
+    _pauses: bool
+    """Whether nothing waited to be sent after the last train."""
     _pipe: float
     """Bytes in flight that keep the path busy."""
+    _proven: bool
+    """Whether the bandwidth is known from a time when the application did not limit it."""
     _quiet_bytes: float
     """With at most this many bytes in flight, a queue is not ours."""
 
@@ -185,6 +182,9 @@ class BbrLite(CongestionController):
 
     def on_sent(self, size: int, in_flight: int, *, app_limited: bool, now: float) -> Departure:
         """Record a train; return the state in which it left."""
+        self._pauses = app_limited
+        if self.phase is Phase.STARTUP:
+            self.pacing_rate = self._first.rate(in_flight + size, self._datagram_bytes)
         return self._delivery.on_sent(size, in_flight, app_limited, now)
 
     def on_ack(self, sample: AckSample) -> None:
@@ -205,15 +205,17 @@ class BbrLite(CongestionController):
         # A sample limited by the application shows what it sent, not what the path carries.
         if rate > bandwidth.value or (rate and not app_limited):
             bandwidth.update(self._round, rate)
+            self._proven |= not app_limited
         self._aggregation.on_ack(acked, bandwidth.value, self._round, now)
         cap.acked += acked
+        self._first.acked += acked
         self._marked += sample.marked
         if sample.number >= self._round_end:
             self._round += 1
             self._round_end = sample.next_number
             self._end_round(sample.in_flight, app_limited, now)
         self._change_phase(sample.in_flight, now)
-        self._set_rate_and_window(sample.smoothed_rtt)
+        self._set_rate_and_window(sample.in_flight, sample.smoothed_rtt)
 
     def on_lost(self, size: int, sent_at: float, in_flight: int, now: float) -> None:
         """Count the loss; the end of the round decides about consequences."""
@@ -248,6 +250,8 @@ class BbrLite(CongestionController):
         self._lost = 0
         self._marked = 0
         self._full = False
+        self._pauses = False
+        self._proven = False
         self._full_rounds = 0
         self._lossy_rounds = 0
         self._bandwidth_before = 0.0
@@ -258,10 +262,9 @@ class BbrLite(CongestionController):
         self._pipe = 0.0
         self._quiet_bytes = 0.0
         self._enter(Phase.STARTUP, STARTUP_GAIN)
-        self._first_gain = FIRST_GAIN + FIRST_GAIN_SPREAD * (2 * self._random() - 1)
-        self._restart_packets = packets
+        self._first = FirstWindow(packets, self._datagram_bytes, self._random)
         self.window_bytes = packets * self._datagram_bytes
-        self.pacing_rate = self.window_bytes / UNKNOWN_RTT_SECONDS
+        self.pacing_rate = self._first.rate(0, self._datagram_bytes)
 
     def _end_round(self, in_flight: int, app_limited: bool, now: float) -> None:
         marked = self._marked > 0
@@ -296,7 +299,10 @@ class BbrLite(CongestionController):
             )
             self._lossy_rounds += lossy and cap.loss > STARTUP_LOSS_MAX
             overflowing = (lossy and queued) or self._lossy_rounds > 1
-            if overflowing or self._full_rounds >= FULL_ROUNDS:
+            if overflowing and not self._proven and self._first.halve():
+                # To leave with what the application happened to send would take seconds to mend.
+                self._lossy_rounds = 0
+            elif overflowing or self._full_rounds >= FULL_ROUNDS:
                 self._full = True
                 self._enter(Phase.DRAIN, DRAIN_GAIN)
         cap.reset_counts()
@@ -350,35 +356,37 @@ class BbrLite(CongestionController):
         self.phase = phase
         self._gain = gain
 
-    @property
-    def _first_packets(self) -> int:
-        """Return how many packets may be in flight as long as little is known."""
-        share = min(self._round_trip.minimum / FIRST_RTT_SECONDS, 1.0)
-        packets = self._restart_packets
-        return min(max(int(share * packets), FIRST_PACKETS_MIN), packets)
+    def _fills_queue(self, in_flight: int) -> bool:
+        """Return whether a queue fills; after a pause it is empty."""
+        return self._round_trip.shows_filling_queue and (in_flight > 0 or not self._pauses)
 
-    def _set_rate_and_window(self, smoothed_rtt: float) -> None:
-        bandwidth = self._bandwidth.value
+    def _set_rate_and_window(self, in_flight: int, smoothed_rtt: float) -> None:
+        bandwidth, datagram_bytes, first = self._bandwidth.value, self._datagram_bytes, self._first
         if not bandwidth:
-            self.pacing_rate = self._first_gain * self.window_bytes / smoothed_rtt
+            first.set_rates(self.window_bytes, smoothed_rtt, FIRST_GAIN, 0.0)
+            self.pacing_rate = first.rate(in_flight, datagram_bytes)
             return
-        datagram_bytes, gain, phase = self._datagram_bytes, self._gain, self.phase
+        gain, phase = self._gain, self.phase
         window_gain = WINDOW_GAIN
         extra = self._aggregation.extra_bytes
         least = WINDOW_PACKETS_MIN * datagram_bytes
         if phase is Phase.STARTUP:
-            if self._round_trip.shows_filling_queue:
+            gain = FIRST_GAIN if first.lasts else gain
+            first_gain = gain
+            if first.lasts and self._fills_queue(in_flight):
                 gain, window_gain = 1.0, WINDOW_GAIN_FILLING
             else:
                 # A short first message says little about the path.
-                least = self._first_packets * datagram_bytes
+                least = first.packets(self._round_trip.minimum) * datagram_bytes
                 # If acknowledgements come in lumps, the lump has to double.
                 extra *= WINDOW_GAIN
         rate = PACING_MARGIN * gain * bandwidth
         quantum = QUANTUM_SECONDS * rate
         quantum = min(max(quantum, QUANTUM_PACKETS_MIN * datagram_bytes), QUANTUM_BYTES_MAX)
+        self.pacing_rate = rate
         if phase is Phase.STARTUP:
-            rate = max(rate, self._first_gain * least / smoothed_rtt)
+            first.set_rates(least, smoothed_rtt, first_gain, rate)
+            self.pacing_rate = first.rate(in_flight, datagram_bytes)
         product = self.product_bytes
         trains = WINDOW_QUANTA * quantum
         self._pipe = product + trains
@@ -387,4 +395,3 @@ class BbrLite(CongestionController):
         if phase is Phase.PROBE_RTT:
             window = self._quiet_bytes
         self.window_bytes = int(max(min(window, self._cap.window(gain)), least))
-        self.pacing_rate = rate

@@ -72,7 +72,6 @@ class Outcomes:
         if not self.queue.bytes_queued:
             self.unanswered = None
         self.counters.packets_spuriously_lost += outcome.spurious_losses
-        self.loss.record(outcome.lost_packets, outcome.acked_packets)
         self._on_lost(outcome, now)
         return complete
 
@@ -114,6 +113,7 @@ class Outcomes:
 
     def _on_lost(self, outcome: Outcome, now: float) -> None:
         self.counters.packets_lost += outcome.lost_packets
+        self.loss.record(outcome.lost_packets, outcome.acked_packets)
         for contents in outcome.lost_contents:
             self._on_lost_contents(contents, now)
         if outcome.lost is None:

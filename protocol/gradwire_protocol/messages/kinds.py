@@ -73,8 +73,8 @@ updates of one of them. Each master that goes on with a run takes another one, b
 may have closed rounds that were lost with it."""
 
 RANK_END: Final = STATE_STREAM
-"""Every rank is below. Masters have 60,000 to choose from, because each takes one at random, and may
-not know which one the last has had."""
+"""Every rank is below. Masters have 60,000 to choose from, because each takes one at random, and
+may not know which one the last has had."""
 
 
 class Kind(IntEnum):

@@ -9,7 +9,6 @@ from gradwire_protocol.congestion.bbr import (
     BANDWIDTH_ROUNDS,
     DRAIN_GAIN,
     FIRST_GAIN,
-    FIRST_GAIN_SPREAD,
     FULL_ROUNDS,
     PACING_MARGIN,
     PROBE_GAINS,
@@ -26,10 +25,11 @@ from gradwire_protocol.congestion.round_trip import VALID_SECONDS
 from support.exchanges import DATAGRAM, RTT, Exchanges
 
 INITIAL = WINDOW_PACKETS_INITIAL * DATAGRAM
-FIRST_GAIN_LEAST = FIRST_GAIN - FIRST_GAIN_SPREAD
-
 SIZE = 400_000
 """A train that fills a path of `SIZE` / `RTT` bytes per second."""
+
+SMALL = 100_000
+"""Several of these are still the beginning."""
 
 
 class Flow(Exchanges):
@@ -64,7 +64,7 @@ def test_without_a_bandwidth_the_window_is_spread_over_the_round_trip() -> None:
     flow.acknowledge(1_000, flow.send(1_000), rtt=None)
 
     assert flow.bbr.window_bytes == INITIAL
-    assert flow.bbr.pacing_rate == pytest.approx(FIRST_GAIN_LEAST * INITIAL / RTT)
+    assert flow.bbr.pacing_rate == pytest.approx(FIRST_GAIN * INITIAL / RTT)
 
 
 # STARTUP.
@@ -88,49 +88,53 @@ def test_a_short_first_message_does_not_make_it_slow() -> None:
     flow.exchange(100, app_limited=True)
 
     assert flow.bbr.window_bytes == INITIAL
-    assert flow.bbr.pacing_rate == pytest.approx(FIRST_GAIN_LEAST * INITIAL / RTT)
+    assert flow.bbr.pacing_rate == pytest.approx(FIRST_GAIN * INITIAL / RTT)
 
 
-@pytest.mark.parametrize(("rtt", "packets"), [(0.02, 32), (0.01, 32), (0.005, 16), (0.001, 10)])
-def test_on_a_short_path_it_begins_with_fewer_packets(rtt: float, packets: int) -> None:
-    flow = Flow()
-
-    flow.exchange(100, rtt=rtt, app_limited=True)
-
-    assert flow.bbr.window_bytes == packets * DATAGRAM
-
-
-@pytest.mark.parametrize(("random", "share"), [(0.0, 0.9), (0.5, 1.0), (1.0, 1.1)])
-def test_its_first_window_takes_a_round_trip_more_or_less(random: float, share: float) -> None:
-    flow = Flow(random)
-
+def test_only_its_first_packets_leave_faster_than_a_window_in_a_round_trip() -> None:
+    flow = Flow(0.5)
     flow.exchange(100, app_limited=True)
 
-    assert flow.bbr.pacing_rate == pytest.approx(share * INITIAL / RTT)
+    flow.send(100, in_flight=INITIAL // 2)
+
+    assert flow.bbr.pacing_rate == pytest.approx(INITIAL / RTT)
 
 
-def test_while_a_queue_fills_it_keeps_its_rate() -> None:
+def test_in_the_beginning_it_keeps_its_rate_while_a_queue_fills() -> None:
+    flow = Flow()
+    flow.exchange(SMALL)
+
+    flow.exchange(SMALL, rtt=1.1 * RTT)
+
+    assert flow.phase() is Phase.STARTUP
+    assert flow.bbr.pacing_rate == pytest.approx(PACING_MARGIN * SMALL / RTT)
+    trains = WINDOW_QUANTA * QUANTUM_PACKETS_MIN * DATAGRAM
+    window = WINDOW_GAIN_FILLING * SMALL + SMALL + trains  # with the lump, which is not doubled
+    assert flow.bbr.window_bytes == pytest.approx(window, abs=1)
+
+
+@pytest.mark.parametrize(
+    "queue",
+    [
+        pytest.param({}, id="no queue"),
+        pytest.param({"rtt": 1.1 * RTT, "ack_delay": 0.1 * RTT}, id="a late acknowledgement"),
+        pytest.param({"rtt": 1.1 * RTT, "app_limited": True}, id="a queue, and then a pause"),
+    ],
+)
+def test_in_the_beginning_its_rate_more_than_doubles(queue: dict[str, Any]) -> None:
+    flow = Flow()
+    flow.exchange(SMALL)
+
+    flow.exchange(SMALL, **queue)
+
+    assert flow.bbr.pacing_rate == pytest.approx(PACING_MARGIN * FIRST_GAIN * SMALL / RTT)
+
+
+def test_after_the_beginning_no_queue_keeps_it_from_growing() -> None:
     flow = Flow()
     flow.exchange(SIZE)
 
     flow.exchange(SIZE, rtt=1.1 * RTT)
-
-    assert flow.phase() is Phase.STARTUP
-    assert flow.gain == 1.0
-    trains = WINDOW_QUANTA * PACING_MARGIN * SIZE / RTT * 0.001
-    window = WINDOW_GAIN_FILLING * SIZE + SIZE + trains  # with the lump, which is not doubled
-    assert flow.bbr.window_bytes == pytest.approx(window, abs=1)
-
-    flow.exchange(SIZE)
-
-    assert flow.gain == STARTUP_GAIN
-
-
-def test_an_acknowledgement_that_was_held_shows_no_queue() -> None:
-    flow = Flow()
-    flow.exchange(SIZE)
-
-    flow.exchange(SIZE, rtt=1.1 * RTT, ack_delay=0.1 * RTT)
 
     assert flow.gain == STARTUP_GAIN
 
@@ -172,11 +176,16 @@ MORE_LOST: dict[str, Any] = {"size": 50_000 * 2**4, "lost": 9 * 10_000}
         pytest.param(
             [
                 {"size": SIZE, **PAUSES},
-                {"size": SIZE, "lost": 100_000, **PAUSES},
+                *[{"size": SIZE, "lost": 100_000, **PAUSES}] * 7,
                 {"size": SIZE, "lost": 100_000, **PAUSES, **QUEUE},
             ],
             Phase.DRAIN,
             id="a burst floods the path again and again",
+        ),
+        pytest.param(
+            [{"size": SIZE, **PAUSES}, *[{"size": SIZE, "lost": 100_000, **PAUSES}] * 2],
+            Phase.STARTUP,
+            id="a burst floods the path, and its bandwidth is not known",
         ),
         pytest.param(
             [*doubling(), MORE_LOST, MORE_LOST],
@@ -447,7 +456,7 @@ def test_on_another_path_it_starts_anew_and_learns_nothing_from_what_is_under_wa
 
     assert flow.phase() is Phase.STARTUP
     assert flow.bbr.window_bytes == INITIAL
-    assert flow.bbr.pacing_rate == pytest.approx(FIRST_GAIN_LEAST * INITIAL / 0.001)
+    assert flow.bbr.pacing_rate == pytest.approx(FIRST_GAIN * INITIAL / 0.001)
     flow.exchange(SIZE, rtt=2 * RTT)
     assert flow.bbr.pacing_rate == pytest.approx(PACING_MARGIN * STARTUP_GAIN * SIZE / 2 / RTT)
 

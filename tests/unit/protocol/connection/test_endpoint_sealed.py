@@ -344,7 +344,7 @@ def test_a_train_that_begins_an_epoch_is_taken_as_a_whole() -> None:
     line = Line()
     line.wait(1.0)
     go_on_from(line.dialled, EPOCH)
-    line.dialled.send(0, 0, 1, bytes(20_000), Priority.UPDATE)
+    line.dialled.send(0, 0, 1, bytes(7_000), Priority.UPDATE)
     datagrams = [datagram for datagram, _ in sent_by(line.worker, line.now)]
     assert len(datagrams) > VECTOR_PACKETS_MIN
 
