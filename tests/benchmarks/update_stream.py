@@ -20,7 +20,7 @@ import numpy as np
 from benchmarks.programs import announce, end_with_parent
 from benchmarks.workers import IdleWorker, Progress, update_of_size
 from gradwire.settings.credentials import credentials_of
-from gradwire_codecs import Replica
+from gradwire_codecs import Replica, warm_up
 from gradwire_udp import new_event_loop
 
 UPDATE_BYTES: Final = 4096
@@ -91,6 +91,7 @@ def main() -> None:
     parser.add_argument("--elements", type=int, required=True)
     parser.add_argument("--interval-seconds", type=float, help="between updates that are pushed")
     given = parser.parse_args()
+    warm_up()  # as `gradwire.join` does
     with asyncio.Runner(loop_factory=lambda: new_event_loop("auto")) as runner:
         if given.end == "push":
             runner.run(_push(given.elements, given.interval_seconds))

@@ -183,6 +183,8 @@ class BbrLite(CongestionController):
     def on_sent(self, size: int, in_flight: int, *, app_limited: bool, now: float) -> Departure:
         """Record a train; return the state in which it left."""
         self._pauses = app_limited
+        if app_limited:
+            self._first.on_pause()
         if self.phase is Phase.STARTUP:
             self.pacing_rate = self._first.rate(in_flight + size, self._datagram_bytes)
         return self._delivery.on_sent(size, in_flight, app_limited, now)
