@@ -183,8 +183,6 @@ class BbrLite(CongestionController):
     def on_sent(self, size: int, in_flight: int, *, app_limited: bool, now: float) -> Departure:
         """Record a train; return the state in which it left."""
         self._pauses = app_limited
-        if app_limited:
-            self._first.on_pause()
         if self.phase is Phase.STARTUP:
             self.pacing_rate = self._first.rate(in_flight + size, self._datagram_bytes)
         return self._delivery.on_sent(size, in_flight, app_limited, now)
@@ -295,7 +293,7 @@ class BbrLite(CongestionController):
                 # The path has room and no queue, so its losses are its normal ones.
                 cap.learn_floor()
         else:
-            self._full_rounds += not app_limited
+            self._full_rounds += not (app_limited or self._keeps_rate)
             lossy = cap.lost > STARTUP_LOST_PACKETS * self._datagram_bytes and cap.is_lossy(
                 1.0, self._datagram_bytes
             )
@@ -358,9 +356,10 @@ class BbrLite(CongestionController):
         self.phase = phase
         self._gain = gain
 
-    def _fills_queue(self, in_flight: int) -> bool:
-        """Return whether a queue fills; after a pause it is empty."""
-        return self._round_trip.shows_filling_queue and (in_flight > 0 or not self._pauses)
+    @property
+    def _keeps_rate(self) -> bool:
+        """Whether a queue fills in the beginning."""
+        return self._first.lasts and self._round_trip.shows_filling_queue
 
     def _set_rate_and_window(self, in_flight: int, smoothed_rtt: float) -> None:
         bandwidth, datagram_bytes, first = self._bandwidth.value, self._datagram_bytes, self._first
@@ -375,7 +374,8 @@ class BbrLite(CongestionController):
         if phase is Phase.STARTUP:
             gain = FIRST_GAIN if first.lasts else gain
             first_gain = gain
-            if first.lasts and self._fills_queue(in_flight):
+            if self._keeps_rate and (in_flight or not self._pauses):
+                # After a pause the queue is empty.
                 gain, window_gain = 1.0, WINDOW_GAIN_FILLING
             else:
                 # A short first message says little about the path.

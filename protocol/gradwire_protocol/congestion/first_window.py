@@ -23,7 +23,7 @@ PACKETS_MIN: Final = 10
 no time."""
 
 BEGINNING_PACKETS: Final = 256
-"""The beginning is over at the first pause after so many packets have arrived."""
+"""The beginning is over when so many packets have arrived."""
 
 
 class FirstWindow:
@@ -45,23 +45,20 @@ class FirstWindow:
         "_spread_gain",
         "_spread_rate",
         "acked",
-        "lasts",
     )
 
     def __init__(self, packets: int, datagram_bytes: int, random: Callable[[], float]) -> None:
         self.acked = 0
         """Bytes that have arrived, counted by the owner."""
-        self.lasts = True
-        """Whether this is still the beginning."""
         self._beginning_bytes = BEGINNING_PACKETS * datagram_bytes
         self._packets = packets
         self._spread_gain = 1.0 + SPREAD * (2 * random() - 1)
         self._burst_rate = self._spread_rate = packets * datagram_bytes / UNKNOWN_RTT_SECONDS
 
-    def on_pause(self) -> None:
-        """Record that nothing waits to be sent."""
-        if self.acked >= self._beginning_bytes:
-            self.lasts = False
+    @property
+    def lasts(self) -> bool:
+        """Whether this is still the beginning."""
+        return self.acked < self._beginning_bytes
 
     def packets(self, rtt: float) -> int:
         """Return how many packets may be in flight on a path with this round trip."""

@@ -75,7 +75,7 @@ def test_rate_and_window_follow_from_bandwidth_and_round_trip() -> None:
 
     flow.exchange(SIZE)
 
-    rate = PACING_MARGIN * FIRST_GAIN * SIZE / RTT
+    rate = PACING_MARGIN * STARTUP_GAIN * SIZE / RTT
     assert flow.bbr.pacing_rate == pytest.approx(rate)
     # Twice what is in flight, twice the lump in which it was acknowledged, and three trains.
     window = WINDOW_GAIN * SIZE + WINDOW_GAIN * SIZE + WINDOW_QUANTA * rate * 0.001
@@ -130,10 +130,19 @@ def test_in_the_beginning_its_rate_more_than_doubles(queue: dict[str, Any]) -> N
     assert flow.bbr.pacing_rate == pytest.approx(PACING_MARGIN * FIRST_GAIN * SMALL / RTT)
 
 
+def test_rounds_that_keep_the_rate_do_not_show_that_the_path_is_full() -> None:
+    flow = Flow()
+    flow.exchange(DATAGRAM)
+
+    for _ in range(2 * FULL_ROUNDS):
+        flow.exchange(DATAGRAM, rtt=1.1 * RTT, in_flight=2 * SIZE)
+
+    assert flow.phase() is Phase.STARTUP
+
+
 def test_after_the_beginning_no_queue_keeps_it_from_growing() -> None:
     flow = Flow()
     flow.exchange(SIZE)
-    flow.exchange(SIZE, app_limited=True)
 
     flow.exchange(SIZE, rtt=1.1 * RTT)
 
@@ -459,7 +468,7 @@ def test_on_another_path_it_starts_anew_and_learns_nothing_from_what_is_under_wa
     assert flow.bbr.window_bytes == INITIAL
     assert flow.bbr.pacing_rate == pytest.approx(FIRST_GAIN * INITIAL / 0.001)
     flow.exchange(SIZE, rtt=2 * RTT)
-    assert flow.bbr.pacing_rate == pytest.approx(PACING_MARGIN * FIRST_GAIN * SIZE / 2 / RTT)
+    assert flow.bbr.pacing_rate == pytest.approx(PACING_MARGIN * STARTUP_GAIN * SIZE / 2 / RTT)
 
 
 def test_datagrams_of_another_size_change_the_smallest_window() -> None:
