@@ -2,13 +2,13 @@
 
 Simulated, each figure is the worst or a percentile of all seeds: bulk, updates that come now and
 then, a path that heals, the first messages of 32 workers, flows that share a link. Over an emulated
-link, one bulk flow alternates with TCP cubic and TCP BBR.
+link, one bulk flow alternates with TCP cubic and TCP BBR, and shares a link with each of them.
 """
 
 import os
 import sys
 from collections.abc import Callable, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from multiprocessing import get_context
@@ -17,14 +17,14 @@ from statistics import median
 from typing import Any, Final
 
 from benchmarks.figures import Figure, at_least, beside, reaching, within
-from benchmarks.flows import OURS, TCP, measure_flow
+from benchmarks.flows import OURS, TCP, flow_between
 from benchmarks.pictures import Lines, draw_lines
 from gradwire_protocol.congestion import Cubic
 from support import bad_links
 from support.bad_links import Bursts, Healing, Rush
 from support.emulator import emulated_link
 from support.link import Link
-from support.namespaces import Machine, can_have_machines
+from support.namespaces import can_have_machines
 
 MEGABITS: Final = 100.0
 
@@ -53,6 +53,7 @@ class Plan:
     real_seconds: float = 10.0
     real_lengths: Sequence[float] = (1.0, 5.0, 20.0, 40.0)
     """Bursts over the emulated link, of which `REAL_LOSS` are lost."""
+    shared_seconds: float = 30.0
 
 
 FULL: Final = Plan()
@@ -69,6 +70,7 @@ QUICK: Final = Plan(
     real_runs=1,
     real_seconds=0.3,
     real_lengths=(20.0,),
+    shared_seconds=0.3,
 )
 
 BULK_AIM: Final = 0.8
@@ -83,11 +85,13 @@ RUSH_AIM: Final = 3.0
 AGAIN_AIM: Final = 0.1
 JAIN_AIM: Final = 0.9
 BBR_AIM: Final = 0.95
+SHARE_AIM: Final = 1.5
 
 REAL_LOSS: Final = 0.02
 REAL_RTT: Final = 0.050
 
 LINK, BBR, CUBIC = "the link", "TCP BBR", "TCP cubic"
+CONGESTION: Final = {BBR: "bbr", CUBIC: "cubic"}
 ONE_TRIP: Final = "a round trip"
 
 
@@ -103,6 +107,7 @@ def run(plan: Plan) -> list[Figure]:
         figures += [*_rushes(plan, play), *_sharing(plan, play)]
     if can_have_machines():
         figures += [figure for length in plan.real_lengths for figure in _real(length, plan)]
+        figures += [_shared(rival, plan) for rival in (BBR, CUBIC)]
     else:
         print("no network namespaces here: nothing can be emulated", file=sys.stderr)
     return figures
@@ -234,13 +239,10 @@ def _real(length: float, plan: Plan) -> list[Figure]:
     rates: dict[str, list[float]] = {}
     for run_number in range(plan.real_runs):
         with emulated_link(link, back, seed=run_number) as (sender, receiver):
-            flow = _flow_between(sender, receiver, plan.real_seconds)
-            for name, module, options in (
-                (OURS, OURS, ()),
-                (BBR, TCP, ("--congestion", "bbr")),
-                (CUBIC, TCP, ("--congestion", "cubic")),
-            ):
-                rates.setdefault(name, []).append(flow(module, *options))
+            flow = flow_between(sender, receiver, plan.real_seconds)
+            rates.setdefault(OURS, []).append(flow(OURS))
+            for rival in (BBR, CUBIC):
+                rates.setdefault(rival, []).append(flow(TCP, "--congestion", CONGESTION[rival]))
     ours, bbr, cubic = (median(rates[name]) for name in (OURS, BBR, CUBIC))
     name, runs = _real_name(length), plan.real_runs
     return [
@@ -250,14 +252,22 @@ def _real(length: float, plan: Plan) -> list[Figure]:
     ]
 
 
-def _flow_between(sender: Machine, receiver: Machine, seconds: float) -> Callable[..., float]:
-    def flow(module: str, *options: str) -> float:
-        return measure_flow(
-            module, *options, seconds=seconds, to=receiver.address,
-            sender_prefix=sender.prefix, receiver_prefix=receiver.prefix,
-        ).megabits_per_second  # fmt: skip
-
-    return flow
+def _shared(rival: str, plan: Plan) -> Figure:
+    """Return what a flow of ours gets beside one of TCP that begins with it, nothing lost."""
+    link = Link(rate=1e6 * MEGABITS, delay=REAL_RTT / 2)
+    shares = []
+    for run_number in range(plan.real_runs):
+        with (
+            emulated_link(link, link, seed=run_number) as (sender, receiver),
+            ThreadPoolExecutor(1) as pool,
+        ):
+            flow = flow_between(sender, receiver, plan.shared_seconds)
+            theirs = pool.submit(flow, TCP, "--congestion", CONGESTION[rival])
+            ours, its = flow(OURS), theirs.result()
+        shares.append(2 * ours / (ours + its))
+    name = f"share beside {rival}, {1000 * REAL_RTT:g} ms"
+    return within(name, median(shares), "fair shares", "a fair share", 1.0,
+                  aim=SHARE_AIM, runs=plan.real_runs)  # fmt: skip
 
 
 def draw(figures: list[Figure], folder: Path, plan: Plan) -> None:

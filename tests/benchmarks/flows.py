@@ -1,10 +1,11 @@
 """Measures a flow between two processes, whichever protocol it speaks."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from benchmarks.programs import FIRST_CORE, LAST_CORE, Program, processor_seconds
+from support.namespaces import Machine
 
 OURS: Final = "benchmarks.flow"
 TCP: Final = "benchmarks.rivals.tcp_flow"
@@ -59,3 +60,15 @@ def measure_flow(
             used = processor_seconds(sender.pid) - used
     took = received["seconds"]
     return Flow(8e-6 * received["bytes"] / took, used / took, received["processor_seconds"] / took)
+
+
+def flow_between(sender: Machine, receiver: Machine, seconds: float) -> Callable[..., float]:
+    """Return what measures a flow between two machines, in Mbit/s."""
+
+    def flow(module: str, *options: str) -> float:
+        return measure_flow(
+            module, *options, seconds=seconds, to=receiver.address,
+            sender_prefix=sender.prefix, receiver_prefix=receiver.prefix,
+        ).megabits_per_second  # fmt: skip
+
+    return flow

@@ -6,17 +6,17 @@ congestion control it has by default (cubic) and with BBR.
 """
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from benchmarks.figures import Figure, at_least, beside
-from benchmarks.flows import OURS, TCP, measure_flow
+from benchmarks.flows import OURS, TCP, flow_between
 from benchmarks.pictures import Lines, draw_lines
 from support.emulator import emulated_link
 from support.link import Link
-from support.namespaces import Machine, can_have_machines
+from support.namespaces import can_have_machines
 
 MEGABITS: Final = 200.0
 
@@ -60,7 +60,7 @@ def _name(loss: float, rtt: float) -> str:
 def _measure(loss: float, rtt: float, seconds: float) -> list[Figure]:
     link = Link(rate=1e6 * MEGABITS, delay=rtt / 2, loss=loss)
     with emulated_link(link, link, seed=round(1e6 * loss + 1e3 * rtt)) as (sender, receiver):
-        flow = _flow_between(sender, receiver, seconds)
+        flow = flow_between(sender, receiver, seconds)
         ours, cubic, bbr = (flow(OURS), flow(TCP, "--congestion", "cubic"),
                             flow(TCP, "--congestion", "bbr"))  # fmt: skip
     name = _name(loss, rtt)
@@ -77,16 +77,6 @@ def _measure(loss: float, rtt: float, seconds: float) -> list[Figure]:
         at_least(name, ours, "Mbit/s", CUBIC, cubic, aim=CUBIC_AIM, runs=1),
         beside_bbr,
     ]
-
-
-def _flow_between(sender: Machine, receiver: Machine, seconds: float) -> Callable[..., float]:
-    def flow(module: str, *options: str) -> float:
-        return measure_flow(
-            module, *options, seconds=seconds, to=receiver.address,
-            sender_prefix=sender.prefix, receiver_prefix=receiver.prefix,
-        ).megabits_per_second  # fmt: skip
-
-    return flow
 
 
 def draw(figures: list[Figure], folder: Path, plan: Plan) -> None:

@@ -48,7 +48,7 @@ class Terminal:
         usual = {name: value for name, value in os.environ.items() if "GRADWIRE" not in name}
         self.process = subprocess.Popen(
             command, stdin=theirs, stdout=theirs, stderr=theirs, cwd=cwd, start_new_session=True,
-            env={**usual, "TERM": "xterm", "OMP_NUM_THREADS": "1", **(environ or {})},
+            env={**usual, "TERM": "xterm", **(environ or {})},
         )  # fmt: skip
         os.close(theirs)
         self._reader = Thread(target=self._read, name="terminal", daemon=True)

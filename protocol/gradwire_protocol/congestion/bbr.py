@@ -43,15 +43,11 @@ from gradwire_protocol.congestion.delivery_rate import (
     Departure,
     WindowedMax,
 )
-from gradwire_protocol.congestion.first_window import FirstWindow
+from gradwire_protocol.congestion.first_window import FIRST_GAIN, FirstWindow
 from gradwire_protocol.congestion.loss_cap import LossCap
 from gradwire_protocol.congestion.round_trip import RoundTrip
 
 STARTUP_GAIN: Final = 2.77
-FIRST_GAIN: Final = 2.3
-"""In the beginning: with 2.77, dozens of flows that start in one moment exceed the path by far
-before any of them hears of it."""
-
 DRAIN_GAIN: Final = 0.5
 PROBE_GAINS: Final = (1.25, 0.75, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0)
 """Pacing gains of PROBE_BANDWIDTH, a round each."""
@@ -118,6 +114,7 @@ class BbrLite(CongestionController):
         "_aggregation",
         "_bandwidth",
         "_bandwidth_before",
+        "_begins",
         "_cap",
         "_cycle",
         "_cycle_at",
@@ -150,6 +147,8 @@ class BbrLite(CongestionController):
     phase: Phase
     _bandwidth_before: float
     """Bandwidth when it last grew in STARTUP, or when the last probe began."""
+    _begins: bool
+    """Whether the first window still lasts."""
     _full: bool
     """Whether STARTUP is over."""
     _lost: int
@@ -183,8 +182,8 @@ class BbrLite(CongestionController):
     def on_sent(self, size: int, in_flight: int, *, app_limited: bool, now: float) -> Departure:
         """Record a train; return the state in which it left."""
         self._pauses = app_limited
-        if self.phase is Phase.STARTUP:
-            self.pacing_rate = self._first.rate(in_flight + size, self._datagram_bytes)
+        if self._begins and self.phase is Phase.STARTUP:
+            self.pacing_rate = self._first.rate(in_flight + size)
         return self._delivery.on_sent(size, in_flight, app_limited, now)
 
     def on_ack(self, sample: AckSample) -> None:
@@ -208,7 +207,8 @@ class BbrLite(CongestionController):
             self._proven |= not app_limited
         self._aggregation.on_ack(acked, bandwidth.value, self._round, now)
         cap.acked += acked
-        self._first.acked += acked
+        if self._begins:
+            self._begins = self._first.lasts_after(acked)
         self._marked += sample.marked
         if sample.number >= self._round_end:
             self._round += 1
@@ -236,6 +236,7 @@ class BbrLite(CongestionController):
 
     def set_datagram_bytes(self, datagram_bytes: int) -> None:
         """Use another size from the next ACK on."""
+        self._first.set_datagram_bytes(datagram_bytes)
         self._datagram_bytes = datagram_bytes
 
     # Private.
@@ -263,8 +264,9 @@ class BbrLite(CongestionController):
         self._quiet_bytes = 0.0
         self._enter(Phase.STARTUP, STARTUP_GAIN)
         self._first = FirstWindow(packets, self._datagram_bytes, self._random)
+        self._begins = True
         self.window_bytes = packets * self._datagram_bytes
-        self.pacing_rate = self._first.rate(0, self._datagram_bytes)
+        self.pacing_rate = self._first.rate(0)
 
     def _end_round(self, in_flight: int, app_limited: bool, now: float) -> None:
         marked = self._marked > 0
@@ -359,36 +361,38 @@ class BbrLite(CongestionController):
     @property
     def _keeps_rate(self) -> bool:
         """Whether a queue fills in the beginning."""
-        return self._first.lasts and self._round_trip.shows_filling_queue
+        return self._begins and self._round_trip.shows_filling_queue
 
     def _set_rate_and_window(self, in_flight: int, smoothed_rtt: float) -> None:
         bandwidth, datagram_bytes, first = self._bandwidth.value, self._datagram_bytes, self._first
         if not bandwidth:
-            first.set_rates(self.window_bytes, smoothed_rtt, FIRST_GAIN, 0.0)
-            self.pacing_rate = first.rate(in_flight, datagram_bytes)
+            first.set_rates(self.window_bytes, smoothed_rtt, 0.0)
+            self.pacing_rate = first.rate(in_flight)
             return
         gain, phase = self._gain, self.phase
         window_gain = WINDOW_GAIN
         extra = self._aggregation.extra_bytes
         least = WINDOW_PACKETS_MIN * datagram_bytes
         if phase is Phase.STARTUP:
-            gain = FIRST_GAIN if first.lasts else gain
-            first_gain = gain
+            gain = FIRST_GAIN if self._begins else gain
             if self._keeps_rate and (in_flight or not self._pauses):
                 # After a pause the queue is empty.
                 gain, window_gain = 1.0, WINDOW_GAIN_FILLING
             else:
                 # A short first message says little about the path.
-                least = first.packets(self._round_trip.minimum) * datagram_bytes
+                least = first.bytes(self._round_trip.minimum) if self._begins else first.most_bytes
                 # If acknowledgements come in lumps, the lump has to double.
                 extra *= WINDOW_GAIN
         rate = PACING_MARGIN * gain * bandwidth
         quantum = QUANTUM_SECONDS * rate
         quantum = min(max(quantum, QUANTUM_PACKETS_MIN * datagram_bytes), QUANTUM_BYTES_MAX)
-        self.pacing_rate = rate
-        if phase is Phase.STARTUP:
-            first.set_rates(least, smoothed_rtt, first_gain, rate)
-            self.pacing_rate = first.rate(in_flight, datagram_bytes)
+        if phase is not Phase.STARTUP:
+            self.pacing_rate = rate
+        elif self._begins:
+            first.set_rates(least, smoothed_rtt, rate)
+            self.pacing_rate = first.rate(in_flight)
+        else:
+            self.pacing_rate = max(rate, STARTUP_GAIN * least / smoothed_rtt)
         product = self.product_bytes
         trains = WINDOW_QUANTA * quantum
         self._pipe = product + trains

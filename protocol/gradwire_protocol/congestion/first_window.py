@@ -14,8 +14,12 @@ from gradwire_protocol.congestion.controller import UNKNOWN_RTT_SECONDS, WINDOW_
 SPREAD: Final = 0.1
 """The window takes a round trip, longer or shorter by up to this share."""
 
+FIRST_GAIN: Final = 2.3
+"""The gain of STARTUP in the beginning: with 2.77, dozens of flows exceed the path by far before
+any of them hears of it."""
+
 BURST_PACKETS: Final = 6
-"""As long as fewer are in flight, packets leave faster."""
+"""As long as fewer are in flight, packets leave with that gain."""
 
 LONG_RTT_SECONDS: Final = 0.01
 PACKETS_MIN: Final = 10
@@ -39,51 +43,52 @@ class FirstWindow:
     """
 
     __slots__ = (
-        "_beginning_bytes",
+        "_burst_bytes",
         "_burst_rate",
-        "_packets",
+        "_datagram_bytes",
+        "_left",
         "_spread_gain",
         "_spread_rate",
-        "acked",
+        "most_bytes",
     )
 
     def __init__(self, packets: int, datagram_bytes: int, random: Callable[[], float]) -> None:
-        self.acked = 0
-        """Bytes that have arrived, counted by the owner."""
-        self._beginning_bytes = BEGINNING_PACKETS * datagram_bytes
-        self._packets = packets
+        self.most_bytes = packets * datagram_bytes
+        """The window on a long path."""
+        self._datagram_bytes = datagram_bytes
+        self._burst_bytes = BURST_PACKETS * datagram_bytes
+        self._left = BEGINNING_PACKETS * datagram_bytes
         self._spread_gain = 1.0 + SPREAD * (2 * random() - 1)
-        self._burst_rate = self._spread_rate = packets * datagram_bytes / UNKNOWN_RTT_SECONDS
+        self._burst_rate = self._spread_rate = self.most_bytes / UNKNOWN_RTT_SECONDS
 
-    @property
-    def lasts(self) -> bool:
-        """Whether this is still the beginning."""
-        return self.acked < self._beginning_bytes
+    def set_datagram_bytes(self, datagram_bytes: int) -> None:
+        """Let it have as many packets of another size."""
+        self.most_bytes = self.most_bytes // self._datagram_bytes * datagram_bytes
+        self._burst_bytes = BURST_PACKETS * datagram_bytes
+        self._datagram_bytes = datagram_bytes
 
-    def packets(self, rtt: float) -> int:
-        """Return how many packets may be in flight on a path with this round trip."""
-        if not self.lasts:
-            return self._packets
+    def lasts_after(self, acked: int) -> bool:
+        """Record that so many bytes have arrived; return whether this is still the beginning."""
+        self._left -= acked
+        return self._left > 0
+
+    def bytes(self, rtt: float) -> int:
+        """Return how many bytes may be in flight on a path with this round trip."""
         share = min(rtt / LONG_RTT_SECONDS, 1.0)
-        return min(max(int(share * self._packets), PACKETS_MIN), self._packets)
+        least = min(PACKETS_MIN * self._datagram_bytes, self.most_bytes)
+        return max(int(share * self.most_bytes), least)
 
     def halve(self) -> bool:
         """Halve it, after a round that lost too much; return whether that was possible."""
-        before = self._packets
-        self._packets = max(before // 2, WINDOW_PACKETS_MIN)
-        return self._packets < before
+        before = self.most_bytes
+        self.most_bytes = max(before // 2, WINDOW_PACKETS_MIN * self._datagram_bytes)
+        return self.most_bytes < before
 
-    def set_rates(self, window_bytes: float, rtt: float, gain: float, rate: float) -> None:
-        """Set the rates for a window, to at least `rate`.
+    def set_rates(self, window_bytes: float, rtt: float, rate: float) -> None:
+        """Set the rates for a window, to at least `rate`."""
+        self._burst_rate = max(rate, FIRST_GAIN * window_bytes / rtt)
+        self._spread_rate = max(rate, self._spread_gain * window_bytes / rtt)
 
-        `gain` is how many times faster than in a round trip it leaves, or only its first packets
-        in the beginning.
-        """
-        self._burst_rate = self._spread_rate = max(rate, gain * window_bytes / rtt)
-        if self.lasts:
-            self._spread_rate = max(rate, self._spread_gain * window_bytes / rtt)
-
-    def rate(self, in_flight: int, datagram_bytes: int) -> float:
+    def rate(self, in_flight: int) -> float:
         """Return the pacing rate, in bytes per second, with these bytes in flight."""
-        few = in_flight < BURST_PACKETS * datagram_bytes
-        return self._burst_rate if few else self._spread_rate
+        return self._burst_rate if in_flight < self._burst_bytes else self._spread_rate

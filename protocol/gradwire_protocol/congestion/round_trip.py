@@ -18,7 +18,7 @@ QUEUED: Final = 1.05
 FILLING: Final = 0.08
 """A queue begins to fill when a packet waits for this share of the minimum, or `NOISE_SECONDS`."""
 
-NOISE_SECONDS: Final = 0.0004
+NOISE_SECONDS: Final = 0.0003
 """What computing and other packets add to a short round trip."""
 
 LONGEST_ROUNDS: Final = 24

@@ -8,7 +8,6 @@ from gradwire_protocol.congestion import BbrLite
 from gradwire_protocol.congestion.bbr import (
     BANDWIDTH_ROUNDS,
     DRAIN_GAIN,
-    FIRST_GAIN,
     FULL_ROUNDS,
     PACING_MARGIN,
     PROBE_GAINS,
@@ -21,6 +20,7 @@ from gradwire_protocol.congestion.bbr import (
     Phase,
 )
 from gradwire_protocol.congestion.controller import WINDOW_PACKETS_INITIAL, WINDOW_PACKETS_MIN
+from gradwire_protocol.congestion.first_window import FIRST_GAIN
 from gradwire_protocol.congestion.round_trip import VALID_SECONDS
 from support.exchanges import DATAGRAM, RTT, Exchanges
 

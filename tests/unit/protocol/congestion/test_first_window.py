@@ -8,13 +8,13 @@ from gradwire_protocol.congestion.controller import WINDOW_PACKETS_INITIAL, WIND
 from gradwire_protocol.congestion.first_window import (
     BEGINNING_PACKETS,
     BURST_PACKETS,
+    FIRST_GAIN,
     PACKETS_MIN,
     SPREAD,
     FirstWindow,
 )
 
 DATAGRAM = 1_000
-GAIN = 2.0
 RTT = 0.05
 
 
@@ -23,46 +23,50 @@ def window(packets: int = WINDOW_PACKETS_INITIAL, random: float = 0.5) -> FirstW
 
 
 @pytest.mark.parametrize(("rtt", "packets"), [(0.02, 32), (0.01, 32), (0.005, 16), (0.001, 10)])
-def test_on_a_short_path_it_has_fewer_packets(rtt: float, packets: int) -> None:
-    assert window().packets(rtt) == packets
+def test_on_a_short_path_it_is_smaller(rtt: float, packets: int) -> None:
+    assert window().bytes(rtt) == packets * DATAGRAM
 
 
 @given(st.floats(1e-6, 10.0), st.integers(WINDOW_PACKETS_MIN, PACKETS_MIN - 1))
-def test_a_smaller_one_is_the_same_on_every_path(rtt: float, packets: int) -> None:
-    assert window(packets).packets(rtt) == packets
+def test_a_small_one_is_the_same_on_every_path(rtt: float, packets: int) -> None:
+    assert window(packets).bytes(rtt) == packets * DATAGRAM
 
 
 @given(st.floats(0.0, 1.0, exclude_max=True))
 def test_it_takes_a_round_trip_more_or_less_but_not_its_first_packets(random: float) -> None:
     first = window(random=random)
-    first.set_rates(32 * DATAGRAM, RTT, GAIN, 0.0)
+    first.set_rates(32 * DATAGRAM, RTT, 0.0)
 
     few = (BURST_PACKETS - 1) * DATAGRAM
-    assert first.rate(few, DATAGRAM) == pytest.approx(GAIN * 32 * DATAGRAM / RTT)
-    seconds = 32 * DATAGRAM / first.rate(BURST_PACKETS * DATAGRAM, DATAGRAM)
+    assert first.rate(few) == pytest.approx(FIRST_GAIN * 32 * DATAGRAM / RTT)
+    seconds = 32 * DATAGRAM / first.rate(BURST_PACKETS * DATAGRAM)
     assert RTT / (1 + SPREAD) <= seconds <= RTT / (1 - SPREAD)
 
 
 def test_a_higher_rate_counts_for_all_packets() -> None:
     first = window()
 
-    first.set_rates(32 * DATAGRAM, RTT, GAIN, 1e9)
+    first.set_rates(32 * DATAGRAM, RTT, 1e9)
 
-    assert first.rate(0, DATAGRAM) == first.rate(100 * DATAGRAM, DATAGRAM) == 1e9
+    assert first.rate(0) == first.rate(100 * DATAGRAM) == 1e9
 
 
-def test_after_the_beginning_all_of_it_leaves_fast_and_is_the_same_on_every_path() -> None:
+@given(st.lists(st.integers(1, 100_000), min_size=1))
+def test_it_lasts_until_a_number_of_packets_have_arrived(acked: list[int]) -> None:
     first = window()
-    first.acked = BEGINNING_PACKETS * DATAGRAM - 1
-    lasted = first.lasts
 
-    first.acked += 1
+    for count, each in enumerate(acked, 1):
+        so_far = sum(acked[:count])
+        assert first.lasts_after(each) == (so_far < BEGINNING_PACKETS * DATAGRAM)
 
-    first.set_rates(32 * DATAGRAM, RTT, GAIN, 0.0)
-    assert (lasted, first.lasts) == (True, False)
-    assert first.packets(0.001) == WINDOW_PACKETS_INITIAL
-    rate = pytest.approx(GAIN * 32 * DATAGRAM / RTT)
-    assert first.rate(0, DATAGRAM) == first.rate(100 * DATAGRAM, DATAGRAM) == rate
+
+def test_with_datagrams_of_another_size_it_has_as_many() -> None:
+    first = window()
+
+    first.set_datagram_bytes(2 * DATAGRAM)
+
+    assert first.bytes(1.0) == first.most_bytes == 2 * WINDOW_PACKETS_INITIAL * DATAGRAM
+    assert first.bytes(0.001) == 2 * PACKETS_MIN * DATAGRAM
 
 
 def test_it_is_halved_down_to_the_smallest_window() -> None:
@@ -70,6 +74,6 @@ def test_it_is_halved_down_to_the_smallest_window() -> None:
 
     sizes = []
     while first.halve():
-        sizes.append(first.packets(1.0))
+        sizes.append(first.bytes(1.0))
 
-    assert sizes == [16, 8, WINDOW_PACKETS_MIN]
+    assert sizes == [16 * DATAGRAM, 8 * DATAGRAM, WINDOW_PACKETS_MIN * DATAGRAM]
