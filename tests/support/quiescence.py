@@ -22,6 +22,7 @@ from typing import Final
 import numpy as np
 
 from gradwire_server.state.roster import Phase
+from gradwire_server.state.run import Run
 from gradwire_server.updates.update_log import ENTRY_BYTES
 from support.histories import History
 from support.simulated_buffers import check_the_end
@@ -43,12 +44,13 @@ def come_to_rest(history: History) -> None:
     if not history.processes and not any(machine.is_to_start for machine in history.machines):
         history.start_later(history.new_machine(), 0.0)
     _wait(history, lambda: _unrest_of(history))
-    check(history, history.live)
+    check(history, _run_of(history), history.live)
 
 
 def finish(history: History) -> None:
     """Let all workers finish, and check that nothing is left that waits."""
     network, finishing = history.network, history.live
+    run = _run_of(history)  # the master drops it once all have left
     for process in finishing:
         network.after(0.3 * history.random.random(), process.finish)
     _wait(
@@ -60,10 +62,9 @@ def finish(history: History) -> None:
         ],
     )
     finishing = [p for p in finishing if p.host.alive]  # but for who was refused: it was too late
-    check(history, finishing)
-    assert history.master.run is not None
+    check(history, run, finishing)
     check_the_end(
-        history.master.run,
+        run,
         [process.module for process in finishing if process.module is not None],
         [process.rank for process in finishing if process.module is not None],
     )
@@ -78,10 +79,8 @@ def finish(history: History) -> None:
     _wait(history, lambda: _remains_of(history))
 
 
-def check(history: History, workers: Sequence[Trainee]) -> None:
+def check(history: History, run: Run, workers: Sequence[Trainee]) -> None:
     """Check what holds at quiescence."""
-    run = history.master.run
-    assert run is not None
     versions = run.relay.versions
     for rank, sequence in history.required.items():
         assert versions.get(rank, 0) >= sequence, (
@@ -112,6 +111,12 @@ def check(history: History, workers: Sequence[Trainee]) -> None:
             ) from None
     log = sum(message.total + ENTRY_BYTES for _, _, message in run.relay.log._entries)
     assert log == run.relay.log.nbytes <= history.plan.log_bytes_max, f"memory: {log} bytes logged"
+
+
+def _run_of(history: History) -> Run:
+    run = history.master.run
+    assert run is not None
+    return run
 
 
 def _wait(history: History, lacks: Callable[[], list[str]]) -> None:
