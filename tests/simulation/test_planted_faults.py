@@ -127,6 +127,10 @@ def a_joiner_gets_an_old_snapshot(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Run, "copy", first)
 
 
+def a_copy_follows_the_replica(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(ReplicaCopy, "on_update", lambda self, update: None)
+
+
 def conflation_loses_an_update(patch: pytest.MonkeyPatch) -> None:
     conflate = Inbox._conflate
 
@@ -310,6 +314,7 @@ FAULTS: list[tuple[Plant, str, int]] = [
     (the_least_advanced_replica_is_taken, "acknowledged: updates .* are missing", 215),
     (one_version_is_skipped_for_who_is_back, "waits: .* has {.*; master has {", 7),
     (a_joiner_gets_an_old_snapshot, "bits: .* has another replica", 7),
+    (a_copy_follows_the_replica, "bits: .* has another replica", 35),
     (conflation_loses_an_update, "bits: .* has another replica", 7),
     (what_was_sent_again_is_no_part_of_another_replica, "bits|waits|nonsense", 38),
     (the_residual_is_dropped_with_the_replica, "conservation: .* neither sent nor kept", 15),

@@ -93,7 +93,8 @@ class Update:
 
     def within(self, start: int, stop: int) -> "Update":
         """Return the part from `start` to `stop`, which have to be a range inside this one's."""
-        low, high = np.searchsorted(self.index, [start, stop])
+        # Bounds of another type would have the whole index converted to it.
+        low, high = np.searchsorted(self.index, np.array([start, stop], np.uint32))
         return Update(start, stop, self.multiple, self.index[low:high], self.count[low:high])
 
     def check_fits(self, elements: int) -> None:

@@ -1,9 +1,18 @@
-"""`ReplicaCopy`: the replica at one moment, for members that are sent blocks of it."""
+"""`ReplicaCopy`: the replica at one moment, for members that are sent blocks of it.
+
+A replica of hundreds of megabytes takes a tenth of a second to copy, and longer if the system has
+to provide the memory first. Updates would wait for that. So a copy is made block by block, while
+updates go on changing the replica: updates add integers, so those since that moment can be
+subtracted from a block exactly.
+"""
 
 import logging
 from collections.abc import Iterator, Mapping
+from typing import Final
 
-from gradwire_codecs import digest_of, pack_block, unflip
+import numpy as np
+
+from gradwire_codecs import Update, digest_of, pack_block, unflip
 from gradwire_codecs.arrays import Int32Array, UInt64Array
 from gradwire_protocol.messages.layout import Layout
 from gradwire_protocol.messages.replicas import Blocks
@@ -11,32 +20,46 @@ from gradwire_protocol.messages.snapshots import block_span, count_blocks
 
 logger = logging.getLogger("gradwire.master")
 
+UPDATES_MAX: Final = 64
+"""After this many updates the copy is complete: of each it would have to keep the hits."""
+
+KEPT_SHARE: Final = 0.125
+"""Most hits that are kept, as a share of the elements copied: a quarter of their bytes."""
+
 
 class ReplicaCopy:
-    """An immutable copy of the replica, which takes ownership of all its arguments.
+    """An immutable copy of the replica.
 
     All members that need a copy of the same moment share it.
 
     Parameters
     ----------
-    values : ndarray of shape (N,), dtype int32
+    replica : ndarray of shape (N,), dtype int32
+        Goes on changing; `on_update` is called after every update.
     versions : mapping
-        By rank, the last update in it.
+        By rank, the last update in the copy.
     digests : ndarray of shape (blocks,), dtype uint64
-        The digest that each block must have.
+        The digest that each block must have. Not copied.
     """
 
     def __init__(
         self,
-        values: Int32Array,
+        replica: Int32Array,
         versions: Mapping[int, int],
         digests: UInt64Array,
         layout: Layout,
     ) -> None:
         self.versions = versions
-        self._values = values
+        self._replica = replica
+        self._values = np.empty_like(replica)  # takes no memory until it is written to
         self._digests = digests
         self._layout = layout
+        self._missing = dict.fromkeys(range(len(self)))
+        """An ordered set: the numbers of the blocks that are not copied."""
+        self._since: list[Update] = []
+        """The updates that the replica contains and the copy does not, while blocks are missing."""
+        self._hits = self._copied = 0
+        """Hits of those, and elements that are copied."""
 
     def __len__(self) -> int:
         """Return the number of blocks."""
@@ -46,8 +69,26 @@ class ReplicaCopy:
         """Iterate over the numbers of the blocks."""
         return iter(range(len(self)))
 
+    @property
+    def is_complete(self) -> bool:
+        """Whether all blocks are copied, so that updates to the replica do not matter any more."""
+        return not self._missing
+
+    def on_update(self, update: Update) -> None:
+        """Note an update that the replica now contains, and copy some more blocks."""
+        if not self._missing:
+            return
+        self._since.append(update)
+        self._hits += update.hits
+        for _ in range(-(-len(self) // UPDATES_MAX)):
+            self._copy_next()
+        while self._missing and self._hits > KEPT_SHARE * self._copied:
+            self._copy_next()
+
     def block(self, number: int) -> bytes:
         """Return a block in its wire format, after flipping back a single wrong bit in it."""
+        if number in self._missing:
+            self._copy(number)
         block = self._values[block_span(number, len(self._values))]
         check_block(block, number, self._digests, self._layout)
         return pack_block(block)
@@ -56,6 +97,26 @@ class ReplicaCopy:
     def blocks(self) -> Blocks:
         """The message with the digests of all blocks."""
         return Blocks(self.versions, self._digests.astype("<u8").tobytes())
+
+    def _copy_next(self) -> None:
+        number = next(iter(self._missing), None)
+        if number is not None:
+            self._copy(number)
+
+    def _copy(self, number: int) -> None:
+        """Copy a block, and subtract the updates since."""
+        del self._missing[number]
+        span = block_span(number, len(self._values))
+        block = self._values[span]
+        block[:] = self._replica[span]
+        for update in self._since:
+            start, stop = max(update.start, span.start), min(update.stop, span.stop)
+            if start < stop:
+                part = update.within(start, stop)
+                block[part.index - np.uint32(span.start)] -= part.change
+        self._copied += len(block)
+        if not self._missing:
+            self._since.clear()
 
 
 def check_block(

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from weakref import ref
+from weakref import WeakSet
 
 import numpy as np
 
@@ -111,7 +111,7 @@ class Run:
     last_results: Sequence[Sequence[Update]] = ()
     """The updates of the last results of another master, which has served the run before: as many
     as the next step of the outer optimizer follows from."""
-    _copy: "ref[ReplicaCopy] | None" = None
+    _copies: WeakSet[ReplicaCopy] = field(default_factory=WeakSet)
 
     @classmethod
     def begin(
@@ -246,6 +246,8 @@ class Run:
         self.replica.apply(update)
         assert self.digests is not None
         self.digests.add(rank, self.relay.next_sequence(rank), update)
+        for copy in self._copies:
+            copy.on_update(update)
 
     def check_range(self, update: Update) -> None:
         """Raise `DivergedUpdateError` if an update takes an element beyond the range of 32 bits."""
@@ -260,13 +262,14 @@ class Run:
 
     def copy(self) -> ReplicaCopy:
         """Return a copy of the replica, the same one as long as the replica does not change."""
-        copy = None if self._copy is None else self._copy()
-        if copy is None or copy.versions != self.relay.versions:
-            assert self.digests is not None
-            digests = self.digests.blocks.values.copy()
-            values = self.replica.values.copy()
-            copy = ReplicaCopy(values, dict(self.relay.versions), digests, self.layout)
-            self._copy = ref(copy)
+        versions = self.relay.versions
+        for copy in self._copies:
+            if copy.versions == versions:
+                return copy
+        assert self.digests is not None
+        digests = self.digests.blocks.values.copy()
+        copy = ReplicaCopy(self.replica.values, dict(versions), digests, self.layout)
+        self._copies.add(copy)
         return copy
 
     @property

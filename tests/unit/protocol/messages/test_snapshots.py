@@ -15,6 +15,7 @@ from gradwire_protocol.messages.kinds import SNAPSHOT_STREAM
 from gradwire_protocol.messages.link import Link
 from gradwire_protocol.messages.replicas import Snapshot
 from gradwire_protocol.messages.snapshots import (
+    BLOCKS_AT_ONCE,
     BLOCKS_UNDER_WAY_MAX,
     ELEMENT_BYTES,
     BlockAssembly,
@@ -48,13 +49,23 @@ class Transfer:
         pair = Pair().connect()
         pair.responder.releases = False  # the link does it
         receiving = Link(pair.responder.connection)
+        self._pair = pair
+        self.complete: list[bool] = []
+        """What the feed has said to each delivery."""
         self.feed = feed_of(Link(pair.initiator.connection))
         pair.network.turn(pair.initiator.host)
-        pair.network.run(lambda: len(pair.initiator.delivered) == blocks, seconds=60)
+        pair.network.run(lambda: self._tell_of_deliveries() == blocks, seconds=60)
         self.delivered = sorted(pair.initiator.delivered)
         came = [block for event in pair.responder.messages for block in receiving.receive(event)]
         self.blocks = [block for block in came if isinstance(block, Snapshot)]
         """Those that arrived."""
+
+    def _tell_of_deliveries(self) -> int:
+        delivered = len(self._pair.initiator.delivered)
+        while len(self.complete) < delivered:
+            self.complete.append(self.feed.on_delivered())
+        self._pair.network.turn(self._pair.initiator.host)
+        return delivered
 
 
 def test_a_snapshot_arrives_whole() -> None:
@@ -70,21 +81,31 @@ def test_a_snapshot_arrives_whole() -> None:
 
 def test_no_more_blocks_are_under_way_than_a_few() -> None:
     connection = Puppet().connection
-    values = memoryview(bytes(7 * BLOCK_BYTES - 40))
+    values = memoryview(bytes(12 * BLOCK_BYTES - 40))
 
     feed = SnapshotFeed.of_replica(values, Link(connection))
     queued = [round(connection.bytes_queued / BLOCK_BYTES, 3)]
     complete = []
-    for _ in range(7):
+    for _ in range(12):
         complete.append(feed.on_delivered())
         queued.append(round(connection.bytes_queued / BLOCK_BYTES, 3))
 
     # Nothing leaves the queue here: this is what was handed over in all.
-    assert queued == [BLOCKS_UNDER_WAY_MAX, 5, 6, 7, 7, 7, 7, 7]
-    assert complete == [False] * 6 + [True]
+    under_way = [handed - i for i, handed in enumerate(queued)]
+    assert under_way == [2, 3, 4, 5, 6, 7, 6, 5, 4, 3, 2, 1, 0]
+    assert complete == [False] * 11 + [True]
 
 
-@pytest.mark.parametrize("blocks", [1, BLOCKS_UNDER_WAY_MAX])
+def test_a_long_snapshot_has_as_much_under_way_as_a_fast_path_needs() -> None:
+    feed = SnapshotFeed(lambda number: bytes(4), range(100), Link(Puppet().connection))
+
+    for _ in range(50):
+        feed.on_delivered()
+
+    assert feed.nbytes == BLOCKS_UNDER_WAY_MAX * Snapshot.BYTES_MAX
+
+
+@pytest.mark.parametrize("blocks", [1, BLOCKS_AT_ONCE])
 def test_a_small_snapshot_is_handed_over_at_once(blocks: int) -> None:
     connection = Puppet().connection
 
@@ -118,7 +139,7 @@ def test_only_the_blocks_that_were_asked_for_are_sent() -> None:
     assembly = BlockAssembly(3 * BLOCK_ELEMENTS, [0, 2])
 
     assert sent == [2, 0]
-    assert [transfer.feed.on_delivered() for _ in range(2)] == [False, True]
+    assert transfer.complete == [False, True]
     assert [assembly.accept_block(b) for b in transfer.blocks] == [False, True]
     assert assembly.values == {0: bytes(BLOCK_BYTES), 2: b"\2" * BLOCK_BYTES}
 
