@@ -14,6 +14,8 @@ from gradwire_protocol.messages.admission import Roster, Welcome
 from gradwire_protocol.messages.kinds import EndCode
 from gradwire_protocol.messages.updates import EncodedUpdate
 from gradwire_server.config import MasterConfig
+from gradwire_server.replica.founding import RESTARTS_MAX
+from gradwire_server.state.roster import Phase
 from support.keyed import RUN_KEY
 from support.network import link_of
 from support.peer import resume_of
@@ -320,6 +322,51 @@ def test_a_new_worker_begins_a_run_when_nobody_comes_back() -> None:
     assert run.network.now - started >= 4.0
     run.train(3)
     run.finish()
+
+
+def begin_with_one_that_is_back_and_one_that_is_new() -> tuple[
+    SimulatedRun, SimulatedWorker, SimulatedWorker
+]:
+    """Return a run whose only replica is about to be sent to a master that was started anew."""
+    run = begin(5, Random(5))
+    run.join_and_wait(2)
+    run.train(5)
+    dead, alone = run.workers
+    run.network.kill(dead.host)
+    run.kill_master(back_after=1.0)
+    new = run.join()
+    run.network.run(lambda: _stage_of(run, alone) is Phase.FOUNDING, seconds=60)
+    return run, alone, new
+
+
+def _stage_of(run: SimulatedRun, worker: SimulatedWorker) -> Phase | None:
+    member = run.master.roster.with_id(worker.worker.state.join.worker_id)
+    return None if member is None else member.phase
+
+
+def test_the_only_one_with_the_run_may_be_cut_off_while_its_replica_is_wanted() -> None:
+    run, alone, new = begin_with_one_that_is_back_and_one_that_is_new()
+    versions = dict(alone.versions)
+
+    run.cut_off(alone, IDLE_SECONDS + 0.5)
+    run.wait_until_all_are_back()
+
+    assert not alone.closed
+    assert new.live
+    assert all(new.versions[rank] >= sequence for rank, sequence in versions.items())
+    run.train(3)
+    run.finish()
+
+
+def test_who_is_cut_off_again_and_again_holds_new_workers_up_for_some_time_only() -> None:
+    run, alone, new = begin_with_one_that_is_back_and_one_that_is_new()
+
+    for _ in range(RESTARTS_MAX + 1):
+        run.cut_off(alone, IDLE_SECONDS + 0.5)
+        run.network.run(lambda: _stage_of(run, alone) is None, seconds=60)
+        run.network.run(lambda: new.live or _stage_of(run, alone) is Phase.FOUNDING, seconds=60)
+
+    assert new.live
 
 
 def test_an_update_that_was_not_recalled_ends_the_connection() -> None:

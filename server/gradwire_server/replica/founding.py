@@ -6,6 +6,7 @@ are known.
 """
 
 import logging
+from typing import Final
 
 from gradwire_codecs import unpack_block
 from gradwire_protocol import InOrder, InvalidMessageError
@@ -21,6 +22,10 @@ from gradwire_server.state.roster import Member, Phase, Roster
 from gradwire_server.state.run import Run
 
 logger = logging.getLogger("gradwire.master")
+
+RESTARTS_MAX: Final = 3
+"""How often all workers that had the run may be lost, before it begins with the parameters of a new
+worker: one that is never there for long enough to send its replica must not hold others up."""
 
 
 def welcome(member: Member, run: Run, roster: Roster, now: float) -> None:
@@ -140,8 +145,9 @@ def _sync_waiting(run: Run, recovery: RunRecovery | None, roster: Roster, now: f
 def found_again(run: Run, roster: Roster, now: float) -> bool:
     """Continue without a member that was removed; return whether that is possible.
 
-    If the founder was removed, the next worker is asked. It is not possible if the heir was removed
-    and updates were recalled already: no update can be requested twice.
+    If the founder was removed, the next worker is asked. A recovery waits again for workers that
+    had the run. It is not possible if the heir was removed and updates were recalled already: no
+    update can be requested twice.
     """
     if run.founded:
         return True
@@ -159,7 +165,10 @@ def found_again(run: Run, roster: Roster, now: float) -> bool:
         if recovery.returned or run.local_copy is not None:
             recover(run, roster, now)
             return True
-        run.recovery = None  # all workers that had the run have left again
+        if recovery.heir is not None and recovery.restarts < RESTARTS_MAX:
+            recovery.restart(now)  # all that had the run were lost, and may come back at once
+            return True
+        run.recovery = None  # nobody that had the run comes back
     elif _founder_of(roster) is not None:
         return True
     heir = next(iter(roster.workers), None)

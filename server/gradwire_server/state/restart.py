@@ -91,6 +91,8 @@ class RunRecovery:
     recalled: dict[int, RecalledUpdates] = field(default_factory=dict)
     """By rank."""
     bytes_recalled: int = 0
+    restarts: int = 0
+    """How often it has started over."""
     gaps: dict[int, int] = field(default_factory=dict)
     """By rank: the last update before a gap of lost updates, some of which replicas may contain."""
 
@@ -129,6 +131,7 @@ class RunRecovery:
 
     def restart(self, now: float) -> None:
         """Start over, and wait for workers again."""
+        self.restarts += 1
         self.deadline = now + self.seconds
         self.returned.clear()
         self.gathering = True
