@@ -2,7 +2,8 @@
 
 Simulated, each figure is the worst or a percentile of all seeds: bulk, updates that come now and
 then, a path that heals, the first messages of 32 workers, flows that share a link. Over an emulated
-link, one bulk flow alternates with TCP cubic and TCP BBR, and shares a link with each of them.
+link, one bulk flow alternates with TCP cubic and TCP BBR, and shares a link with each of them, as
+these do with each other.
 """
 
 import os
@@ -107,7 +108,7 @@ def run(plan: Plan) -> list[Figure]:
         figures += [*_rushes(plan, play), *_sharing(plan, play)]
     if can_have_machines():
         figures += [figure for length in plan.real_lengths for figure in _real(length, plan)]
-        figures += [_shared(rival, plan) for rival in (BBR, CUBIC)]
+        figures += [_shared(BBR, CUBIC, plan), _shared(CUBIC, BBR, plan)]
     else:
         print("no network namespaces here: nothing can be emulated", file=sys.stderr)
     return figures
@@ -252,21 +253,29 @@ def _real(length: float, plan: Plan) -> list[Figure]:
     ]
 
 
-def _shared(rival: str, plan: Plan) -> Figure:
-    """Return what a flow of ours gets beside one of TCP that begins with it, nothing lost."""
+def _shared(beside: str, instead: str, plan: Plan) -> Figure:
+    """Return what a flow of ours gets beside one of TCP, and what another TCP gets in its place.
+
+    Both flows begin at the same time, and nothing is lost but what overflows the queue.
+    """
     link = Link(rate=1e6 * MEGABITS, delay=REAL_RTT / 2)
-    shares = []
-    for run_number in range(plan.real_runs):
+
+    def share_of(module: str, *options: str, seed: int) -> float:
         with (
-            emulated_link(link, link, seed=run_number) as (sender, receiver),
+            emulated_link(link, link, seed=seed) as (sender, receiver),
             ThreadPoolExecutor(1) as pool,
         ):
             flow = flow_between(sender, receiver, plan.shared_seconds)
-            theirs = pool.submit(flow, TCP, "--congestion", CONGESTION[rival])
-            ours, its = flow(OURS), theirs.result()
-        shares.append(2 * ours / (ours + its))
-    name = f"share beside {rival}, {1000 * REAL_RTT:g} ms"
-    return within(name, median(shares), "fair shares", "a fair share", 1.0,
+            theirs = pool.submit(flow, TCP, "--congestion", CONGESTION[beside])
+            ours, its = flow(module, *options), theirs.result()
+        return 2 * ours / (ours + its)
+
+    ours, others = [], []
+    for run_number in range(plan.real_runs):
+        ours.append(share_of(OURS, seed=run_number))
+        others.append(share_of(TCP, "--congestion", CONGESTION[instead], seed=run_number))
+    name = f"share beside {beside}, {1000 * REAL_RTT:g} ms"
+    return within(name, median(ours), "fair shares", f"{instead} in its place", median(others),
                   aim=SHARE_AIM, runs=plan.real_runs)  # fmt: skip
 
 

@@ -121,9 +121,6 @@ async def _relayed(master: Master, elements: int, body: bytes, count: int) -> li
 
 
 def _beside_a_snapshot(plan: Plan) -> Figure:
-    # The host of a virtual machine provides memory when it is first used, 60 MB in a quarter of a
-    # second here. It keeps it, so this is not measured.
-    np.ones(8 * plan.snapshot_elements, np.float32)
     link = Link(rate=LINK_RATE, delay=RTT / 2)
     elements = ("--elements", str(plan.snapshot_elements))
     with emulated_link(link, link, seed=1) as (here, there):

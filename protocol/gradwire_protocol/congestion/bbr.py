@@ -276,6 +276,7 @@ class BbrLite(CongestionController):
             self._cap.end_round(
                 gain=self._gain,
                 marked=marked,
+                unqueued=self._round_trip.unqueued,
                 in_flight=in_flight,
                 pipe=self._pipe,
                 datagram_bytes=self._datagram_bytes,

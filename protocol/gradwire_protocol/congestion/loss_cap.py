@@ -39,6 +39,10 @@ GROWTH_PROBING: Final = 0.1
 GROWTH_CRUISING: Final = 0.01
 """Growth of the cap after a round without too much loss, as a share of the pipe."""
 
+GROWTH_UNQUEUED: Final = 0.25
+"""The same after a round in which no packet met a queue, up to the pipe: the cap leaves a part of
+the path unused, and nobody else uses it."""
+
 PIPES_MAX: Final = 3.0
 """Multiple of the pipe above which the cap has no effect and is lifted."""
 
@@ -96,7 +100,14 @@ class LossCap:
         self.lost = self.overflowed = self.acked = 0
 
     def end_round(
-        self, *, gain: float, marked: bool, in_flight: int, pipe: float, datagram_bytes: int
+        self,
+        *,
+        gain: float,
+        marked: bool,
+        unqueued: bool,
+        in_flight: int,
+        pipe: float,
+        datagram_bytes: int,
     ) -> None:
         """Adjust the cap, if enough packets were acknowledged or lost.
 
@@ -106,11 +117,15 @@ class LossCap:
             Pacing gain at the end of the round.
         marked : bool
             Whether a router marked packets of the round, which have met a queue.
+        unqueued : bool
+            Whether no packet of the round met a queue, as far as round trips show.
         in_flight : int
             Bytes in flight now.
         pipe : float
             Bytes in flight that keep the path busy.
         """
+        if unqueued and self.limit < pipe:
+            self.limit = min(self.limit + GROWTH_UNQUEUED * pipe, pipe)
         if self.acked + self.lost < PACKETS_MIN * datagram_bytes:
             return
         overflows = marked or self.overflows

@@ -12,6 +12,7 @@ from gradwire_protocol.congestion.loss_cap import (
     FLOOR_MAX,
     GROWTH_CRUISING,
     GROWTH_PROBING,
+    GROWTH_UNQUEUED,
     HEADROOM,
     PACKETS_MIN,
     PIPE_SHARE_MIN,
@@ -29,13 +30,21 @@ def end_round(
     lost: int = 0,
     gain: float = 1.0,
     full: bool = False,
+    unqueued: bool = False,
     in_flight: int = 400_000,
 ) -> None:
     """End a round of which some packets were lost, while the queue was full or was not."""
     cap.acked += (packets - lost) * SIZE
     cap.lost += lost * SIZE
     cap.overflowed += full * lost * SIZE
-    cap.end_round(gain=gain, marked=False, in_flight=in_flight, pipe=PIPE, datagram_bytes=SIZE)
+    cap.end_round(
+        gain=gain,
+        marked=False,
+        unqueued=unqueued,
+        in_flight=in_flight,
+        pipe=PIPE,
+        datagram_bytes=SIZE,
+    )
 
 
 def test_there_is_no_cap_until_something_is_lost() -> None:
@@ -92,6 +101,18 @@ def test_it_grows_fast_while_probing_and_slowly_otherwise_until_it_caps_nothing(
     assert cap.limit == inf
 
 
+def test_rounds_without_a_queue_lift_it_up_to_the_pipe_however_short_they_are() -> None:
+    cap = LossCap()
+    for _ in range(20):
+        end_round(cap, lost=200, full=True, in_flight=0)
+
+    end_round(cap, packets=1, unqueued=True)
+    assert cap.limit == pytest.approx((PIPE_SHARE_MIN + GROWTH_UNQUEUED) * PIPE)
+    for _ in range(3):
+        end_round(cap, packets=1, unqueued=True)
+    assert cap.limit == PIPE
+
+
 def test_rounds_of_few_packets_are_taken_together() -> None:
     cap = LossCap()
 
@@ -130,7 +151,14 @@ def test_nothing_is_learned_where_the_queue_was_full_or_a_router_said_so() -> No
 
     end_round(full, lost=100, full=True)
     marked.lost, marked.acked = 100 * SIZE, 300 * SIZE
-    marked.end_round(gain=1.0, marked=True, in_flight=400_000, pipe=PIPE, datagram_bytes=SIZE)
+    marked.end_round(
+        gain=1.0,
+        marked=True,
+        unqueued=False,
+        in_flight=400_000,
+        pipe=PIPE,
+        datagram_bytes=SIZE,
+    )
 
     assert full.floor == marked.floor == 0
     assert full.limit == marked.limit < inf
