@@ -14,7 +14,7 @@ from gradwire_protocol.messages.admission import Roster, Welcome
 from gradwire_protocol.messages.kinds import EndCode
 from gradwire_protocol.messages.updates import EncodedUpdate
 from gradwire_server.config import MasterConfig
-from gradwire_server.replica.founding import RESTARTS_MAX
+from gradwire_server.replica.founding import TIMES_LOST_MAX
 from gradwire_server.state.roster import Phase
 from support.keyed import RUN_KEY
 from support.network import link_of
@@ -358,10 +358,30 @@ def test_the_only_one_with_the_run_may_be_cut_off_while_its_replica_is_wanted() 
     run.finish()
 
 
-def test_who_is_cut_off_again_and_again_holds_new_workers_up_for_some_time_only() -> None:
+def test_nobody_else_has_to_be_there_while_it_is_cut_off() -> None:
+    run = begin(5, Random(5))
+    run.join_and_wait(2)
+    run.train(5)
+    dead, alone = run.workers
+    run.network.kill(dead.host)
+    run.kill_master(back_after=1.0)
+    run.network.run(lambda: _stage_of(run, alone) is Phase.FOUNDING, seconds=60)
+    versions = dict(alone.versions)
+
+    run.cut_off(alone, IDLE_SECONDS + 0.5)
+    run.network.run(lambda: _stage_of(run, alone) is None, seconds=60)
+    new = run.join()
+    run.wait_until_all_are_back()
+
+    assert not alone.closed
+    assert all(new.versions[rank] >= sequence for rank, sequence in versions.items())
+    run.finish()
+
+
+def test_a_worker_that_is_cut_off_again_and_again_does_not_hold_new_workers_up_for_ever() -> None:
     run, alone, new = begin_with_one_that_is_back_and_one_that_is_new()
 
-    for _ in range(RESTARTS_MAX + 1):
+    for _ in range(TIMES_LOST_MAX + 1):
         run.cut_off(alone, IDLE_SECONDS + 0.5)
         run.network.run(lambda: _stage_of(run, alone) is None, seconds=60)
         run.network.run(lambda: new.live or _stage_of(run, alone) is Phase.FOUNDING, seconds=60)

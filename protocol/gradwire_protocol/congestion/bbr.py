@@ -276,7 +276,7 @@ class BbrLite(CongestionController):
             self._cap.end_round(
                 gain=self._gain,
                 marked=marked,
-                unqueued=self._round_trip.unqueued,
+                unqueued=self._has_room(marked=marked),
                 in_flight=in_flight,
                 pipe=self._pipe,
                 datagram_bytes=self._datagram_bytes,
@@ -358,6 +358,11 @@ class BbrLite(CongestionController):
     def _enter(self, phase: Phase, gain: float) -> None:
         self.phase = phase
         self._gain = gain
+
+    def _has_room(self, *, marked: bool) -> bool:
+        """Return whether no packet of this round met a queue, although much was in flight."""
+        probing = self.phase is Phase.PROBE_BANDWIDTH
+        return probing and self._round_trip.unqueued and not marked
 
     @property
     def _keeps_rate(self) -> bool:

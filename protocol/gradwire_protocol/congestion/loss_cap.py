@@ -109,7 +109,7 @@ class LossCap:
         pipe: float,
         datagram_bytes: int,
     ) -> None:
-        """Adjust the cap, if enough packets were acknowledged or lost.
+        """Adjust the cap, for losses only if enough packets were acknowledged or lost.
 
         Parameters
         ----------

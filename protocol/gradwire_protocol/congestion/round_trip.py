@@ -57,7 +57,7 @@ class RoundTrip:
     @property
     def unqueued(self) -> bool:
         """Whether even the longest round trip of this round shows no queue."""
-        return self._round_max <= QUEUED * self.minimum
+        return 0 < self._round_max <= QUEUED * self.minimum
 
     @property
     def shows_filling_queue(self) -> bool:

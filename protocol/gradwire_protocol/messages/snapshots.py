@@ -25,7 +25,7 @@ BLOCKS_UNDER_WAY_MAX: Final = 8
 credit would not suffice for updates beside them."""
 
 BLOCKS_AT_ONCE: Final = 2
-"""Blocks packed one after the other, which holds everything else up for 2 ms each."""
+"""Blocks packed one after the other. Packing one takes 2 ms, in which nothing else is done."""
 
 
 def count_blocks(elements: int) -> int:
@@ -67,7 +67,7 @@ class SnapshotFeed:
     Parameters
     ----------
     block : callable
-        Returns the packed block with a number. The replica must not change meanwhile.
+        Returns the packed block with a number. All blocks have to be of one moment.
     """
 
     def __init__(self, block: Callable[[int], Payload], numbers: Iterable[int], link: Link) -> None:

@@ -23,9 +23,9 @@ from gradwire_server.state.run import Run
 
 logger = logging.getLogger("gradwire.master")
 
-RESTARTS_MAX: Final = 3
-"""How often all workers that had the run may be lost, before it begins with the parameters of a new
-worker: one that is never there for long enough to send its replica must not hold others up."""
+TIMES_LOST_MAX: Final = 3
+"""How often all workers that had the run may be lost before it begins with a new worker. A worker
+that never stays for long enough to send its replica must not hold others up."""
 
 
 def welcome(member: Member, run: Run, roster: Roster, now: float) -> None:
@@ -145,9 +145,9 @@ def _sync_waiting(run: Run, recovery: RunRecovery | None, roster: Roster, now: f
 def found_again(run: Run, roster: Roster, now: float) -> bool:
     """Continue without a member that was removed; return whether that is possible.
 
-    If the founder was removed, the next worker is asked. A recovery waits again for workers that
-    had the run. It is not possible if the heir was removed and updates were recalled already: no
-    update can be requested twice.
+    If the founder was removed, the next worker is asked. If all workers that had a run are lost
+    while it is recovered, the master waits for them again. Continuing is not possible if the heir
+    was removed and others have been asked for updates: no update can be requested twice.
     """
     if run.founded:
         return True
@@ -160,15 +160,23 @@ def found_again(run: Run, roster: Roster, now: float) -> bool:
             recall(recovery, now)
             _go_on_if_due(run, roster, now)
             return True
-        if recovery.has_asked or not roster.workers:
+        nobody_has_it = not recovery.returned and run.local_copy is None
+        if nobody_has_it and recovery.heir is not None and recovery.times_lost < TIMES_LOST_MAX:
+            recovery.times_lost += 1
+            recovery.restart(now)
+            logger.warning(
+                "all workers that had run %r were lost; they may come back within %g s",
+                run.name,
+                recovery.seconds,
+            )
+            return True
+        if (recovery.has_asked and not nobody_has_it) or not roster.workers:
             return False
-        if recovery.returned or run.local_copy is not None:
+        if not nobody_has_it:
             recover(run, roster, now)
             return True
-        if recovery.heir is not None and recovery.restarts < RESTARTS_MAX:
-            recovery.restart(now)  # all that had the run were lost, and may come back at once
-            return True
-        run.recovery = None  # nobody that had the run comes back
+        run.recovery = None
+        logger.warning("no worker that had run %r comes back: it begins with a new one", run.name)
     elif _founder_of(roster) is not None:
         return True
     heir = next(iter(roster.workers), None)

@@ -10,8 +10,9 @@
 
 The same exchange updates a worker that returns after the log has dropped updates that it lacks.
 
-A copy takes as much memory as the replica. All workers that need one of the same moment share it.
-It is kept until the worker has answered and received its blocks, for some minutes at most.
+A copy takes as much memory as the replica, and up to a quarter more while it is made. All workers
+that need one of the same moment share it. It is kept until the worker has answered and received its
+blocks, for some minutes at most.
 """
 
 import logging

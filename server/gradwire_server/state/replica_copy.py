@@ -14,6 +14,7 @@ import numpy as np
 
 from gradwire_codecs import Update, digest_of, pack_block, unflip
 from gradwire_codecs.arrays import Int32Array, UInt64Array
+from gradwire_codecs.format.update import DenseUpdate
 from gradwire_protocol.messages.layout import Layout
 from gradwire_protocol.messages.replicas import Blocks
 from gradwire_protocol.messages.snapshots import block_span, count_blocks
@@ -21,10 +22,13 @@ from gradwire_protocol.messages.snapshots import block_span, count_blocks
 logger = logging.getLogger("gradwire.master")
 
 UPDATES_MAX: Final = 64
-"""After this many updates the copy is complete: of each it would have to keep the hits."""
+"""A copy is complete after this many updates at most: until then it keeps the hits of each."""
 
-KEPT_SHARE: Final = 0.125
-"""Most hits that are kept, as a share of the elements copied: a quarter of their bytes."""
+KEPT_SHARE: Final = 0.25
+"""Most bytes of updates that are kept, as a share of the bytes copied."""
+
+HIT_BYTES: Final = 12
+"""Position, count and change."""
 
 
 class ReplicaCopy:
@@ -39,7 +43,7 @@ class ReplicaCopy:
     versions : mapping
         By rank, the last update in the copy.
     digests : ndarray of shape (blocks,), dtype uint64
-        The digest that each block must have. Not copied.
+        The digest that each block must have. Kept, not copied: they must not change.
     """
 
     def __init__(
@@ -58,8 +62,8 @@ class ReplicaCopy:
         """An ordered set: the numbers of the blocks that are not copied."""
         self._since: list[Update] = []
         """The updates that the replica contains and the copy does not, while blocks are missing."""
-        self._hits = self._copied = 0
-        """Hits of those, and elements that are copied."""
+        self._kept_bytes = self._copied_bytes = 0
+        """Of those updates, and of the blocks that are copied."""
 
     def __len__(self) -> int:
         """Return the number of blocks."""
@@ -76,13 +80,14 @@ class ReplicaCopy:
 
     def on_update(self, update: Update) -> None:
         """Note an update that the replica now contains, and copy some more blocks."""
-        if not self._missing:
+        if self.is_complete:
             return
         self._since.append(update)
-        self._hits += update.hits
+        held = update.length if isinstance(update, DenseUpdate) else 0
+        self._kept_bytes += max(HIT_BYTES * update.hits, held)
         for _ in range(-(-len(self) // UPDATES_MAX)):
             self._copy_next()
-        while self._missing and self._hits > KEPT_SHARE * self._copied:
+        while self._missing and self._kept_bytes > KEPT_SHARE * self._copied_bytes:
             self._copy_next()
 
     def block(self, number: int) -> bytes:
@@ -105,7 +110,6 @@ class ReplicaCopy:
 
     def _copy(self, number: int) -> None:
         """Copy a block, and subtract the updates since."""
-        del self._missing[number]
         span = block_span(number, len(self._values))
         block = self._values[span]
         block[:] = self._replica[span]
@@ -114,8 +118,9 @@ class ReplicaCopy:
             if start < stop:
                 part = update.within(start, stop)
                 block[part.index - np.uint32(span.start)] -= part.change
-        self._copied += len(block)
-        if not self._missing:
+        self._copied_bytes += block.nbytes
+        del self._missing[number]
+        if self.is_complete:
             self._since.clear()
 
 

@@ -91,8 +91,8 @@ class RunRecovery:
     recalled: dict[int, RecalledUpdates] = field(default_factory=dict)
     """By rank."""
     bytes_recalled: int = 0
-    restarts: int = 0
-    """How often it has started over."""
+    times_lost: int = 0
+    """How often all workers that had the run were lost."""
     gaps: dict[int, int] = field(default_factory=dict)
     """By rank: the last update before a gap of lost updates, some of which replicas may contain."""
 
@@ -109,6 +109,8 @@ class RunRecovery:
         it is the master's own, or else the most advanced one.
         """
         self.gathering = False
+        self.contents = None
+        self.recalled.clear()
         floors = self._floors()
 
         def lost(versions: Mapping[int, int]) -> int:
@@ -131,7 +133,6 @@ class RunRecovery:
 
     def restart(self, now: float) -> None:
         """Start over, and wait for workers again."""
-        self.restarts += 1
         self.deadline = now + self.seconds
         self.returned.clear()
         self.gathering = True

@@ -13,7 +13,12 @@ from gradwire_codecs.format.update import DenseUpdate
 from gradwire_protocol.messages.fields import BLOCK_ELEMENTS
 from gradwire_protocol.messages.layout import Layout, Tensor
 from gradwire_protocol.messages.snapshots import block_span, count_blocks
-from gradwire_server.state.replica_copy import KEPT_SHARE, UPDATES_MAX, ReplicaCopy
+from gradwire_server.state.replica_copy import (
+    HIT_BYTES,
+    KEPT_SHARE,
+    UPDATES_MAX,
+    ReplicaCopy,
+)
 
 ELEMENTS: Final = 3 * BLOCK_ELEMENTS + 1000
 BLOCKS: Final = count_blocks(ELEMENTS)
@@ -88,7 +93,8 @@ def test_a_copy_keeps_few_hits_beside_what_it_has_copied(density: float) -> None
         update = sparse_update(seed, density)
         replica.apply(update)
         copy.on_update(update)
-        assert sum(kept.hits for kept in copy._since) <= KEPT_SHARE * ELEMENTS
+        kept = sum(HIT_BYTES * each.hits for each in copy._since)
+        assert kept <= KEPT_SHARE * replica.values.nbytes
 
 
 def test_a_copy_whose_replica_does_not_change_copies_only_what_is_asked_for() -> None:

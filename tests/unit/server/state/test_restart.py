@@ -178,3 +178,17 @@ def test_when_all_have_to_come_once_more_nothing_is_left() -> None:
     assert recovery.gathering
     assert (recovery.deadline, recovery.returned, recovery.recalled) == (105.0, {}, {})
     assert (recovery.has_asked, recovery.bytes_recalled, recovery.contents) == (False, 0, None)
+
+
+def test_what_was_planned_for_a_lost_heir_and_what_it_said_is_forgotten_with_it() -> None:
+    recovery, [heir, other] = planned(
+        Resume(0, 90, {1: 50}, 2, {0: 1}), Resume(1, 50, {0: 80}, 2, {0: 70})
+    )
+    assert recovery.heir is heir
+    recovery.contents = {0: 90, 1: 50}
+
+    recovery.retain([other])
+
+    assert recovery.choose() is other
+    assert not recovery.contents
+    assert not recovery.recalled
