@@ -324,17 +324,20 @@ def test_a_new_worker_begins_a_run_when_nobody_comes_back() -> None:
     run.finish()
 
 
-def begin_with_one_that_is_back_and_one_that_is_new() -> tuple[
-    SimulatedRun, SimulatedWorker, SimulatedWorker
-]:
-    """Return a run whose only replica is about to be sent to a master that was started anew."""
+def begin_while_a_replica_is_wanted(
+    *, joining: int = 0
+) -> tuple[SimulatedRun, SimulatedWorker, list[SimulatedWorker]]:
+    """Return a run whose restarted master asks the only worker with a replica for it.
+
+    So many new workers wait meanwhile.
+    """
     run = begin(5, Random(5))
     run.join_and_wait(2)
     run.train(5)
     dead, alone = run.workers
     run.network.kill(dead.host)
     run.kill_master(back_after=1.0)
-    new = run.join()
+    new = [run.join() for _ in range(joining)]
     run.network.run(lambda: _stage_of(run, alone) is Phase.FOUNDING, seconds=60)
     return run, alone, new
 
@@ -345,7 +348,7 @@ def _stage_of(run: SimulatedRun, worker: SimulatedWorker) -> Phase | None:
 
 
 def test_the_only_one_with_the_run_may_be_cut_off_while_its_replica_is_wanted() -> None:
-    run, alone, new = begin_with_one_that_is_back_and_one_that_is_new()
+    run, alone, [new] = begin_while_a_replica_is_wanted(joining=1)
     versions = dict(alone.versions)
 
     run.cut_off(alone, IDLE_SECONDS + 0.5)
@@ -359,13 +362,7 @@ def test_the_only_one_with_the_run_may_be_cut_off_while_its_replica_is_wanted() 
 
 
 def test_nobody_else_has_to_be_there_while_it_is_cut_off() -> None:
-    run = begin(5, Random(5))
-    run.join_and_wait(2)
-    run.train(5)
-    dead, alone = run.workers
-    run.network.kill(dead.host)
-    run.kill_master(back_after=1.0)
-    run.network.run(lambda: _stage_of(run, alone) is Phase.FOUNDING, seconds=60)
+    run, alone, _ = begin_while_a_replica_is_wanted()
     versions = dict(alone.versions)
 
     run.cut_off(alone, IDLE_SECONDS + 0.5)
@@ -379,7 +376,7 @@ def test_nobody_else_has_to_be_there_while_it_is_cut_off() -> None:
 
 
 def test_a_worker_that_is_cut_off_again_and_again_does_not_hold_new_workers_up_for_ever() -> None:
-    run, alone, new = begin_with_one_that_is_back_and_one_that_is_new()
+    run, alone, [new] = begin_while_a_replica_is_wanted(joining=1)
 
     for _ in range(TIMES_LOST_MAX + 1):
         run.cut_off(alone, IDLE_SECONDS + 0.5)
