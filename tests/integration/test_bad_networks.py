@@ -13,7 +13,6 @@ pytestmark = [
     pytest.mark.skipif(
         not can_have_links(), reason="needs the right to make namespaces, and /dev/net/tun"
     ),
-    pytest.mark.timeout(60),
 ]
 
 NETWORKS = {

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any, Final
 
-import pytest
 import torch
 from torch import nn
 
@@ -98,7 +97,6 @@ def train(master: str, model: nn.Module) -> End:
     return End(model.state_dict(), before, least, losses, session.stats)
 
 
-@pytest.mark.timeout(120)
 def test_workers_end_with_one_net_and_no_variance_is_ever_negative() -> None:
     threads = torch.get_num_threads()
     torch.set_num_threads(1)

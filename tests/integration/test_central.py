@@ -11,8 +11,6 @@ from gradwire import Central
 from support.local_master import MasterProcess
 from support.sessions import change
 
-pytestmark = pytest.mark.timeout(120)
-
 RATE, MOMENTUM, STEPS = 0.1, 0.9, 20
 
 

@@ -10,8 +10,6 @@ import pytest
 from gradwire_protocol.messages.kinds import WORKERS_MAX
 from support.chaos import Chaos, Plan
 
-pytestmark = pytest.mark.timeout(300)
-
 REUSED = ("--rejoin-seconds", "20")
 """So that ranks of the dead are given to others while the test lasts."""
 

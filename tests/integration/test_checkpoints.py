@@ -18,8 +18,6 @@ from support.sessions import HALF, change, delivered, finish
 from support.tiers import variants
 from support.waiting import wait_until
 
-pytestmark = pytest.mark.timeout(120)
-
 OFTEN = ("--checkpoint-seconds", "0.05")
 NEVER = ("--checkpoint-seconds", "100000")
 

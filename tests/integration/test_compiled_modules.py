@@ -20,7 +20,6 @@ processes that pay where there are many."""
 
 
 @pytest.mark.skipif(not which("g++"), reason="inductor takes a C++ compiler")
-@pytest.mark.timeout(180)
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of torch itself
 def test_a_module_that_inductor_compiled_trains_with_one_that_is_not() -> None:
     compiled: list[nn.Module] = []

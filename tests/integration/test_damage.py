@@ -16,7 +16,6 @@ ELEMENTS = 600_000
 """Three blocks."""
 
 
-@pytest.mark.timeout(120)
 @pytest.mark.parametrize("feedback", variants("local", "shared"))
 def test_damage_is_found_counted_and_mended_while_both_train(
     feedback: Literal["local", "shared"],

@@ -20,8 +20,6 @@ from gradwire_protocol.wire.packets import ACCEPT, INIT, TRANSPORT, VERSION, VER
 from support.processes import Running, children_of, has_ended
 from support.tiers import IS_DEEP, count
 
-pytestmark = pytest.mark.timeout(240)
-
 WORKERS = count(4, quick=2, of="workers of the demo")
 STEPS = count(150, quick=20, of="steps of the demo")
 FLOOD_DATAGRAMS = count(20_000, quick=2_000, of="random datagrams at the demo's master")

@@ -67,7 +67,6 @@ def scrape_file(folder: Path, token_file: Path, http: str) -> Path:
 
 
 @pytest.mark.deep("install steps of the Dockerfile")
-@pytest.mark.timeout(600)
 def test_the_install_steps_of_the_dockerfile_work_in_a_fresh_environment(tmp_path: Path) -> None:
     subprocess.run([sys.executable, "-m", "venv", tmp_path / "venv"], check=True)
     source = tmp_path / "source"
@@ -145,7 +144,6 @@ def test_the_health_check_of_the_dockerfile_tells_a_live_master_from_a_dead_one(
 
 
 @pytest.mark.deep("a real Prometheus, which is downloaded")
-@pytest.mark.timeout(120)
 def test_prometheus_scrapes_a_live_master_with_our_file(tmp_path: Path, token_file: Path) -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -191,7 +189,6 @@ def test_prometheus_scrapes_a_live_master_with_our_file(tmp_path: Path, token_fi
 
 
 @pytest.mark.deep("a real Prometheus, which is downloaded")
-@pytest.mark.timeout(120)
 def test_prometheus_has_nothing_to_say_against_our_metrics_and_our_file(
     tmp_path: Path, token_file: Path
 ) -> None:

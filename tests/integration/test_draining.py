@@ -27,8 +27,6 @@ from support.processes import Running, python, stands_still
 from support.tiers import variants
 from support.waiting import wait_until
 
-pytestmark = pytest.mark.timeout(120)
-
 LARGE = 1_000_000
 DENSE: dict[str, Any] = {"threshold": 1e-3}
 """With steps of this size a third of all elements, some 300 KB: far more than is sent before the

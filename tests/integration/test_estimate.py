@@ -10,8 +10,6 @@ import pytest
 
 from gradwire.cli.estimate.costs import Costs
 
-pytestmark = pytest.mark.timeout(180)
-
 EXAMPLE = str(Path(__file__).parents[2] / "docs" / "examples" / "train.py")
 PARAMETERS = 32 * 98 + 16 * 32 * 256 + 256 + 257 * 98
 """About those of the example; how many characters it knows is its own affair."""

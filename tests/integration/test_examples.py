@@ -19,7 +19,6 @@ NEEDS: dict[str, list[str]] = {
 }
 
 
-@pytest.mark.timeout(300)  # loading a framework takes seconds of processor, for every worker
 @pytest.mark.parametrize("name", variants(*NEEDS))
 def test_an_example_learns_and_its_workers_end_alike(name: str) -> None:
     for package in NEEDS[name]:

@@ -26,8 +26,6 @@ from support.tiers import variants
 from support.waiting import wait_until
 from support.wording import naming
 
-pytestmark = pytest.mark.timeout(120)
-
 ELEMENTS = 5
 
 

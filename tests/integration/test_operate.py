@@ -18,8 +18,6 @@ from support.tiers import variants
 from support.waiting import wait_until
 from support.wording import naming
 
-pytestmark = pytest.mark.timeout(120)
-
 
 class Site:
     """A folder with the keys of a run, its master, and who has them.

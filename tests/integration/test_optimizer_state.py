@@ -16,8 +16,6 @@ from gradwire import Session
 from gradwire_protocol.messages.states import STATE_PART_BYTES
 from support.local_master import LocalMaster, MasterProcess
 
-pytestmark = pytest.mark.timeout(60)
-
 WIDTH = 192
 """So that the state has several parts."""
 

@@ -24,7 +24,6 @@ from support.tiers import variants
 from support.waiting import wait_until
 
 pytestmark = [
-    pytest.mark.timeout(120),
     pytest.mark.skipif(sys.platform != "linux", reason="only Linux can steer packets"),
 ]
 

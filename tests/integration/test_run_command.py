@@ -21,8 +21,6 @@ from support.processes import Running, children_of, has_ended, python
 from support.tiers import slowness, variants
 from support.waiting import until, wait_until
 
-pytestmark = pytest.mark.timeout(120)
-
 REPOSITORY = Path(__file__).parents[2]
 
 

@@ -9,7 +9,6 @@ from functools import partial
 from pathlib import Path
 from urllib.request import urlopen
 
-import pytest
 import torch
 from torch import nn
 
@@ -20,8 +19,6 @@ from support.local_master import MasterProcess
 from support.sessions import finish
 from support.waiting import wait_until
 from support.wording import naming
-
-pytestmark = pytest.mark.timeout(120)
 
 WORKERS = 2
 MODELS: dict[str, Callable[[], nn.Module]] = {

@@ -19,8 +19,6 @@ from support.local_master import MasterProcess
 from support.tiers import variants
 from support.waiting import wait_until
 
-pytestmark = pytest.mark.timeout(120)
-
 SUM_BYTES = 4 * ELEMENTS
 
 

@@ -3,14 +3,10 @@
 from contextlib import ExitStack
 from typing import Any
 
-import pytest
-
 from support.driven_worker import answers_of, ask_all, finish, start, tell_all
 from support.health import run_status
 from support.local_master import MasterProcess
 from support.waiting import wait_until
-
-pytestmark = pytest.mark.timeout(120)
 
 BOUND = 2
 

@@ -15,8 +15,6 @@ from support.local_master import MasterProcess
 from support.tiers import variants
 from support.waiting import wait_until
 
-pytestmark = pytest.mark.timeout(180)
-
 WORKERS = 3
 QUICK = ("--idle-timeout-seconds", "3", "--recovery-seconds", "4", "--takeover-seconds", "1")
 

@@ -31,7 +31,6 @@ Shown = Mapping[str, tuple[str, list[str]]]
 
 pytestmark = [
     pytest.mark.deep("transcripts of terminals, which are played"),
-    pytest.mark.timeout(300),
     pytest.mark.skipif(not can_have_machines(), reason="needs the right to make namespaces"),
 ]
 

@@ -13,8 +13,6 @@ from support.namespaces import Machine, can_have_machines, ip, two_machines
 from support.tcp_proxy import TcpProxy
 from support.waiting import wait_until
 
-pytestmark = pytest.mark.timeout(120)
-
 
 def joined(stack: ExitStack, address: str, *prefix: str, **settings: object) -> DrivenWorker:
     """Start a worker and let it join."""

@@ -16,7 +16,6 @@ from support.processes import Running
 REPOSITORY = Path(__file__).parents[2]
 
 pytestmark = [
-    pytest.mark.timeout(180),
     pytest.mark.skipif(not can_have_machines(), reason="needs the right to make namespaces"),
 ]
 

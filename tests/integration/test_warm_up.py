@@ -30,7 +30,6 @@ def nowhere(folder: Path) -> dict[str, str]:
 
 
 @pytest.mark.deep("compiles all kernels")
-@pytest.mark.timeout(300)
 @pytest.mark.parametrize("cpu", ["native", "generic"])
 def test_after_it_no_user_of_this_python_compiles_anything(
     tmp_path: Path,

@@ -25,8 +25,6 @@ from support.tiers import variants
 from support.waiting import wait_until
 from support.wording import naming
 
-pytestmark = pytest.mark.timeout(120)
-
 QUICK: dict[str, Any] = {"idle_timeout_seconds": 3.0}
 """So that the dead are noticed while a test can wait for it."""
 

@@ -3,8 +3,6 @@
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-import pytest
-
 from support.mistakes import MISTAKES, table
 
 PAGE = Path(__file__).parents[2] / "docs" / "mistakes.md"
@@ -18,7 +16,6 @@ def shown() -> tuple[str, str, str]:
     return before, between, after
 
 
-@pytest.mark.timeout(120)
 def test_every_mistake_gets_the_message_that_the_documentation_shows(tmp_path: Path) -> None:
     assert len(MISTAKES) >= 40
     assert shown()[1].strip() == table(tmp_path), "renew it with: make tables"

@@ -9,7 +9,6 @@ from collections.abc import Callable
 from itertools import count
 from typing import Final
 
-import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
@@ -284,5 +283,5 @@ class Attack(RuleBasedStateMachine):
 
 assert AMPLIFICATION_MAX == 1, "what the invariants check is that no stranger is answered with more"
 
-TestAttack = pytest.mark.timeout(120)(Attack.TestCase)
+TestAttack = Attack.TestCase
 TestAttack.settings = settings(max_examples=examples(100), stateful_step_count=50)

@@ -103,7 +103,6 @@ def strike(run: SimulatedRun, random: Random) -> Callable[[], None]:
     )
 
 
-@pytest.mark.timeout(120)
 @pytest.mark.seeds(60)
 def test_histories_in_which_something_goes_wrong_while_all_finish(seed: int) -> None:
     random = Random(seed)
@@ -117,7 +116,6 @@ def test_histories_in_which_something_goes_wrong_while_all_finish(seed: int) -> 
     assert check_ends(run) >= len(run.workers) - 1
 
 
-@pytest.mark.timeout(120)
 @pytest.mark.seeds(30)
 def test_histories_in_which_the_primary_is_killed_while_all_finish(seed: int) -> None:
     random = Random(1_000 + seed)

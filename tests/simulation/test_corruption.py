@@ -109,7 +109,6 @@ def test_histories_in_which_replicas_of_workers_are_damaged(seed: int) -> None:
     run.finish()
 
 
-@pytest.mark.timeout(120)
 @pytest.mark.seeds(40)
 def test_histories_in_which_workers_are_damaged_and_cut_off_and_the_master_is_killed(
     seed: int,

@@ -16,7 +16,6 @@ BATCH = 20
 """In one test, as pytest itself takes some milliseconds for each."""
 
 
-@pytest.mark.timeout(300)
 @pytest.mark.parametrize("first", range(0, HISTORIES, BATCH))
 def test_whatever_goes_wrong_all_come_to_the_same_bits_and_nothing_is_lost(first: int) -> None:
     for seed in range(first, first + BATCH):
@@ -26,7 +25,6 @@ def test_whatever_goes_wrong_all_come_to_the_same_bits_and_nothing_is_lost(first
 BURSTY = count(500, quick=20, of="histories with losses in bursts")
 
 
-@pytest.mark.timeout(300)
 @pytest.mark.parametrize("first", range(0, BURSTY, BATCH))
 def test_bursts_of_losses_change_nothing_of_it(first: int) -> None:
     for seed in range(first, first + BATCH):

@@ -6,14 +6,12 @@ from support.playing import play
 
 
 @pytest.mark.deep("long histories")
-@pytest.mark.timeout(300)
 @pytest.mark.seeds(16)
 def test_long_histories(seed: int) -> None:
     play(seed, "long")
 
 
 @pytest.mark.deep("histories with 50 and 200 workers")
-@pytest.mark.timeout(600)
 @pytest.mark.seeds(4)
 def test_histories_with_50_and_200_workers(seed: int) -> None:
     history = play(seed, "crowd")

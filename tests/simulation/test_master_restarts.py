@@ -43,7 +43,6 @@ def begin(
     )
 
 
-@pytest.mark.timeout(120)
 @pytest.mark.seeds(40)
 def test_histories_in_which_the_master_is_killed_and_started_anew(seed: int) -> None:
     random = Random(seed)
@@ -273,7 +272,6 @@ def test_nobody_needs_a_replica_for_updates_that_somebody_keeps(seed: int) -> No
     run.finish()
 
 
-@pytest.mark.timeout(120)
 @pytest.mark.seeds(40)
 def test_histories_in_which_workers_die_while_the_run_comes_back(seed: int) -> None:
     random = Random(1000 + seed)

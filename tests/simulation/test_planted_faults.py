@@ -340,7 +340,6 @@ FAULTS: list[tuple[Plant, str, int]] = [
 """What is planted, what a history that finds it says, and the seed of one that does."""
 
 
-@pytest.mark.timeout(300)
 @pytest.mark.parametrize(
     ("plant", "says", "pinned"), FAULTS, ids=[plant.__name__ for plant, _, _ in FAULTS]
 )

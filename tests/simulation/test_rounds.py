@@ -74,7 +74,6 @@ BATCH = 5
 LONG = count(10, quick=1, of="long histories of a mode with rounds")
 
 
-@pytest.mark.timeout(300)
 @pytest.mark.parametrize("first", range(0, HISTORIES, BATCH))
 @pytest.mark.parametrize("mode", MODES, ids=str)
 def test_whatever_goes_wrong_each_contribution_counts_once(mode: Mode, first: int) -> None:
@@ -82,7 +81,6 @@ def test_whatever_goes_wrong_each_contribution_counts_once(mode: Mode, first: in
         play(seed, mode=mode)
 
 
-@pytest.mark.timeout(300)
 @pytest.mark.parametrize("seed", range(LONG))
 def test_a_long_history(seed: int) -> None:
     play(seed, "long", MODES[seed % len(MODES)])
@@ -101,7 +99,6 @@ def test_rounds_are_closed_with_all_and_by_the_clock() -> None:
 # A master and its standby.
 
 
-@pytest.mark.timeout(120)
 @pytest.mark.seeds(30)
 def test_a_standby_goes_on_with_the_rounds(seed: int) -> None:
     random = Random(seed)
@@ -467,7 +464,6 @@ OF_GRADIENTS: list[tuple[Plant, str, int]] = [
 ]
 
 
-@pytest.mark.timeout(300)
 @pytest.mark.parametrize(
     ("plant", "says", "pinned", "mode"),
     [(*fault, MODES[0]) for fault in FAULTS]

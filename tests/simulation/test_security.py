@@ -596,7 +596,6 @@ STEPS = st.sampled_from(
 )
 
 
-@pytest.mark.timeout(120)
 @settings(max_examples=examples(40))
 @given(
     steps=st.lists(STEPS, max_size=25),

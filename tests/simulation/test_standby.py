@@ -49,7 +49,6 @@ def come_to_rest(run: PairedRun, *, after: float = 0.0) -> None:
     run.finish_all()
 
 
-@pytest.mark.timeout(120)
 @pytest.mark.seeds(30)
 def test_histories_in_which_the_primary_is_killed(seed: int) -> None:
     random = Random(seed)
@@ -65,7 +64,6 @@ def test_histories_in_which_the_primary_is_killed(seed: int) -> None:
     run.finish_all()
 
 
-@pytest.mark.timeout(120)
 @pytest.mark.seeds(30)
 def test_histories_in_which_the_primary_is_killed_and_started_anew_at_once(seed: int) -> None:
     """It and its standby race: whichever wins, there is one master, and nothing is lost."""
@@ -80,7 +78,6 @@ def test_histories_in_which_the_primary_is_killed_and_started_anew_at_once(seed:
     come_to_rest(run)
 
 
-@pytest.mark.timeout(120)
 @pytest.mark.seeds(40)
 def test_histories_in_which_the_masters_are_cut_off_from_each_other(seed: int) -> None:
     """And some of the workers from one or from the other, so that either may have too few."""
@@ -100,7 +97,6 @@ def test_histories_in_which_the_masters_are_cut_off_from_each_other(seed: int) -
     come_to_rest(run, after=30)
 
 
-@pytest.mark.timeout(120)
 @pytest.mark.seeds(20)
 def test_histories_in_which_the_standby_is_killed_and_started_anew(seed: int) -> None:
     """Nobody is held up; and later it takes over as if nothing had been."""
@@ -120,7 +116,6 @@ def test_histories_in_which_the_standby_is_killed_and_started_anew(seed: int) ->
     come_to_rest(run)
 
 
-@pytest.mark.timeout(120)
 @pytest.mark.seeds(20)
 def test_histories_in_which_both_are_killed_and_started_anew(seed: int) -> None:
     """Workers bring the run back to the primary, which knows from its standby that it may go on."""
@@ -137,7 +132,6 @@ def test_histories_in_which_both_are_killed_and_started_anew(seed: int) -> None:
     come_to_rest(run, after=25)
 
 
-@pytest.mark.timeout(120)
 @pytest.mark.parametrize(
     ("kept", "winner"), [(0, STANDBY), (1, STANDBY), (2, MASTER), (3, MASTER), (4, MASTER)]
 )
@@ -254,7 +248,6 @@ def test_a_standby_that_lags_behind_holds_nobody_up() -> None:
     run.finish_all()
 
 
-@pytest.mark.timeout(120)
 @pytest.mark.seeds(40)
 def test_histories_of_everything_at_once(seed: int) -> None:
     """Masters die and are back, anybody is cut off from anybody, workers die, others come."""

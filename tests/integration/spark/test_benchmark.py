@@ -4,8 +4,6 @@ import json
 import sys
 from pathlib import Path
 
-import pytest
-
 from support.processes import Running
 
 COMMAND = Path(__file__).parents[2] / "benchmarks"
@@ -13,7 +11,6 @@ COMMAND = Path(__file__).parents[2] / "benchmarks"
 SECONDS_MAX = 400
 
 
-@pytest.mark.timeout(SECONDS_MAX + 30)
 def test_a_training_is_measured_beside_spark_s_own_means(tmp_path: Path) -> None:
     file = tmp_path / "figures.jsonl"
     command = [sys.executable, str(COMMAND), "spark", "--quick", "--json", str(file)]

@@ -21,8 +21,6 @@ ROWS: Final = 1437
 CLIENT_SECONDS_MAX: Final = 400.0
 """It takes 160 s on two cores that other clusters use too."""
 
-pytestmark = pytest.mark.timeout(540)  # the first test waits for all that the client does
-
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:

@@ -5,14 +5,11 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 EXAMPLE = Path(__file__).parents[3] / "docs" / "examples" / "spark_digits.py"
 
 ACCURACY_MIN = 0.9
 
 
-@pytest.mark.timeout(600)  # it starts a cluster, and every worker loads torch
 def test_the_example_learns_and_writes_its_page(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, str(EXAMPLE)],

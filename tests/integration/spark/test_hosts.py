@@ -13,7 +13,6 @@ from support.spark_standalone import Standalone, standalone
 from support.waiting import wait_until
 
 SECONDS_MAX = 300
-pytestmark = pytest.mark.timeout(SECONDS_MAX)
 
 
 @pytest.fixture

@@ -11,7 +11,6 @@ from support.spark import cluster, digits
 from support.wording import naming
 
 pytestmark = [
-    pytest.mark.timeout(300),
     pytest.mark.usefixtures("spark"),  # one virtual machine of Java for all modules of a process
 ]
 

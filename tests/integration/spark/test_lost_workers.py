@@ -48,7 +48,6 @@ def is_complete(model: TorchModel) -> bool:
     return bool(ledger["done"] + ledger["finished"] == ledger["items"] * ledger["epochs"])
 
 
-@pytest.mark.timeout(300)
 @pytest.mark.parametrize("victims", ["executor", "daemon", "worker", "worker worker"])
 def test_what_is_killed_is_replaced_and_every_item_is_trained_on(
     data: DataFrame, tmp_path: Path, victims: str
@@ -65,7 +64,6 @@ def test_what_is_killed_is_replaced_and_every_item_is_trained_on(
     assert found["MulticlassAccuracy"] > ACCURACY_MIN
 
 
-@pytest.mark.timeout(300)
 def test_a_partition_whose_worker_was_killed_is_trained_on_again(
     data: DataFrame, tmp_path: Path
 ) -> None:
@@ -79,7 +77,6 @@ def test_a_partition_whose_worker_was_killed_is_trained_on_again(
     assert found["MulticlassAccuracy"] > ACCURACY_MIN
 
 
-@pytest.mark.timeout(300)
 def test_two_fits_at_once_in_one_session_do_not_meet(data: DataFrame) -> None:
     models: dict[str, TorchModel] = {}
 
@@ -98,7 +95,6 @@ def test_two_fits_at_once_in_one_session_do_not_meet(data: DataFrame) -> None:
     assert all(is_complete(model) for model in models.values())
 
 
-@pytest.mark.timeout(300)
 def test_jobs_that_are_cancelled_end_the_fit(
     spark: SparkSession, data: DataFrame, tmp_path: Path
 ) -> None:
@@ -133,7 +129,6 @@ def driver(tmp_path: Path) -> Iterator[Running]:
         yield running
 
 
-@pytest.mark.timeout(300)
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
 def test_a_driver_that_ends_leaves_no_process_behind(driver: Running, number: int) -> None:
     started = descendants(driver.pid)
@@ -146,7 +141,6 @@ def test_a_driver_that_ends_leaves_no_process_behind(driver: Running, number: in
     assert time.monotonic() - began < GONE_SECONDS
 
 
-@pytest.mark.timeout(300)
 def test_a_job_that_is_submitted_again_goes_on_where_its_checkpoint_was(
     data: DataFrame, tmp_path: Path
 ) -> None:

@@ -25,8 +25,6 @@ from transformers.training_args import ParallelMode
 
 from gradwire.integrations.huggingface import STATE_NAME, GradwireCallback
 
-pytestmark = pytest.mark.timeout(120)  # loading transformers takes seconds of processor
-
 ROWS = 24
 
 

@@ -30,7 +30,6 @@ from lightning.pytorch.plugins.precision import MixedPrecision
 from gradwire.integrations.lightning import GradwireCallback
 
 pytestmark = [
-    pytest.mark.timeout(120),  # the first to load Lightning takes seconds of processor for it
     pytest.mark.filterwarnings("ignore:`isinstance.treespec, LeafSpec.`:FutureWarning"),
     pytest.mark.filterwarnings("ignore:.*does not have many workers:UserWarning"),
     pytest.mark.filterwarnings("ignore:The number of training batches:UserWarning"),

@@ -19,7 +19,6 @@ APPROXIMATE = re.compile(r"\.ftz|\.approx|div\.full")
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="Triton is for Linux")
-@pytest.mark.timeout(300)
 def test_every_kernel_compiles_to_exact_arithmetic() -> None:
     """In a process of its own, as none is interpreted there."""
     done = subprocess.run(

@@ -143,13 +143,11 @@ def hits(folder: Path, *, code: str = PROGRAM, processor: str = "", **places: Pa
     return int(answer.stdout)
 
 
-@pytest.mark.timeout(300)
 def test_after_a_warm_up_nothing_is_compiled_any_more() -> None:
     """For whatever a session gives the kernels: feedback, threads, sizes, alignment, densities."""
     subprocess.run(command(SESSION), check=True)
 
 
-@pytest.mark.timeout(300)
 def test_kernels_that_are_in_the_cache_are_loaded_without_the_compiler() -> None:
     """And without the linear algebra that it brings along, which takes longer than all of them."""
     said = [

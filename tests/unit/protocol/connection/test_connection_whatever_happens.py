@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
@@ -185,7 +184,7 @@ class Conversation(RuleBasedStateMachine):
         return not any(side.connection.bytes_queued for side in self.sides)
 
 
-TestConversation = pytest.mark.timeout(60)(Conversation.TestCase)
+TestConversation = Conversation.TestCase
 TestConversation.settings = settings(max_examples=examples(25), stateful_step_count=20)
 
 
@@ -195,5 +194,5 @@ class SealedConversation(Conversation):
     suite = Suite.AES
 
 
-TestSealedConversation = pytest.mark.timeout(60)(SealedConversation.TestCase)
+TestSealedConversation = SealedConversation.TestCase
 TestSealedConversation.settings = settings(max_examples=examples(25), stateful_step_count=20)

@@ -196,7 +196,6 @@ def check(steps: Iterable[Step], *, start: int = 1, turn_every: int = 1) -> List
 STARTS = st.sampled_from([1, 2, 2**32 - 20, 2**33 - 3, 2**40])
 
 
-@pytest.mark.timeout(60)
 @pytest.mark.parametrize(
     "steps",
     [

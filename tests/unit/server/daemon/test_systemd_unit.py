@@ -120,7 +120,6 @@ def test_systemd_itself_finds_little_that_is_left_open() -> None:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="MemoryDenyWriteExecute= is of Linux")
-@pytest.mark.timeout(60)
 def test_memory_must_be_executable_for_the_compiler() -> None:
     """The reason why the unit has no MemoryDenyWriteExecute=; without it, the line can be added."""
     code = """

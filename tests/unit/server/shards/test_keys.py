@@ -21,8 +21,6 @@ from support.driven_side import on_a_loop, on_loops
 from support.shard_rig import Rig, shards
 from support.waiting import until
 
-pytestmark = pytest.mark.timeout(60)
-
 OLD, NEW, STRANGE = (RunKey(bytes([n]) * SECRET_BYTES) for n in range(3))
 KEYRING = Keyring([NEW, OLD], ["gpu6", "gpu5"])
 

@@ -18,8 +18,6 @@ from support.shard_rig import shards
 from support.waiting import until
 from support.wording import naming
 
-pytestmark = pytest.mark.timeout(60)
-
 
 @on_loops
 async def test_connections_of_all_shards_are_one_applications() -> None:
