@@ -15,6 +15,7 @@ pytest_plugins = [
     "support.leavings",
     "support.tier_plugin",
     "support.parallel_plugin",
+    "support.again_plugin",
     "support.timeouts",
 ]
 

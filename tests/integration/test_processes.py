@@ -59,7 +59,6 @@ def join_everywhere(
 
 
 @pytest.mark.parametrize(("processes", "loop"), variants(("2", "uvloop"), ("3", "asyncio")))
-@pytest.mark.processor_seconds(20, "five processes; 11 s on a slow machine")
 def test_every_update_is_applied_by_everyone_else_once(processes: str, loop: str) -> None:
     with ExitStack() as stack:
         master = stack.enter_context(

@@ -28,7 +28,6 @@ def step(workers: list[DrivenWorker], times: int) -> None:
 
 
 @pytest.mark.parametrize("processes", variants(1, 2))
-@pytest.mark.processor_seconds(20, "its workers push without a pause; 10 s on a slow machine")
 def test_a_worker_that_is_stopped_holds_up_nobody_and_ends_with_the_same_bits(
     processes: int,
 ) -> None:

@@ -34,7 +34,6 @@ def join(stack: ExitStack, master: MasterProcess, n: int, **settings: Any) -> li
 
 
 @pytest.mark.parametrize("loop", variants("uvloop", "asyncio"))
-@pytest.mark.processor_seconds(20, "seven processes; 12 s on a slow machine")
 def test_a_fifth_worker_joins_in_mid_run_and_one_is_killed_and_the_rest_end_equal(
     loop: str,
 ) -> None:

@@ -2,8 +2,7 @@
 
 In each process that runs tests: seeds of this tier, nothing of the other one, and of every test the
 processor time that it took. In the one that shows the outcome (the only one, or xdist's
-controller): what the tier left out, the ten slowest tests, and those of the quick tier that take
-more of a processor than a quick test may, which fail the run.
+controller): what the tier left out, and the ten slowest tests. How long a test took never fails it.
 """
 
 import os
@@ -11,7 +10,6 @@ import resource
 from collections import Counter
 from collections.abc import Generator, Hashable, Sequence
 from dataclasses import dataclass, field
-from math import inf
 from pathlib import Path
 from typing import Any, Final
 
@@ -28,12 +26,11 @@ _shared_seconds = pytest.StashKey[float]()
 
 @dataclass(slots=True)
 class Taken:
-    """What a test took, setting it up and tearing it down included, and what it may take."""
+    """What a test took, setting it up and tearing it down included."""
 
     seconds: float = 0.0
     processor_seconds: float = 0.0
     """Without fixtures that it shares with others."""
-    processor_seconds_max: float = inf
 
     def __str__(self) -> str:
         return f"{self.seconds:6.1f} s, {self.processor_seconds:5.1f} of a processor"
@@ -62,17 +59,6 @@ class Summary:
             folders[_folder(name)].processor_seconds += each.processor_seconds
         return {folder: (counts[folder], taken) for folder, taken in folders.items()}
 
-    @property
-    def too_slow(self) -> list[str]:
-        """The quick tests that take more of a processor than one may."""
-        if tiers.IS_DEEP:
-            return []
-        return [
-            name
-            for name, taken in self.taken.items()
-            if taken.processor_seconds > taken.processor_seconds_max
-        ]
-
 
 _summary = pytest.StashKey[Summary]()
 
@@ -93,9 +79,6 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "deep(what): a test of the deep tier only, and what it does")
     config.addinivalue_line(
         "markers", "seeds(deep, quick=None): once for each seed of the tier, as `seed`"
-    )
-    config.addinivalue_line(
-        "markers", "processor_seconds(most, why): what a quick test may take that needs more"
     )
     config.stash[_summary] = Summary()
     tiers.load_hypothesis_profile()
@@ -144,20 +127,31 @@ def _of_tier(items: Sequence[pytest.Item]) -> list[pytest.Item]:
 
 
 def _of_slice(items: Sequence[pytest.Item]) -> list[pytest.Item]:
-    """Return each so manieth test; those that share what was set up for them stay together."""
+    """Return those of the slice ``SLICE``; tests that share what was set up stay together."""
     text = os.environ.get("SLICE")
     if not text:
         return list(items)
+    if text in tiers.APART:
+        return [item for item in items if _apart(item.path) == text]
     number, count = parse_slice(text)
     groups: dict[Hashable, list[pytest.Item]] = {}
     for item in items:
-        groups.setdefault(_shares(item), []).append(item)
+        if _apart(item.path) is None:
+            groups.setdefault(_shares(item), []).append(item)
     chosen = list(groups.values())[number - 1 :: count]
     return [item for group in chosen for item in group]
 
 
+def _apart(path: Path) -> str | None:
+    """Return the name of the slice that a file belongs to, if it has one."""
+    for name, paths in tiers.APART.items():
+        if any(path.is_relative_to(TESTS / each) for each in paths):
+            return name
+    return None
+
+
 def parse_slice(text: str) -> tuple[int, int]:
-    """Return ``3/8`` as two numbers.
+    """Return ``3/16`` as two numbers.
 
     Raises
     ------
@@ -166,7 +160,10 @@ def parse_slice(text: str) -> tuple[int, int]:
     """
     number, _, count = text.partition("/")
     if not (number.isdecimal() and count.isdecimal() and 1 <= int(number) <= int(count)):
-        raise pytest.UsageError(f"SLICE={text}: say 1/8 to 8/8, the part to run of how many")
+        named = " or ".join(tiers.APART)
+        raise pytest.UsageError(
+            f"SLICE={text}: say 1/16 to 16/16, the part to run of how many, or {named}"
+        )
     return int(number), int(count)
 
 
@@ -212,11 +209,6 @@ def pytest_runtest_makereport(
     if call.when == "teardown":
         taken = _processor_seconds() - item.stash[_seconds_before] - item.stash[_shared_seconds]
         report.user_properties.append(("processor_seconds", taken))
-        mark = item.get_closest_marker("processor_seconds")
-        most = mark.args[0] if mark else tiers.PROCESSOR_SECONDS_MAX
-        if taken > most:
-            most *= tiers.slowness()
-        report.user_properties.append(("processor_seconds_max", most))
     return report
 
 
@@ -247,7 +239,6 @@ class Reporter:
         if report.when == "teardown":
             properties = dict(report.user_properties)
             taken.processor_seconds = float(str(properties.get("processor_seconds", 0.0)))
-            taken.processor_seconds_max = float(str(properties.get("processor_seconds_max", inf)))
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_testnodedown(self, node: Any) -> None:
@@ -256,10 +247,8 @@ class Reporter:
 
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
-        """Fail the run where a quick test is not quick."""
+        """Take over what this process has left out."""
         self._summary.left_out |= tiers.LEFT_OUT
-        if self._summary.too_slow and session.exitstatus == pytest.ExitCode.OK:
-            session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         """Show all of it."""
@@ -275,13 +264,6 @@ class Reporter:
             terminalreporter.section("left to the deep tier (make test-deep)")
             for what, number in sorted(self._summary.left_out.items()):
                 say(f"{number:7,} {what}")
-        for name in self._summary.too_slow:
-            say(
-                f"TOO SLOW {name}: {taken[name].processor_seconds:.1f} s of a processor, where a "
-                f"quick test may take {taken[name].processor_seconds_max:.1f} on this machine: "
-                "make it smaller, or mark it @pytest.mark.deep",
-                red=True,
-            )
 
 
 @pytest.hookimpl(tryfirst=True)

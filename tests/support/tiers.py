@@ -24,8 +24,6 @@ the whole. Whatever the quick tier leaves out is noted in `LEFT_OUT`, and pytest
 """
 
 import os
-import statistics
-import time
 from collections import Counter
 from pathlib import Path
 from typing import Final, TypeVar
@@ -44,13 +42,6 @@ SEEDS_MIN: Final = 1
 EXAMPLES: Final = {"quick": 25, "deep": 100, "nightly": 20_000}
 """Of each property that hypothesis looks for a counterexample of."""
 
-PROCESSOR_SECONDS_MAX: Final = 10.0
-"""What a test of the quick tier may take of a processor, its child processes included.
-
-Of a processor that counts to a million in `COUNTING_SECONDS`; a slower one may take longer.
-"""
-COUNTING_SECONDS: Final = 0.025
-
 DEEP_PATHS: Final = {
     "integration/spark": "frameworks: clusters of Spark",
     "integration/test_bad_networks.py": "real sockets between network namespaces",
@@ -63,6 +54,15 @@ DEEP_PATHS: Final = {
     "unit/support/test_emulator.py": "real sockets between network namespaces",
 }
 """Folders and files that are not even imported in the quick tier, and what is in them."""
+
+APART: Final = {
+    "spark": ("integration/spark", "unit/client/spark"),
+    "frameworks": ("session/integrations", "integration/test_examples.py"),
+}
+"""Slices of the deep tier by name: what needs the packages of `make frameworks`.
+
+They are in no slice by number. CI runs one where what it tests has changed.
+"""
 
 LEFT_OUT: Final = Counter[str]()
 """What the quick tier leaves out, and how much of it."""
@@ -132,19 +132,3 @@ def load_hypothesis_profile() -> None:
             suppress_health_check=[HealthCheck.too_slow],
         )
     settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", NAME))
-
-
-def slowness() -> float:
-    """Return how many times slower than `COUNTING_SECONDS` this processor is just now, at least 1.
-
-    Processors differ by a factor of two, and as much again where neighbours share their caches.
-    """
-    return max(1.0, statistics.median(_counting_seconds() for _ in range(3)) / COUNTING_SECONDS)
-
-
-def _counting_seconds() -> float:
-    before = time.process_time()
-    number = 0
-    while number < 1_000_000:
-        number += 1
-    return time.process_time() - before
