@@ -91,6 +91,7 @@ class Again:
 
     def _say(self, what: str) -> None:
         reporter: Any = self._config.pluginmanager.get_plugin("terminalreporter")
+        reporter.ensure_newline()
         reporter.section(what)
         reporter._tw.flush()
 

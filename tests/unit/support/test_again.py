@@ -21,6 +21,8 @@ def test_alone():
     assert len(children_of(os.getppid())) == 1, "other processes run tests"
 """
 
+PLUGINS = 'pytest_plugins = ["support.tier_plugin", "support.again_plugin"]'
+
 ALWAYS = """
 def test_always():
     assert not "fails always"
@@ -30,9 +32,9 @@ def test_always():
 def run(folder: Path) -> tuple[int, list[str]]:
     """Run the tests of a folder in two processes; return the exit status and the lines."""
     kept = {name: os.environ[name] for name in os.environ if name not in ("DEEP", "SLICE")}
-    command = [sys.executable, "-m", "pytest", "-p", "support.tier_plugin", "-n", "2"]
+    (folder / "conftest.py").write_text(PLUGINS)
     done = subprocess.run(
-        [*command, "-p", "support.again_plugin", "-p", "no:cacheprovider", "."],
+        [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-n", "2", "."],
         cwd=folder,
         env=kept | {"PYTHONPATH": str(TESTS)},
         capture_output=True,
