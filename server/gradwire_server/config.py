@@ -185,11 +185,11 @@ class MasterConfig:
     idle_timeout_seconds: float = setting(
         30.0, "A worker that is silent for this long is disconnected."
     )
-    outlier_policy: OutlierPolicy = setting(
-        "quarantine",
-        "What to do with a worker whose update is far larger than the others': 'quarantine' "
-        "keeps its updates aside until an operator decides, 'clip' makes them smaller, 'off' "
-        "takes them as they are.",
+    outliers: OutlierPolicy = setting(
+        "warn",
+        "What to do where an update is far larger than the others': 'warn' counts it and says so, "
+        "'quarantine' keeps the updates of its worker aside until an operator decides, where there "
+        "are eight workers or more, 'off' does not look.",
     )
     outlier_norm_multiple: float = setting(
         OUTLIER_NORM_MULTIPLE, "How many times the others' norm an update may have.", least=1

@@ -148,9 +148,9 @@ class RunMetrics(AdmissionMetrics):
             "gradwire_updates_malformed_total",
             "Updates that did not fit the run; the worker's connection was closed.",
         )
-        self.updates_clipped = self._counter(
-            "gradwire_updates_clipped_total",
-            "Updates that were far larger than the others' and were made smaller.",
+        self.updates_outlying = self._counter(
+            "gradwire_updates_outlying_total",
+            "Updates that were far larger than the others'; accepted, or kept aside if asked for.",
         )
         self.updates_quarantined = self._counter(
             "gradwire_updates_quarantined_total",

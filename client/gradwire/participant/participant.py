@@ -302,7 +302,6 @@ class Participant:
             if self.clock() >= deadline:
                 raise DeadlineError(finishing.timeout_message())
             yield Wait(partial(finishing.has_news, known), deadline, finishing.purpose)
-        # No version vector counts corrections, but all are here when the run is finished.
         self.applying.pull()
         self._settle()
         for feature in self.features:
@@ -358,7 +357,6 @@ class Participant:
             updates_stable=max(
                 membership.stable.get(self.shared.rank, 0) - self.welcome.sequence, 0
             ),
-            updates_clipped=membership.updates_clipped,
             buffers_refused=worker.buffers_refused,
             reconnections=membership.reconnections,
             rebases=membership.rebases,

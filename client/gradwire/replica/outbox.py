@@ -60,8 +60,6 @@ class Outbox:
         if based_on is None:
             based_on = count_updates(shared.versions, without=shared.rank)
         elements = sum(map(encoded_hits, bodies))
-        if membership.comparison is None:
-            shared.repair.forget_corrections(membership.stable.get(shared.rank, 0))
         updates = []
         for number, body in enumerate(bodies, 1):
             shared.versions[shared.rank] += 1

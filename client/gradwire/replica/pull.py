@@ -53,8 +53,6 @@ class Pull:
         self._delays = delays
         self._tally = tally
         self._clock = clock
-        self._reconnections = 0
-        """Those that `Repair` was told of."""
 
     def pull(self) -> list[PeerUpdate]:
         """Apply everything in the inbox; return the updates that were not conflated."""
@@ -67,9 +65,6 @@ class Pull:
     def _pull(self, gather: Callable[[], None]) -> list[PeerUpdate]:
         membership, shared = self._membership, self._shared
         comparison = membership.comparison
-        if membership.reconnections != self._reconnections:
-            self._reconnections = membership.reconnections
-            shared.repair.note_reconnection()
         shared.read_at = membership.updates_received  # what comes from now on is not read
         arrivals = membership.inbox.take_all()
         if arrivals:
@@ -175,9 +170,6 @@ class Pull:
         applied = []
         for rank, update in arrivals.updates:
             elements = self._add_update(update)
-            if rank is None:
-                shared.repair.note_correction(update)
-                continue  # the version vector counts the update that it corrects
             shared.repair.note(rank, update)
             staleness = 0
             if not shared.has_rounds:

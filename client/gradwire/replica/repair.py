@@ -20,7 +20,7 @@ from typing import Final
 import numpy as np
 
 from gradwire.worker.inbox import Rebase, digests_in
-from gradwire.worker.update_log import ENTRY_BYTES, OwnUpdate, OwnUpdateLog
+from gradwire.worker.update_log import ENTRY_BYTES, OwnUpdateLog
 from gradwire_codecs import BlockDigests, Feedback, Update, decode, digest_of
 from gradwire_codecs.arrays import Int32Array
 from gradwire_protocol.limits import MIB
@@ -77,8 +77,6 @@ class Repair:
         self._seconds = seconds
         self._clock = clock
         self._due = clock() + seconds
-        self._corrections = OwnUpdateLog()
-        self._corrections_counted = 0
         self._recent: deque[tuple[int, EncodedUpdate]] = deque()
         self._recent_bytes = 0
         self._floor = dict(versions)
@@ -101,19 +99,6 @@ class Repair:
         """Note that peers' updates up to these versions were applied as a sum."""
         self._floor |= _of_others(versions, self._rank)
 
-    def note_correction(self, correction: EncodedUpdate) -> None:
-        """Note that a correction of an own update was applied."""
-        self._corrections_counted += 1
-        self._corrections.append(OwnUpdate(correction.sequence, 0, correction.body))
-
-    def note_reconnection(self) -> None:
-        """Count corrections from 0 again, as the master does."""
-        self._corrections_counted = 0
-
-    def forget_corrections(self, sequence: int) -> None:
-        """Forget corrections of own updates that every worker has."""
-        self._corrections.forget(sequence)
-
     # Digests.
 
     def digest(self, versions: Mapping[int, int]) -> Digest | None:
@@ -127,7 +112,7 @@ class Repair:
         digest = self._feedback.replica.digest()
         ended = self._clock()
         self._due = ended + max(self._seconds, (ended - began) / TIME_SHARE_MAX)
-        return Digest(dict(versions), digest, self._corrections_counted)
+        return Digest(dict(versions), digest)
 
     # Comparison and repair.
 
@@ -158,8 +143,7 @@ class Repair:
             not missed and any(self._floor[rank] > theirs.get(rank, 0) for rank in self._floor)
         ):
             return ()
-        after = [*self._own.after(accepted), *self._corrections.after(accepted)]
-        bodies = [update.body for update in after]
+        bodies = [update.body for update in self._own.after(accepted)]
         if not missed:
             bodies += [u.body for rank, u in self._recent if u.sequence > theirs.get(rank, 0)]
         values = self._feedback.replica.values

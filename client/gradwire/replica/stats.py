@@ -161,10 +161,6 @@ class SessionStats(Tally):
 
     updates_delivered: int = statistic("Own updates that the master has.", "counter")
     updates_stable: int = statistic("Own updates that every live worker has.", "counter")
-    updates_clipped: int = statistic(
-        "Own updates that the master made smaller, because they were far larger than the others'.",
-        "counter",
-    )
     buffers_refused: int = statistic(
         "Times that another worker's buffers could not be averaged: they are other ones, or not "
         "all of their values were finite.",

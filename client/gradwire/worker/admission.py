@@ -62,8 +62,9 @@ class Admission:
         rank = worker.rank
         versions.pop(rank, None)
         kept = self._origins.log.first_sequences(versions)
-        if self._own.first_as_sent is not None:
-            kept[rank] = self._own.first_as_sent
+        first = self._own.log.first
+        if first is not None and first <= self._own.sequence:
+            kept[rank] = first
         return replace(
             worker.join,
             run=welcome.run,

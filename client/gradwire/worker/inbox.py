@@ -46,8 +46,8 @@ class Arrivals:
 
     rebase: Rebase | None = None
     """To apply first: the updates are for this replica."""
-    updates: list[tuple[int | None, EncodedUpdate]] = field(default_factory=list)
-    """Rank and update, in the order they came. Rank None marks the correction of an own update."""
+    updates: list[tuple[int, EncodedUpdate]] = field(default_factory=list)
+    """Rank and update, in the order they came."""
     conflated: Int32Array | None = None
     """The sum of older updates, in quanta per element."""
     conflated_count: int = 0
@@ -75,17 +75,16 @@ class Inbox:
         self._elements = elements
         self._bytes_max = bytes_max
         self._lock = Lock()
-        self._waiting: deque[tuple[int | None, EncodedUpdate]] = deque()
+        self._waiting: deque[tuple[int, EncodedUpdate]] = deque()
         self._bytes = 0
         self._rest = Arrivals()
         """What there is besides: the replica, and the sum."""
         self._sum: Replica | None = None
 
-    def put_update(self, rank: int | None, update: EncodedUpdate) -> None:
+    def put_update(self, rank: int, update: EncodedUpdate) -> None:
         """Add an update of a rank; conflate the oldest ones if too much waits.
 
-        Rank None marks a correction, which no version vector counts. Raises `MalformedUpdateError`
-        if an update that has to be conflated is not valid.
+        Raises `MalformedUpdateError` if an update that has to be conflated is not valid.
         """
         with self._lock:
             self._waiting.append((rank, update))
@@ -147,13 +146,12 @@ class Inbox:
             self._rest.conflated = self._sum.values
         return self._sum
 
-    def _conflate(self, rank: int | None, update: EncodedUpdate) -> None:
+    def _conflate(self, rank: int, update: EncodedUpdate) -> None:
         self._begin_sum().apply(update.body)
         self._bytes -= len(update.body)
-        if rank is not None:
-            self._rest.conflated_count += 1
-            self._rest.conflated_versions[rank] = update.sequence
-            raise_to(self._rest.conflated_versions, update.closes)
+        self._rest.conflated_count += 1
+        self._rest.conflated_versions[rank] = update.sequence
+        raise_to(self._rest.conflated_versions, update.closes)
 
 
 def complete(values: memoryview, arrivals: Arrivals, blocks: Blocks) -> tuple[int, ...]:

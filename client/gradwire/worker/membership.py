@@ -22,7 +22,7 @@ from gradwire_codecs import MalformedUpdateError
 from gradwire_protocol.messages.admission import Peer, Welcome
 from gradwire_protocol.messages.replicas import Blocks
 from gradwire_protocol.messages.states import Buffers
-from gradwire_protocol.messages.updates import EncodedUpdate
+from gradwire_protocol.messages.updates import Aside, EncodedUpdate
 
 logger = logging.getLogger("gradwire.session")
 
@@ -125,7 +125,6 @@ class Membership:
         """By work: the answer to the last request for an item."""
         self.clocks = Clocks()
         self.updates_received = 0
-        self.updates_clipped = 0
         """Of our own."""
         self.updates_delivered = 0
         self.bytes_delivered = 0
@@ -271,11 +270,6 @@ class Membership:
         """Take updates of peers that the master has conflated."""
         self._receive(total.updates, total.clocks, self._inbox(later=True).put_sum, total)
 
-    def on_correction(self, correction: EncodedUpdate) -> None:
-        """Take what the master has clipped off an own update, with its sign turned."""
-        self.updates_clipped += 1
-        self._receive(1, {}, self._inbox(later=True).put_update, None, correction)
-
     def on_delivered(self, size: int, seconds: float | None = None) -> None:
         """Note that the master has an own update with a body of `size` bytes.
 
@@ -312,6 +306,18 @@ class Membership:
         """Note that all workers have finished, and which updates these are in all."""
         self.finished = versions
         self.notify()
+
+    def on_aside(self, aside: Aside) -> None:
+        """Note that the master keeps own updates aside; say so at once."""
+        logger.warning(
+            "the master keeps the updates of this worker aside, from update %d on: its norm is "
+            "%.3g quanta, and with what the other workers send the limit is %.3g. Look at the loss "
+            "and the learning rate of this worker; if they are right, have the operator of the "
+            "master accept them: `gradwire operate release`, or start it with --outliers warn",
+            aside.sequence,
+            aside.norm,
+            aside.limit,
+        )
 
     def on_stopping(self, reason: str) -> None:
         """Note that the master is about to end: what is not sent yet stays in the residual."""

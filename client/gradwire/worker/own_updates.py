@@ -29,8 +29,6 @@ class OwnUpdates:
         self._membership = membership
         self._undelivered: dict[int, tuple[int, float | None]] = {}
         """By sequence: bytes, and when it was posted; None once a lost connection came between."""
-        self._corrected = 0
-        """The last one that the master has clipped: others have less than we sent."""
 
     def note_posted(self, update: OwnUpdate, now: float) -> None:
         """Note that an update was posted and is to be sent."""
@@ -41,14 +39,6 @@ class OwnUpdates:
     def delivered(self) -> int:
         """Sequence up to which all updates were delivered."""
         return min(self._undelivered, default=self.sequence + 1) - 1
-
-    @property
-    def first_as_sent(self) -> int | None:
-        """Sequence from which on others have all kept updates as sent; None without any."""
-        first = self.log.first
-        if first is None or first > self.sequence:
-            return None
-        return max(first, self._corrected + 1)
 
     def on_delivered(self, sequence: int, now: float | None = None) -> None:
         """Note that an update was delivered, just now if the time is given.
@@ -65,20 +55,6 @@ class OwnUpdates:
         """Note that every update up to this one was delivered."""
         for each in [each for each in self._undelivered if each <= sequence]:
             self.on_delivered(each)
-
-    def on_correction(self, update: EncodedUpdate) -> None:
-        """Take the correction of an own update: the master has relayed less than it.
-
-        Corrections need no order, and each comes once, like any message of a connection. The master
-        says that the run is finished when all of them have arrived. Raises `InvalidMessageError` if
-        the update was never sent.
-        """
-        if update.sequence > self.sequence:
-            raise InvalidMessageError(
-                f"correction of update {update.sequence}; {self.sequence} were sent"
-            )
-        self._corrected = max(self._corrected, update.sequence)
-        self._membership.on_correction(update)
 
     def check_master_can_resume(self) -> None:
         """Raise `InvalidMessageError` if the master lacks updates that are not kept any more.

@@ -52,7 +52,7 @@ from gradwire_protocol.messages.modes.mode import elements_max
 from gradwire_protocol.messages.replicas import Blocks, Digest, Recall, Snapshot
 from gradwire_protocol.messages.standby import Promise
 from gradwire_protocol.messages.states import Buffers, StatePart, WantState
-from gradwire_protocol.messages.updates import Conflated, Finish, Finished, Leave, Stable, Stopping
+from gradwire_protocol.messages.updates import Aside, Conflated, Finish, Finished, Leave, Stable, Stopping
 from gradwire_protocol.messages.work import Grant, StopTraining
 
 
@@ -355,6 +355,8 @@ class Worker:
             case Finished():
                 self.state.buffers.finish()
                 self._membership.on_finished(message.versions)
+            case Aside():
+                self._membership.on_aside(message)
             case Stopping():
                 self._membership.on_stopping(message.reason)
             case Grant():
@@ -397,8 +399,7 @@ class Worker:
         if self.stage is Stage.JOINING:
             self._peers.early.append(received)
         elif received.rank == self.rank:
-            self.state.link.connection.release(received.charge)
-            self._own.on_correction(received.update)
+            raise InvalidMessageError(f"an update of this worker's own rank, {self.rank}")
         elif self.state.gave_up:
             self.state.link.connection.release(received.charge)
         elif self._peers.accept_update(received, self.state.link.connection):

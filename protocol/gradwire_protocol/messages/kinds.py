@@ -9,7 +9,7 @@
     4     ROSTER     master  the current roster
     5     SNAPSHOT   both    a block of the replica: from the first worker to the master, then from
                              the master to every later worker
-    6     UPDATE     both    an encoded update; the master relays it unchanged or clipped
+    6     UPDATE     both    an encoded update; the master relays it unchanged
     7     STABLE     master  the updates that every live worker has
     8     FINISH     worker  its last update was sent; it waits for the others
     9     FINISHED   master  all workers have finished; these are all the updates
@@ -32,6 +32,7 @@
     26    WORK       worker  which items it trains on, has finished, and that it wants another one
     27    GRANT      master  an item to train on, or that all are done
     28    STOP       both    all are to end their training; the master passes on what one has said
+    29    ASIDE      master  the worker's updates are kept aside from this one on
 
 An observer sends JOIN, DIGEST, WANT and LEAVE, and receives what workers receive. An operator sends
 ORDER and receives DONE or REFUSE, one for each order, in order. A standby sends FOLLOW and receives
@@ -42,8 +43,7 @@ In a run with rounds (see `modes`), the updates of workers are not relayed. What
 an update of a rank of the master's.
 
 Updates travel in the stream of their origin's rank with their sequence as number, so a relayed
-message is the same for every receiver. A worker's own stream brings it only corrections: what the
-master clipped from its updates. `CONTROL_STREAM` carries the rest in order, numbered from 0 on each
+message is the same for every receiver. `CONTROL_STREAM` carries the rest in order, numbered from 0 on each
 connection. `SNAPSHOT_STREAM` numbers blocks from 0, `CONFLATED_STREAM` parts of sums, and
 `STATE_STREAM` parts of optimizers' states.
 
@@ -108,6 +108,7 @@ class Kind(IntEnum):
     WORK = 26
     GRANT = 27
     STOP = 28
+    ASIDE = 29
 
 
 class EndCode(IntEnum):

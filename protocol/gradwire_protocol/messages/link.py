@@ -28,6 +28,7 @@ from gradwire_protocol.messages.replicas import Blocks, Contents, Digest, Recall
 from gradwire_protocol.messages.standby import Follow, Promise, Voters
 from gradwire_protocol.messages.states import Buffers, StatePart, WantState
 from gradwire_protocol.messages.updates import (
+    Aside,
     Conflated,
     EncodedUpdate,
     Finish,
@@ -63,6 +64,7 @@ Control: TypeAlias = (
     | Work
     | Grant
     | StopTraining
+    | Aside
 )
 
 CONTROL_RECORDS: Final[dict[Kind, type[Control]]] = {

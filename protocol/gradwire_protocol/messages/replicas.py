@@ -48,8 +48,6 @@ class Digest(Record):
     """Its own included."""
     digest: Annotated[int, integer(0, 2**64 - 1)]
     """Digest of the replica with these updates."""
-    corrections: SequenceNumber
-    """How many corrections received over this connection are in it."""
 
     KIND: ClassVar[Kind] = Kind.DIGEST
     BYTES_MAX: ClassVar[int] = VERSIONS_BYTES_MAX

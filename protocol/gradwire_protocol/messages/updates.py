@@ -16,10 +16,13 @@ from gradwire_protocol.messages.fields import (
 )
 from gradwire_protocol.messages.kinds import RANKS_MAX, Kind
 from gradwire_protocol.messages.layout import ELEMENTS_MAX
-from gradwire_protocol.messages.schema import SMALL_BYTES_MAX, Record, blob, integer
+from gradwire_protocol.messages.schema import SMALL_BYTES_MAX, Record, blob, integer, number
 
 UPDATE_BYTES_MAX: Final = MESSAGE_BYTES_MAX - VERSIONS_BYTES_MAX
 """Largest encoded update: a message less the map around it."""
+
+NORM_MAX: Final = 1e20
+"""Above the norm of any update: a square root of 2^31 elements, of 2^31 quanta each, has 14 digits."""
 
 PART_ELEMENTS: Final = 2**16
 """Elements in a part of a sum: at most 256 KiB. It is smaller than a block, because its receiver is
@@ -123,6 +126,19 @@ class Leave(Record):
     reason: Reason
 
     KIND: ClassVar[Kind] = Kind.LEAVE
+
+
+@dataclass(frozen=True, slots=True)
+class Aside(Record):
+    """The master keeps the updates of this worker aside, from one on that is far too large."""
+
+    sequence: SequenceNumber
+    norm: Annotated[float, number(0.0, NORM_MAX)]
+    """Of that update's change, in quanta."""
+    limit: Annotated[float, number(0.0, NORM_MAX)]
+    """The largest norm that is no outlier."""
+
+    KIND: ClassVar[Kind] = Kind.ASIDE
 
 
 @dataclass(frozen=True, slots=True)

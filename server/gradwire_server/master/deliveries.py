@@ -81,6 +81,5 @@ class Deliveries:
         if accepted_at is not None:
             metrics.updates_relayed.inc()
             metrics.relay_delay.observe(state.now - accepted_at)
-        if event.stream == member.rank or member.last_sequence is not None:
-            # A correction, or a peer's update for a worker that has finished: the run waits for it.
+        if member.last_sequence is not None:  # the run waits for it
             self._departures.finish_run_if_complete()

@@ -236,17 +236,14 @@ class Departures:
         """Return why a peer with this many bytes queued is too slow; None if it is not.
 
         Updates, sums, snapshots, buffers and states are bounded where they are queued. This bounds
-        all other messages, and corrections.
+        all other messages.
         """
         limit = self._state.config.relay_backlog_bytes_max
         if member is not None:
             backlog = member.backlog
             if backlog.drop_reason is not None:
                 return backlog.drop_reason
-            if backlog.correction_bytes > limit:
-                waiting = backlog.correction_bytes
-                return f"corrections of {waiting} bytes wait for this worker; the limit is {limit}"
-            queued -= backlog.nbytes + backlog.correction_bytes + member.buffers.nbytes
+            queued -= backlog.nbytes + member.buffers.nbytes
             queued -= sum(feed.nbytes for feed in (backlog.feed, member.feed) if feed is not None)
             queued -= len(member.state_parts) * StatePart.BYTES_MAX
         if queued > limit:
@@ -277,7 +274,6 @@ class Departures:
             member.rank,
             member.link.connection.identity,
             self._state.now,
-            missed_correction=member.clipped,
             finished=member.last_sequence is not None,
         )
 

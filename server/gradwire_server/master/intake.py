@@ -4,7 +4,7 @@
 
     receive ──▶ in order ──▶ pace ──▶ decode ──▶ fits? ──▶ in proportion? ──▶ accept ──▶ relay
                               │                    │             │
-                            waits               expelled    quarantined, or clipped
+                            waits               expelled    quarantined, if asked for
 
 An update is put in the order of its origin, released at the rate that one worker may have, decoded,
 and compared with those of the others (see `vetting`). Updates that wait or are in quarantine hold
@@ -18,7 +18,6 @@ any time: then the updates kept aside are accepted in order, as if the network h
 
 import logging
 from collections.abc import Callable, Iterable
-from dataclasses import replace
 from functools import partial
 
 from gradwire_codecs import MalformedUpdateError, Update
@@ -27,15 +26,15 @@ from gradwire_protocol.connection.timers import earliest
 from gradwire_protocol.messages.fields import count_updates
 from gradwire_protocol.messages.kinds import EndCode
 from gradwire_protocol.messages.link import UpdateReceived
+from gradwire_protocol.messages.updates import Aside
 from gradwire_server.config import MasterConfig
 from gradwire_server.master.departures import Departures
 from gradwire_server.master.rounds import RoundKeeper
 from gradwire_server.metrics import Departure, RunMetrics
 from gradwire_server.state.roster import Member, Phase, Roster
 from gradwire_server.state.run import DivergedUpdateError, Run
-from gradwire_server.updates.clipping import clip
 from gradwire_server.updates.decoding import Decoded, Decoder
-from gradwire_server.updates.vetting import is_sample, norm_of, reference_of
+from gradwire_server.updates.vetting import WORKERS_MIN, is_sample, norm_of, reference_of
 
 logger = logging.getLogger("gradwire.master")
 
@@ -217,30 +216,16 @@ class Intake:
     def _vet(
         self, run: Run, member: Member, received: UpdateReceived, update: Update, staleness: int
     ) -> bool:
-        """Accept an update, clipped if it is an outlier; return False to put it into quarantine."""
-        config = self._config
-        if config.outlier_policy == "off" or member.trusted:
+        """Accept an update; return False to put it into quarantine instead."""
+        if self._config.outliers == "off" or member.trusted:
             self._accept(run, member, received, update, staleness)
             return True
         norm = norm_of(update)
         is_state = run.rounds is not None and run.rounds.is_state(update)
-        reference = reference_of(
-            m.state_norms if is_state else m.norms
-            for m in self._others(member)
-            if m.quarantine is None
-        )
-        limit = config.outlier_norm_multiple * reference if reference is not None else norm
-        if norm > limit:
-            if config.outlier_policy == "quarantine":
-                _log_outlier("kept aside", member, received, norm, limit)
-                return False
-            self._accept_clipped(run, member, received, update, staleness, limit / norm)
-            if not member.clipped:
-                member.clipped = True
-                _log_outlier("clipped", member, received, norm, limit)
-        else:
-            self._accept(run, member, received, update, staleness)
-        norm = min(norm, limit)
+        limit = self._limit(run, member, is_state=is_state)
+        if norm > limit and self._stands_out(member, received, norm, limit):
+            return False
+        self._accept(run, member, received, update, staleness)
         if run.rounds is None:
             if is_sample(update):
                 member.norms.note(norm)
@@ -250,6 +235,38 @@ class Intake:
             member.norms.end_contribution()
             member.state_norms.end_contribution()
         return True
+
+    def _limit(self, run: Run, member: Member, *, is_state: bool) -> float:
+        """Return the norm above which an update of a worker is an outlier."""
+        now = reference_of(
+            other.state_norms if is_state else other.norms
+            for other in self._others(member)
+            if other.quarantine is None
+        )
+        reference = run.state_reference if is_state else run.reference
+        return self._config.outlier_norm_multiple * reference.raise_to(now)
+
+    def _stands_out(
+        self, member: Member, received: UpdateReceived, norm: float, limit: float
+    ) -> bool:
+        """Count an outlier and say so; return whether it is kept aside."""
+        workers = len(self._roster.workers)
+        is_kept = self._config.outliers == "quarantine" and workers >= WORKERS_MIN
+        self._metrics.updates_outlying.inc()
+        if is_kept or not member.stood_out:
+            logger.warning(
+                "update %d of %s is %s: its norm is %.3g quanta, and the limit, a multiple of the "
+                "others', %.3g; later ones are counted, not logged",
+                received.update.sequence,
+                member.name,
+                "kept aside" if is_kept else "an outlier, and accepted",
+                norm,
+                limit,
+            )
+        member.stood_out = True
+        if is_kept:
+            member.link.send(Aside(received.update.sequence, norm, limit))
+        return is_kept
 
     def _accept(
         self, run: Run, member: Member, received: UpdateReceived, update: Update, staleness: int
@@ -270,34 +287,6 @@ class Intake:
             clock=received.update.clock,
         )
         self._count_accepted(update, len(received.update.body), staleness)
-
-    def _accept_clipped(
-        self,
-        run: Run,
-        member: Member,
-        received: UpdateReceived,
-        update: Update,
-        staleness: int,
-        share: float,
-    ) -> None:
-        """Add a clipped update to the replica, pass it on, and send its origin the correction."""
-        clipped = clip(update, share)
-        if run.rounds is not None:  # its origin has nothing of it in its replica to correct
-            self._metrics.updates_clipped.inc()
-            self._accept(run, member, received, clipped.update, staleness)
-            return
-        run.apply_update(member.rank, clipped.update)
-        member.corrections += 1
-        run.relay.accept_clipped(
-            member,
-            replace(received.update, body=clipped.body),
-            clipped.update,
-            replace(received.update, body=clipped.correction),
-            self._destinations(member),
-            self._now,
-        )
-        self._metrics.updates_clipped.inc()
-        self._count_accepted(clipped.update, len(clipped.body), staleness)
 
     def _expel(self, member: Member, code: int, error: Exception) -> None:
         self._departures.expel(member.link.connection, code, str(error), Departure.FAULT)
@@ -342,18 +331,3 @@ def _staleness(run: Run, member: Member, received: UpdateReceived) -> int:
             f"updates; there were {accepted}"
         )
     return max(accepted - update.based_on, 0)
-
-
-def _log_outlier(
-    fate: str, member: Member, received: UpdateReceived, norm: float, limit: float
-) -> None:
-    """Log an outlier, once for each worker; metrics count them all."""
-    logger.warning(
-        "update %d of %s is %s: its norm is %.3g quanta, and the limit, a multiple of the others', "
-        "%.3g; later ones are counted, not logged",
-        received.update.sequence,
-        member.name,
-        fate,
-        norm,
-        limit,
-    )

@@ -269,12 +269,9 @@ class Reception:
         run.unclaimed.discard(resume.rank)
         state.lobby.leave(link.connection)
         member = self._add_member(resume.rank, link, join, run)
-        member.clipped = lease is not None and lease.missed_correction
         state.metrics.rejoins.inc()
-        if (
-            member.clipped
-            or not covers(run.relay.versions, resume.versions)
-            or not run.relay.can_catch_up(resume.versions, without=resume.rank)
+        if not covers(run.relay.versions, resume.versions) or not run.relay.can_catch_up(
+            resume.versions, without=resume.rank
         ):
             logger.info("%s is back in run %r, and is sent the replica", member.name, run.name)
             welcome(member, run, state.roster, state.now)

@@ -64,8 +64,6 @@ class Repairs:
         if member.phase is not Phase.LIVE or busy or not covers(run.relay.versions, claim.versions):
             return
         member.unchecked_digest = None
-        if not _has_all_corrections(member, claim, run):
-            return
         expected = run.digests.at(run.relayed(claim.versions))
         if expected is None:
             return
@@ -125,14 +123,6 @@ class Repairs:
                 member.offer.passes += 1
                 if member.offer.passes > OFFER_PASSES_MAX:
                     member.offer.copy = None
-
-
-def _has_all_corrections(member: Member, claim: Digest, run: Run) -> bool:
-    """Return whether a replica contains the corrections of exactly the updates in it."""
-    if not member.corrections and not claim.corrections:
-        return True
-    sent = claim.versions.get(member.rank, 0) == run.relay.versions.get(member.rank, 0)
-    return sent and member.corrections == claim.corrections
 
 
 def _shown(numbers: list[int]) -> str:

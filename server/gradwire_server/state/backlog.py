@@ -10,16 +10,11 @@ from gradwire_server.updates.sums import Sum, SumFeed
 
 
 class Backlog:
-    """Single updates under way, and at most two sums of later ones.
+    """Single updates under way, and at most two sums of later ones."""
 
-    An update of the member's own rank that is under way to it is a correction.
-    """
-
-    def __init__(self, rank: int) -> None:
+    def __init__(self) -> None:
         self.nbytes = 0
-        """Charges of the single updates of other ranks that are under way."""
-        self.correction_bytes = 0
-        """Charges of the corrections under way."""
+        """Charges of the single updates that are under way."""
         self.open_sum: Sum | None = None
         """The sum that new updates are added to, because there is no room to queue them."""
         self.feed: SumFeed | None = None
@@ -28,7 +23,6 @@ class Backlog:
         """When a message of this backlog was delivered last, or the first sum was begun."""
         self.drop_reason: str | None = None
         """Why the member has to be expelled; None while it keeps up."""
-        self._rank = rank
         self._under_way: dict[int, dict[int, tuple[int, float]]] = {}
         """Leadership and time of acceptance, by rank and sequence, in order."""
 
@@ -52,13 +46,13 @@ class Backlog:
     def append(self, rank: int, sequence: int, charge: int, now: float) -> None:
         """Note that an update is being sent; its sequence is higher than all before of its rank."""
         self._under_way.setdefault(rank, {})[sequence] = charge, now
-        self._charge(rank, charge)
+        self.nbytes += charge
 
     def remove(self, rank: int, sequence: int) -> float | None:
         """Note that an update was delivered; return when it was accepted."""
         of_rank = self._under_way.get(rank, {})
         charge, accepted_at = of_rank.pop(sequence, (0, None))
-        self._charge(rank, -charge)
+        self.nbytes -= charge
         if not of_rank:
             self._under_way.pop(rank, None)
         return accepted_at
@@ -72,9 +66,3 @@ class Backlog:
             yield rank, next(iter(of_rank)) - 1
         for total in self.sums:
             yield from total.before.items()
-
-    def _charge(self, rank: int, charge: int) -> None:
-        if rank == self._rank:
-            self.correction_bytes += charge
-        else:
-            self.nbytes += charge

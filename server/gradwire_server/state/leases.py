@@ -18,8 +18,6 @@ class Lease:
     identity: Identity | None
     """From the worker's key. A worker with another key cannot claim the lease."""
     until: float
-    missed_correction: bool
-    """Whether an update of the worker was clipped, and the correction may not have arrived."""
     finished: bool
     """Whether the worker has finished: it only has to hear that the run is over."""
 
@@ -46,7 +44,6 @@ class Leases:
         identity: Identity | None,
         now: float,
         *,
-        missed_correction: bool = False,
         finished: bool = False,
     ) -> None:
         """Reserve the rank of a worker that has lost its connection."""
@@ -54,7 +51,7 @@ class Leases:
         while len(self._by_worker) >= self._most:
             del self._by_worker[next(iter(self._by_worker))]
         until = now + self._seconds
-        self._by_worker[worker_id] = Lease(rank, identity, until, missed_correction, finished)
+        self._by_worker[worker_id] = Lease(rank, identity, until, finished)
 
     def find(self, worker_id: bytes, identity: Identity | None, now: float) -> Lease | None:
         """Return the lease of a worker; None if it has expired or belongs to another key."""

@@ -148,39 +148,6 @@ class Relay:
         if closes:  # not before it is queued: else it would count as stable
             self.note_closed(rank, sequence, closes)
 
-    def accept_clipped(
-        self,
-        member: Member,
-        encoded: EncodedUpdate,
-        update: Update,
-        correction: EncodedUpdate,
-        destinations: Iterable[Member],
-        now: float,
-    ) -> None:
-        """Accept a clipped update, pass it on, and send its origin the correction.
-
-        It is stable only when the origin has the correction.
-
-        Parameters
-        ----------
-        member : Member
-            The origin.
-        encoded, correction : EncodedUpdate
-            The clipped update for the others, and the correction for the origin, of one sequence.
-        update : Update
-            The clipped update, decoded.
-        destinations : iterable of Member
-            All members but the origin.
-        """
-        packed, rank, sequence = encoded.pack(), member.rank, encoded.sequence
-        self._advance(rank, sequence)
-        self.log.skip(rank, sequence)
-        for other in [*destinations, member]:
-            payload = correction.pack() if other is member else packed
-            charge = charge_of(len(payload))
-            if self._queues(other, rank, sequence, charge, update, now, encoded.clock):
-                other.link.send_update(rank, sequence, payload)
-
     def note_closed(self, rank: int, sequence: int, closes: Mapping[int, int]) -> None:
         """Note what the result of a round contains that ends with this update."""
         self._stable = self.stable
@@ -262,11 +229,8 @@ class Relay:
         clock: int,
         closes: Mapping[int, int] | None = None,
     ) -> bool:
-        """Queue an update for a member, or add it to its sum; return whether to send it now.
-
-        A correction is never added to a sum: no version would tell that it is in there.
-        """
-        if rank == member.rank or self.conflation.has_room(member.backlog, charge):
+        """Queue an update for a member, or add it to its sum; return whether to send it now."""
+        if self.conflation.has_room(member.backlog, charge):
             self._queue(member, rank, sequence, charge, now)
             return True
         if member.stands_by:

@@ -87,12 +87,10 @@ class Member:
     """Its updates in quarantine, in order; None while it is not in quarantine."""
     trusted: bool = False
     """Whether an operator has released it from quarantine: it is not put there again."""
-    clipped: bool = False
-    """Whether an update of it was clipped."""
+    stood_out: bool = False
+    """Whether an update of it was far larger than the others'."""
     stands_by: bool = False
     """Whether it is the standby, an observer whose acknowledgements count for stability."""
-    corrections: int = 0
-    """Number of its updates that were clipped over this connection."""
     asked_state: bool = False
     """Whether it has asked for the state of an optimizer."""
     state_parts: set[int] = field(default_factory=set)
@@ -110,7 +108,7 @@ class Member:
     def __post_init__(self) -> None:
         """Set the fields that follow from others."""
         self.observes = self.stands_by or role_of(self.link.connection) is Role.OBSERVER
-        self.backlog = Backlog(self.rank)
+        self.backlog = Backlog()
 
     def move_to(self, phase: Phase) -> None:
         """Change the phase, along `TRANSITIONS`."""

@@ -27,6 +27,7 @@ from gradwire_server.state.restart import RunRecovery
 from gradwire_server.state.work import WorkLedger
 from gradwire_server.updates.optimizer import layout_of, saved_layout
 from gradwire_server.updates.rounds import Rounds
+from gradwire_server.updates.vetting import Reference
 
 
 class DivergedUpdateError(MalformedUpdateError):
@@ -108,6 +109,10 @@ class Run:
     mode: Mode = field(default_factory=Mode)
     rounds: Rounds | None = None
     """What workers contribute, in a mode with rounds."""
+    reference: Reference = field(default_factory=Reference)
+    """What the norms of updates are compared with."""
+    state_reference: Reference = field(default_factory=Reference)
+    """That of an optimizer's state, where it is contributed, too."""
     last_results: Sequence[Sequence[Update]] = ()
     """The updates of the last results of another master, which has served the run before: as many
     as the next step of the outer optimizer follows from."""

@@ -1,1 +1,1 @@
-"""Single updates: their rate, decoding, vetting, clipping, sums, and the log of the latest."""
+"""Single updates: their rate, decoding, vetting, sums, and the log of the latest."""

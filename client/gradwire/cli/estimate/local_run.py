@@ -148,7 +148,7 @@ def costs_from(
 
 async def _measure(kernels: KernelCosts) -> RunCosts:
     said: list[str] = []
-    options = ["--listen", "127.0.0.1:0", "--http", "off", "--outlier-policy", "off"]
+    options = ["--listen", "127.0.0.1:0", "--http", "off", "--outliers", "off"]
     options += ["--datagram-bytes-max", str(DATAGRAM_BYTES)]
     with local_keys(SESSIONS) as keys:
         try:

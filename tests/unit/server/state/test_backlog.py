@@ -20,7 +20,7 @@ def reached(backlog: Backlog) -> dict[int, int]:
 
 
 def test_what_has_not_arrived_is_lacking_and_what_is_behind_it() -> None:
-    backlog = Backlog(9)
+    backlog = Backlog()
     for sequence in (4, 5, 6):
         backlog.append(0, sequence, 100, float(sequence))
     backlog.append(1, 1, 50, 7.0)
@@ -37,7 +37,7 @@ def test_what_has_not_arrived_is_lacking_and_what_is_behind_it() -> None:
 
 
 def test_what_was_never_sent_does_not_arrive() -> None:
-    backlog = Backlog(9)
+    backlog = Backlog()
     backlog.append(0, 4, 100, 1.0)
 
     assert backlog.remove(0, 5) is None
@@ -48,7 +48,7 @@ def test_what_was_never_sent_does_not_arrive() -> None:
 
 
 def test_corrections_are_counted_apart() -> None:
-    backlog = Backlog(9)
+    backlog = Backlog()
 
     backlog.append(9, 3, 100, 1.0)
     told = (backlog.nbytes, backlog.correction_bytes)
@@ -59,7 +59,7 @@ def test_corrections_are_counted_apart() -> None:
 
 
 def test_sums_are_lacking_from_their_first_update_on() -> None:
-    backlog = Backlog(9)
+    backlog = Backlog()
     sent, gathering = Sum(ELEMENTS), Sum(ELEMENTS)
     sent.add_update(0, 8, UPDATE)
     gathering.add_update(0, 12, UPDATE)
