@@ -15,7 +15,7 @@ from gradwire_udp.endpoint_driver import Application
 
 
 class Driver(Protocol):
-    """An `EndpointDriver`, or another object with these methods, such as the master's processes."""
+    """An `EndpointDriver`, or another object with these methods."""
 
     def turn(self) -> None:
         """Report events and send trains."""

@@ -27,9 +27,6 @@ CONNECTIONS_SPARE: Final = 8
 """Connections beyond `workers_max`: one worker too many can connect, and is told why it is
 refused."""
 
-PROCESSES_MAX: Final = 64
-"""One byte of the session id, with 256 values, says which process a packet belongs to. In a first
-packet that byte is random; with far fewer than 256 processes, first packets spread evenly."""
 
 CHECKPOINTS_MAX: Final = 100_000
 """Two months of one a minute. More files would make every listing of the folder slow."""
@@ -174,13 +171,6 @@ class MasterConfig:
         "what its link takes.",
         above=0,
         metavar="Mbit/s",
-    )
-    processes: int = setting(
-        1,
-        "Processes that the connections over UDP are spread over, so that more than one core can "
-        "be used. Only on Linux.",
-        least=1,
-        most=PROCESSES_MAX,
     )
     idle_timeout_seconds: float = setting(
         30.0, "A worker that is silent for this long is disconnected."

@@ -318,10 +318,6 @@ class ServerMetrics(_Metrics):
             "gradwire_http_delayed_total",
             "Times that the next HTTP connection had to wait, as too many came.",
         )
-        self.processes_lost = self._counter(
-            "gradwire_processes_lost_total",
-            "Processes of the master that have ended by themselves; their workers were lost.",
-        )
         self.orders = self._counter(
             "gradwire_orders_total", "Orders of operators that were carried out."
         )

@@ -16,7 +16,6 @@ import numpy as np
 from gradwire_codecs import decode
 from gradwire_codecs.arrays import Int32Array
 from gradwire_protocol import ConnectionConfig, Credentials, Endpoint, Keyring, Role, RunKey
-from gradwire_protocol.connection.session_ids import ALL_SESSION_IDS
 from gradwire_protocol.messages.admission import Welcome
 from gradwire_protocol.messages.fields import WORKER_ID_BYTES
 from gradwire_protocol.messages.layout import Layout, Tensor
@@ -72,8 +71,6 @@ class SimulatedRun:
     buffer_steps: int | None = None
     mode: Mode | None = None
     """What workers ask for that join."""
-    shard = ALL_SESSION_IDS
-    """Session ids that are the master's to give away."""
 
     def __init__(
         self,
@@ -185,7 +182,6 @@ class SimulatedRun:
             random_bytes=self.network.random.randbytes,
             connections_max=settings.connections_max,
             credentials=self.master_credentials,
-            shard=self.shard,
         )
         self.master_host = self.network.add(MASTER, self.master_endpoint, self.runs)
 

@@ -11,7 +11,6 @@ from dataclasses import replace
 from gradwire.worker.membership import Membership
 from gradwire.worker.update_log import OwnUpdate, OwnUpdateLog
 from gradwire_protocol import InvalidMessageError
-from gradwire_protocol.messages.updates import EncodedUpdate
 
 
 class OwnUpdates:

@@ -52,7 +52,15 @@ from gradwire_protocol.messages.modes.mode import elements_max
 from gradwire_protocol.messages.replicas import Blocks, Digest, Recall, Snapshot
 from gradwire_protocol.messages.standby import Promise
 from gradwire_protocol.messages.states import Buffers, StatePart, WantState
-from gradwire_protocol.messages.updates import Aside, Conflated, Finish, Finished, Leave, Stable, Stopping
+from gradwire_protocol.messages.updates import (
+    Aside,
+    Conflated,
+    Finish,
+    Finished,
+    Leave,
+    Stable,
+    Stopping,
+)
 from gradwire_protocol.messages.work import Grant, StopTraining
 
 

@@ -43,8 +43,8 @@ In a run with rounds (see `modes`), the updates of workers are not relayed. What
 an update of a rank of the master's.
 
 Updates travel in the stream of their origin's rank with their sequence as number, so a relayed
-message is the same for every receiver. `CONTROL_STREAM` carries the rest in order, numbered from 0 on each
-connection. `SNAPSHOT_STREAM` numbers blocks from 0, `CONFLATED_STREAM` parts of sums, and
+message is the same for every receiver. `CONTROL_STREAM` carries the rest in order, numbered from 0
+on each connection. `SNAPSHOT_STREAM` numbers blocks from 0, `CONFLATED_STREAM` parts of sums, and
 `STATE_STREAM` parts of optimizers' states.
 
 Every message is a msgpack map, checked field by field (see `schema`). Encoded updates, values of

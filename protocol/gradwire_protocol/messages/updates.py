@@ -22,7 +22,7 @@ UPDATE_BYTES_MAX: Final = MESSAGE_BYTES_MAX - VERSIONS_BYTES_MAX
 """Largest encoded update: a message less the map around it."""
 
 NORM_MAX: Final = 1e20
-"""Above the norm of any update: a square root of 2^31 elements, of 2^31 quanta each, has 14 digits."""
+"""Above the norm of any update: 2^31 elements of 2^31 quanta each have one of 10^14."""
 
 PART_ELEMENTS: Final = 2**16
 """Elements in a part of a sum: at most 256 KiB. It is smaller than a block, because its receiver is

@@ -41,7 +41,7 @@ MASTER_SETTINGS: Final = _names(
     advertise checkpoint checkpoint_keep checkpoint_seconds conflation_mib_max congestion
     datagram_bytes datagram_bytes_max deny deny_file drain_seconds http http_token_file
     idle_timeout_seconds insecure key_file link_rate listen loop mode network new_run
-    outlier_norm_multiple outliers parameters_max processes public_metrics
+    outlier_norm_multiple outliers parameters_max public_metrics
     reassembly_mib_max recovery_seconds rejoin_seconds relay_backlog_mib_max resume run
     runs_max
     slow_seconds standby standby_of takeover_seconds transport update_log_mib_max update_rate_max

@@ -134,21 +134,18 @@ class Daemon:
         loop.set_exception_handler(self._on_exception)
         warm_up()  # else the first update would wait for the compiler
         listening = self._listening
-        drivers = self._drivers = listening.open(
-            self._addresses.listen, self._application, loop, self._metrics.processes_lost.inc
-        )
-        figures = listening.figures
+        drivers = self._drivers = listening.open(self._addresses.listen, self._application, loop)
         self._metrics.registry.register(
             SocketsCollector(
-                self._runs.first.terms, figures.counters, figures.sockets, listening.streams
+                self._runs.first.terms,
+                listening.counters,
+                listening.datagrams,
+                listening.streams,
             )
         )
         self._metrics.registry.register(RunsCollector(self._runs))
-        http = HttpServer(
-            self._metrics, self._status, refresh=listening.refresh, access=self._access
-        )
+        http = HttpServer(self._metrics, self._status, access=self._access)
         try:
-            await listening.start()
             if self._keys.key_file is None and ip_address(listening.address[0]).is_loopback:
                 self._runs.take_keyless_orders()
             http_address = self._start_http(http)
@@ -158,7 +155,7 @@ class Daemon:
                 loop.add_signal_handler(signal.SIGHUP, self._read_keys_again)
             self._runs.begin(drivers.now())
             self._announce(http_address)
-            refused = RefusedHandshakes(figures.counters, has_keys=self._keyring is not None)
+            refused = RefusedHandshakes(listening.counters, has_keys=self._keyring is not None)
             while not await self._stops_within(LOOK_SECONDS):
                 refused.look(monotonic())
             refused.look(monotonic())
@@ -228,10 +225,8 @@ class Daemon:
         return {
             "status": "ok",
             "version": version("gradwire"),
-            "processes": [
-                {"pid": pid, "connections": connections}
-                for pid, connections in self._listening.connections_by_process.items()
-            ],
+            "pid": os.getpid(),
+            "connections": self._listening.connections,
             **self._runs.status(),
         }
 

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Callable, Iterator
 from time import perf_counter
 from typing import Final
 
@@ -25,8 +25,6 @@ class SharedPage:
     ----------
     parts : callable
         Returns an iterator that makes the page part by part. The event loop runs between parts.
-    refresh : callable, optional
-        Awaited before the page is made.
     load_max : float
         Part of the time that may be spent on making it.
     """
@@ -35,13 +33,11 @@ class SharedPage:
         self,
         path: str,
         parts: Callable[[], Iterator[bytes]],
-        refresh: Callable[[], Awaitable[None]] | None = None,
         *,
         load_max: float,
     ) -> None:
         self._path = path
         self._parts = parts
-        self._refresh = refresh
         self._load_max = load_max
         self._made: bytes | None = None
         self._good_until = 0.0
@@ -69,8 +65,6 @@ class SharedPage:
         spent = 0.0
         pause = FAILED_PAGE_SECONDS
         try:
-            if self._refresh is not None:
-                await self._refresh()
             parts: list[bytes] = []
             began = perf_counter()
             for part in self._parts():

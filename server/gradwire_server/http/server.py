@@ -3,7 +3,7 @@
 import json
 import logging
 import socket
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Callable, Iterator
 from ipaddress import ip_address
 from typing import Any, Final
 
@@ -70,8 +70,6 @@ class HttpServer:
         Served at ``/metrics``; also counts refused requests.
     status : callable
         Returns the content of ``/status``, as values that JSON has.
-    refresh : callable, optional
-        Awaited before the metrics are read.
     """
 
     def __init__(
@@ -79,7 +77,6 @@ class HttpServer:
         metrics: ServerMetrics,
         status: Callable[[], dict[str, Any]],
         *,
-        refresh: Callable[[], Awaitable[None]] | None = None,
         access: Access | None = None,
         limits: HttpLimits | None = None,
     ) -> None:
@@ -94,7 +91,6 @@ class HttpServer:
             METRICS_PATH: SharedPage(
                 METRICS_PATH,
                 lambda: metrics_parts(metrics.registry),
-                refresh,
                 load_max=limits.load_max,
             ),
             STATUS_PATH: SharedPage(STATUS_PATH, status_parts, load_max=limits.load_max),

@@ -24,7 +24,6 @@ from gradwire_protocol.messages.replicas import Digest, Want
 from gradwire_protocol.messages.snapshots import SnapshotFeed
 from gradwire_server.state.replica_copy import ReplicaCopy
 from gradwire_server.state.roster import Member, Offer, Phase
-from gradwire_server.state.run import Run
 from gradwire_server.state.state import State
 
 logger = logging.getLogger("gradwire.master")

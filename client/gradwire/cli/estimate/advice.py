@@ -9,9 +9,7 @@ from gradwire.cli.estimate.model import (
     DENSITY_MIN,
     DOWN,
     INTO,
-    MASTER,
     OUT,
-    PROCESSES_MAX,
     UP,
     Estimate,
     Inputs,
@@ -123,11 +121,7 @@ def _if_short(estimate: Estimate) -> Iterator[str]:
 
 def _if_processor(estimate: Estimate) -> Iterator[str]:
     inputs, name = estimate.inputs, estimate.limit.name
-    if name == MASTER:
-        processes = _smallest(lambda n: replace(inputs, processes=n), PROCESSES_MAX)
-        if processes is not None:
-            yield f"gradwire master --processes {processes} would do, with as many cores"
-    elif name in (INTO, OUT):
+    if name in (INTO, OUT):
         needed = estimate.limit.load * inputs.master_link
         yield f"a master where the link carries {needed / 1e6:.0f} Mbit/s would do"
     elif name in (UP, DOWN):

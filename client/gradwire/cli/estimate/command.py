@@ -98,9 +98,6 @@ def estimate_command(
         float,
         typer.Option(metavar="SECONDS", help="How long the script trains, from its first step on."),
     ] = 20.0,
-    processes: Annotated[
-        int, typer.Option(help="Processes of the master, as gradwire master --processes.")
-    ] = 1,
     codec_threads: Annotated[
         int, typer.Option(help="Threads of each worker's codec, as gradwire.join(codec_threads=).")
     ] = 1,
@@ -154,7 +151,6 @@ def estimate_command(
             if master_link is None
             else parse_rate(master_link, "--master-link"),
             rtt_seconds=parse_seconds(rtt, "--rtt"),
-            processes=processes,
         ),
     )
     known = None if costs is None else Costs.read(costs)

@@ -14,7 +14,7 @@ worker's link, down      W - 1 times B and acknowledgements                     
 master's link, in        W times B and acknowledgements of W (W - 1)              put off
 master's link, out       W (W - 1) times B and acknowledgements of W              added up
 master's processor       W x (update + h x per hit + B x per byte                 put off
-                         + (W - 1) x (delivery + B x per byte) / processes)
+                         + (W - 1) x (delivery + B x per byte))
 =======================  =======================================================  ==============
 
 Deeplearning4j's formula adds all of this to the step. Here the training thread only encodes and
@@ -59,7 +59,6 @@ STEP_SECONDS_MAX: Final = 3600.0
 RTT_SECONDS_MAX: Final = 60.0
 RATE_MIN, RATE_MAX = 1e3, 1e13
 DENSITY_MIN: Final = 1e-7
-PROCESSES_MAX: Final = 64
 
 DELAY_STEPS_MIN: Final = 1.5
 """The step that computes a change, and half a step that the change waits at its receiver."""
@@ -105,8 +104,6 @@ class Inputs:
     """Rate at which the master can send, and receive, in bits per second."""
     rtt_seconds: float
     """Round trip between a worker and the master."""
-    processes: int = 1
-    """Processes of the master."""
     size_ratio: float = 1.0
     """Size of real updates over that of updates with hits at random places."""
     costs: Costs = field(repr=False)
@@ -123,7 +120,6 @@ class Inputs:
         ):  # fmt: skip
             check_between(rate, RATE_MIN, RATE_MAX, name, unit=" bit/s")
         check_between(self.rtt_seconds, 0, RTT_SECONDS_MAX, "--rtt", unit=" s")
-        check_between(self.processes, 1, PROCESSES_MAX, "--processes")
         if self.hits < 1:
             raise UsageError(
                 f"--density={self.density:g} of {self.parameters} parameters is less than one "
@@ -238,7 +234,7 @@ def demands(inputs: Inputs) -> tuple[Resource, ...]:
     """Return what a round takes of each resource, by the table above."""
     costs, workers, hits, size = inputs.costs, inputs.workers, inputs.hits, inputs.update_bytes
     peers = workers - 1
-    passed_on = peers * costs.to_pass_on(size) / inputs.processes
+    passed_on = peers * costs.to_pass_on(size)
     master = workers * (costs.to_take_in(hits, size) + passed_on)
     lines = lines_of(inputs, inputs.traffic)
     return (

@@ -255,7 +255,7 @@ def _phases(
                 DOWN: lines.down,
                 OUT: lines.out,
                 NETWORK: results * costs.to_handle(received.size),
-                MASTER: results * workers * costs.to_pass_on(received.size) / inputs.processes,
+                MASTER: results * workers * costs.to_pass_on(received.size),
             },
         ),
         _phase(APPLY, {PROCESSOR: results * costs.to_apply(received.hits)}),
