@@ -128,11 +128,18 @@ join.__signature__ = Signature(  # type: ignore[attr-defined]
 
 
 def _check_not_joined(identities: frozenset[int]) -> None:
-    """Refuse a target that an open session trains: it would take part twice, as two workers."""
+    """Refuse a target that an open session trains: it would take part twice, as two workers.
+
+    In a fork, the parent's session lets go of it.
+    """
     with _joined_lock:
         joined = list(_joined.items())
     for session, others in joined:
-        if session.is_open and identities & others:
+        if not identities & others:
+            continue
+        if session.is_inherited:
+            session.close()
+        elif session.is_open:
             raise UsageError(
                 f"this target takes part already, as rank {session.rank} of run {session.run!r}: "
                 "join once, and finish() or close() that session before joining again"

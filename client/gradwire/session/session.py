@@ -94,8 +94,16 @@ class Session:
 
     @property
     def is_open(self) -> bool:
-        """Whether this session was neither finished nor closed, and has not lost its run."""
-        return self._over is None and not self._membership.closed
+        """Whether this session was neither finished nor closed, and has not lost its run.
+
+        In a fork of the process that joined it is not open.
+        """
+        return not self.is_inherited and self._over is None and not self._membership.closed
+
+    @property
+    def is_inherited(self) -> bool:
+        """Whether this process is a fork of the one that joined, which has the session."""
+        return self._process != os.getpid()
 
     @property
     def finished(self) -> bool:
@@ -421,9 +429,13 @@ class Session:
     def close(self, reason: str = "closed") -> None:
         """Leave the run. What was pushed arrives; the rest stays unsent. Can be repeated.
 
-        If a signal handler calls it in the middle of a `step`, it leaves when that is over.
+        If a signal handler calls it in the middle of a `step`, it leaves when that is over. In a
+        fork of the process that joined, it lets go of optimizer and model, and tells nobody.
         """
-        if self._process != os.getpid() or postpone(partial(self.close, reason)):
+        if self.is_inherited:
+            self._end()
+            return
+        if postpone(partial(self.close, reason)):
             return
         if self._over is None:
             self._leave(reason)
@@ -510,7 +522,7 @@ class Session:
     def _loss_warning(self) -> str | None:
         """Return a warning about what is lost if the script ends now; None if nothing is."""
         steps = self._participant.tally.steps
-        if self._process != os.getpid() or self._over is not None or not steps:
+        if self.is_inherited or self._over is not None or not steps:
             return None
         return (
             f"rank {self.rank} of run {self.run!r} ended after {steps} steps without finish(): "
@@ -520,8 +532,11 @@ class Session:
         )
 
     def _check_open(self) -> None:
-        if self._process != os.getpid():
-            raise UsageError("this session belongs to the process that joined, not to its fork")
+        if self.is_inherited:
+            raise UsageError(
+                "this session belongs to the process that joined, not to its fork: join() in here "
+                "to take part as another worker"
+            )
         if self._over is not None:
             raise UsageError(f"this session is over ({self._over}); join again")
 

@@ -13,6 +13,10 @@ It may call `Session.close`, or raise `SystemExit`. Python runs handlers on the 
 two instructions, so a long call into another library is finished first. A handler that waits for
 the network must not interrupt code that holds a lock: the network thread may wait for that lock.
 There, leaving is put off until the code has finished.
+
+A forked child has none of this: its parent's sessions are its parent's, and a signal ends it. If
+another thread has forked, the main thread may have been inside of such code, which no thread of the
+child will ever finish.
 """
 
 import atexit
@@ -48,6 +52,9 @@ _blocks = 0
 
 _postponed: Final[list[Callable[[], None]]] = []
 """Calls of signal handlers that wait for the end of these blocks."""
+
+_main_thread_forks = False
+"""Whether the thread that forks is the main thread, which goes on inside of these blocks."""
 
 
 def close_at_exit(session: Closable, loss_warning: Callable[[], str | None]) -> None:
@@ -96,6 +103,25 @@ def postpone(call: Callable[[], None]) -> bool:
     if is_interrupted:
         _postponed.append(call)
     return is_interrupted
+
+
+def _before_fork() -> None:
+    global _main_thread_forks
+    _main_thread_forks = get_ident() == main_thread().ident
+
+
+def _after_fork_in_child() -> None:
+    global _blocks
+    _postponed.clear()
+    if not _main_thread_forks:
+        _blocks = 0
+    for number in SIGNALS:
+        if signal.getsignal(number) is _end:
+            signal.signal(number, signal.SIG_DFL)
+
+
+if hasattr(os, "register_at_fork"):  # not on Windows
+    os.register_at_fork(before=_before_fork, after_in_child=_after_fork_in_child)
 
 
 @atexit.register
