@@ -42,6 +42,10 @@ def split_address(text: str, default_port: int = PORT) -> tuple[str, int]:
         port_text = rest[1:]
     elif text.count(":") == 1:
         host, _, port_text = text.partition(":")
+    elif ":" in text and not _is_ipv6(text):
+        host, _, port_text = text.rpartition(":")
+        hint = f": write [{host}]:{port_text}" if _is_ipv6(host) else ""
+        raise UsageError(f"address {text!r}; an IPv6 address is written [host]:port{hint}")
     port = default_port
     if port_text:
         if not port_text.isdecimal() or not 0 <= int(port_text) <= 65535:
@@ -50,6 +54,14 @@ def split_address(text: str, default_port: int = PORT) -> tuple[str, int]:
     if not host:
         raise UsageError(f"address {text!r} has no host")
     return host, port
+
+
+def _is_ipv6(host: str) -> bool:
+    try:
+        ipaddress.IPv6Address(host)
+    except ValueError:
+        return False
+    return True
 
 
 def show_address(address: object) -> str:

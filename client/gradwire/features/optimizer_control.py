@@ -13,7 +13,7 @@ all workers together decay as much as one would.
 import logging
 from collections.abc import Callable, Iterable, Sequence
 from math import prod
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, cast
 
 import torch
 
@@ -24,6 +24,9 @@ from gradwire.participant.feature import Feature
 from gradwire.replica.stats import Tally
 
 logger = logging.getLogger("gradwire.session")
+
+HANDING_ON: Final = frozenset({"accelerate", "lightning", "lightning_fabric", "pytorch_lightning"})
+"""Packages whose wrappers of an optimizer add nothing to its steps."""
 
 BY_RATE: Final = tuple(
     getattr(torch.optim, name)
@@ -225,12 +228,16 @@ class OptimizerControl(Feature):
 
 
 def torch_optimizer(optimizer: object, target: object) -> torch.optim.Optimizer:
-    """Return the torch optimizer, if it changes the target and nothing else.
+    """Return the optimizer whose steps are adapted, if it changes the target and nothing else.
+
+    Of wrappers that only hand on, Accelerate's and Lightning's, it is the wrapped one. Any other
+    optimizer that holds one does something of its own to the parameters, as Lookahead does, and is
+    taken as it is.
 
     Parameters
     ----------
     optimizer : object
-        An optimizer, or a wrapper that holds one as `optimizer`, as Accelerate's and Lightning's.
+        With `param_groups` and `step`, as torch's.
     target : object
         What is trained.
 
@@ -239,14 +246,15 @@ def torch_optimizer(optimizer: object, target: object) -> torch.optim.Optimizer:
     UsageError
         If it is no optimizer, or has parameters that are not the target's.
     """
-    found = optimizer
-    while hasattr(found, "optimizer") and hasattr(found.optimizer, "param_groups"):
+    found: Any = optimizer
+    while type(found).__module__.partition(".")[0] in HANDING_ON and hasattr(found, "optimizer"):
         found = found.optimizer
-    if not isinstance(found, torch.optim.Optimizer):
-        lacks = "" if hasattr(found, "param_groups") else ", which has no param_groups"
+    if not hasattr(found, "param_groups") or not callable(getattr(found, "step", None)):
+        lacks = "step" if hasattr(found, "param_groups") else "param_groups"
         raise UsageError(
-            f"optimizer={type(optimizer).__name__}{lacks}; it has to be a torch.optim.Optimizer. "
-            "Join without it, set its momentum low yourself, and scale multiplies the changes"
+            f"optimizer={type(optimizer).__name__}, which has no {lacks}; it has to be a "
+            "torch.optim.Optimizer, or like one. Join without it, set its momentum low yourself, "
+            "and scale multiplies the changes"
         )
     known = {id(parameter) for parameter in _tensors_of(target)}
     foreign = [
@@ -261,7 +269,14 @@ def torch_optimizer(optimizer: object, target: object) -> torch.optim.Optimizer:
             f"is {foreign[0]}: join what the optimizer changes, and make the optimizer with the "
             "parameters that the target has now"
         )
-    return found
+    return cast(torch.optim.Optimizer, found)
+
+
+def has_hooks(optimizer: torch.optim.Optimizer) -> bool:
+    """Return whether an optimizer has the hooks by which its steps are adapted."""
+    return isinstance(optimizer, torch.optim.Optimizer) and hasattr(
+        optimizer, "_optimizer_step_pre_hooks"
+    )
 
 
 def learning_rates(optimizer: torch.optim.Optimizer) -> list[float]:

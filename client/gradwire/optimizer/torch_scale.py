@@ -42,8 +42,10 @@ def optimizer_scale(optimizer: torch.optim.Optimizer) -> Literal["mean", "agreem
     Parameters
     ----------
     optimizer : Optimizer
-        Tuned for DDP. It is not changed.
+        Tuned for DDP. It is not changed. Of one that wraps another one, the wrapped one tells.
     """
+    while (wrapped := _wrapped_in(optimizer)) is not None:
+        optimizer = wrapped
     if isinstance(optimizer, torch.optim.LBFGS):
         return "mean"  # its steps are Newton's, which do not depend on the number of samples
     try:
@@ -51,9 +53,14 @@ def optimizer_scale(optimizer: torch.optim.Optimizer) -> Literal["mean", "agreem
     except Exception as error:  # an optimizer that is not torch's may raise anything
         # An optimizer with two betas divides by one of its moments. Else "mean" is the safe rule:
         # it makes the shorter step.
-        grows = "betas" not in optimizer.defaults
+        grows = "betas" not in getattr(optimizer, "defaults", {})
         logger.debug("the trial of %s failed: %s", type(optimizer).__name__, error)
     return "mean" if grows else "agreement"
+
+
+def _wrapped_in(optimizer: torch.optim.Optimizer) -> torch.optim.Optimizer | None:
+    held = vars(optimizer).values()
+    return next((each for each in held if isinstance(each, torch.optim.Optimizer)), None)
 
 
 def _step_length(optimizer: torch.optim.Optimizer, gradient: float) -> float:

@@ -101,12 +101,22 @@ def _momentum_and_scale(
         # Imported here: only a script that passes an optimizer has imported torch.
         from gradwire.features.optimizer_control import (
             OptimizerControl,
+            has_hooks,
             learning_rates,
             scales_by_rate,
             trains_all,
         )
 
         participant.divergence.learning_rates = partial(learning_rates, optimizer)
+        if not has_hooks(optimizer):
+            logger.warning(
+                "%s has none of the hooks of torch's optimizers: its momentum stays as it is, and "
+                "scale multiplies all that a step changes",
+                type(optimizer).__name__,
+            )
+            if scaled:
+                participant.scale_changes()
+            return feature
         alone, obeys = trains_all(optimizer, target), scales_by_rate(optimizer)
         by_rate = scaled and alone and obeys
         factors = [compensation.change_factor] if by_rate else []

@@ -316,6 +316,12 @@ def _can_be_viewed(tensor: torch.Tensor, device: torch.device) -> bool:
 
 def _check(named: Sequence[tuple[str, torch.Tensor]]) -> None:
     for name, tensor in named:
+        if tensor.dtype.is_complex:
+            raise UsageError(
+                f"parameter {name!r} is complex, of {tensor.dtype}: let the parameter be real, "
+                f"torch.view_as_real of it, of shape {(*tensor.shape, 2)}, and use "
+                "torch.view_as_complex of that in forward"
+            )
         if not tensor.dtype.is_floating_point or tensor.layout is not torch.strided:
             raise UsageError(
                 f"parameter {name!r} is a {tensor.layout} tensor of {tensor.dtype}; "
@@ -333,5 +339,8 @@ def _check(named: Sequence[tuple[str, torch.Tensor]]) -> None:
                 f"parameter {name!r} has a name of {len(name)} characters; the limit is "
                 f"{NAME_CHARACTERS_MAX}"
             )
-    if not 1 <= len(named) <= TENSORS_MAX or not sum(t.numel() for _, t in named):
-        raise UsageError(f"{len(named)} parameters with values; a session takes 1 to {TENSORS_MAX}")
+    if not sum(tensor.numel() for _, tensor in named):
+        have = f"all of its {len(named)} parameters are empty" if named else "it has no parameters"
+        raise UsageError(f"there is nothing to train in this target: {have}")
+    if len(named) > TENSORS_MAX:
+        raise UsageError(f"{len(named)} parameters; a session takes {TENSORS_MAX} at most")

@@ -79,6 +79,15 @@ class Layout(Record):
 
     def difference(self, other: "Layout") -> str | None:
         """Describe the first difference of `other`; return None if there is none."""
+        if self.tensors != other.tensors and set(self.tensors) == set(other.tensors):
+            mine, theirs = next(
+                pair for pair in zip(self.tensors, other.tensors, strict=True) if len(set(pair)) > 1
+            )
+            return (
+                f"its {len(self.tensors)} parameters are the same, in another order, with "
+                f"{theirs.name!r} where the run has {mine.name!r}: build it in the same order on "
+                "every worker"
+            )
         for mine, theirs in zip(self.tensors, other.tensors, strict=False):
             if mine != theirs:
                 return (

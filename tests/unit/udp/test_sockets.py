@@ -57,6 +57,8 @@ def test_where_no_port_is_written_the_default_counts() -> None:
         ("[::1]:x", ("port", "'x'", 0, 65535)),
         ("[::1", ("IPv6", "[host]:port")),
         ("[::1]7", ("IPv6", "[host]:port")),
+        ("2001:db8::7:40123", ("IPv6", "[host]:port", "[2001:db8::7]:40123")),
+        ("gpu7:40123:1", ("IPv6", "[host]:port")),
         ("", ("host",)),
         (":7", ("host",)),
         ("[]:7", ("host",)),
