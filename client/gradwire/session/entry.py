@@ -14,6 +14,7 @@ from gradwire.replica.prior_residual import PriorResidual
 from gradwire.replica.waits import Procedure, until
 from gradwire.session.assembly import features_of
 from gradwire.session.meeting import Meeting
+from gradwire.session.resolution import warn_of_small
 from gradwire.session.warm_start import WarmStart
 from gradwire.settings.settings import Settings
 from gradwire.settings.training import portion_of
@@ -190,6 +191,7 @@ class Entry:
             membership.snapshot = None
             return Replica(received, welcome.quantum_exponent)
         replica = Replica.from_parameters(self._parameters.vector, welcome.quantum_exponent)
+        warn_of_small(self._parameters.layout, self._parameters.vector, replica)
         membership.post(self.worker.found, replica.values.astype("<i4").tobytes())
         yield from self._wait(lambda: membership.live)
         return replica

@@ -12,6 +12,7 @@ from weakref import WeakKeyDictionary
 
 from gradwire.errors import GradwireWarning, UsageError
 from gradwire.session.attempt import Attempt
+from gradwire.session.resolution import warn_of_doubles
 from gradwire.session.session import Session
 from gradwire.settings.keywords import SettingKeywords
 from gradwire.settings.settings import Settings, resolve_settings
@@ -102,6 +103,7 @@ def join(
     _check_not_joined(identities)
     console.set_up("warning" if resolved.quiet else resolved.log_level)
     _warn_if_frozen(target)
+    warn_of_doubles(target)
     parameters = parameters_of(target)
     stop_averaging(target)
     _compile_kernels()
