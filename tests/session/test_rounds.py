@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 import gradwire
-from gradwire import Averaging, DiLoCo, Session, Sharing, Synchronous
+from gradwire import Averaging, DiLoCo, Mode, Session, Sharing, Synchronous
 from gradwire_codecs.arrays import Float32Array
 from gradwire_codecs.replica.round_sum import RANGE_ELEMENTS_MIN
 from gradwire_protocol import Role
@@ -215,6 +215,29 @@ def test_the_last_steps_count_and_all_end_with_the_same_bits(master: LocalMaster
 
     assert mine.tolist() == theirs.tolist() == [1.5, 0.5, 0, 0]
     assert one.digest() == other.digest()
+
+
+@pytest.mark.parametrize("mode", [Averaging(every=2, bits=0), DiLoCo(every=2, bits=0)], ids=str)
+def test_sparse_rounds_end_with_what_all_have_and_not_with_the_residual(
+    master: LocalMaster, mode: Mode
+) -> None:
+    """A change below the threshold waits in the residual; the last steps, above it, count."""
+    (one, mine), (other, theirs) = two(master, mode, threshold=0.5)
+    for _ in range(2):
+        mine += change(0.5, 0.125, 0, 0)
+        theirs += change(0.5, 0, 0.125, 0)
+        step_all(one, other)
+    had = mine.tolist()
+    assert mine[0] > 0
+    mine += change(0, 0, 0, 1)
+    one.step()
+
+    finish(one, other)
+
+    assert mine.tolist() == theirs.tolist()
+    assert mine[:3].tolist() == had[:3]
+    assert mine[1] == mine[2] == 0
+    assert mine[3] > 0
 
 
 def test_nothing_is_contributed_in_a_pause(master: LocalMaster) -> None:

@@ -476,6 +476,12 @@ class SimulatedWorker:
         return self.feedback if contributing is None else contributing._feedback
 
     @property
+    def ends_with_a_residual(self) -> bool:
+        """Whether its contributions are sparse: what is below the threshold is never sent."""
+        contributing = self.participant.contributing
+        return contributing is not None and contributing.mode.magnitude_max is None
+
+    @property
     def residual_at_the_end(self) -> np.ndarray[Any, np.dtype[np.float64]]:
         """What it had not sent when its parameters became the shared ones; now, before that.
 

@@ -97,6 +97,8 @@ class Contributing:
         self._steps = 0
         """Steps since the last contribution."""
         self._rest_is_due = False
+        self._keeps_residual = False
+        """Whether the end leaves what did not reach the threshold unsent."""
         self._ahead = Ahead(feedback, self._fragments, self.mode.outer_momentum)
 
     # Steps.
@@ -130,7 +132,7 @@ class Contributing:
         Parameters
         ----------
         exact : bool
-            Whether all of it, at the resolution of the replica.
+            Whether all of it, at the resolution of the replica, but for a residual that is kept.
         """
         began = self._clock()
         shared, feedback, tally = self._shared, self._feedback, self._tally
@@ -242,8 +244,15 @@ class Contributing:
     # The end, as in `Push`.
 
     def flush(self, portion: float | None = None) -> None:
-        """Begin to contribute all that is left; the mean of it counts, whatever the settings."""
+        """Begin to contribute what is left; the mean of it counts, whatever the settings.
+
+        Where contributions are sparse, `finish` takes the steps since the last one as one more of
+        them, and leaves the residual: all residuals together are the noise of all workers, and no
+        mean of further steps makes up for it. With a portion, of those that leave in the middle of
+        the training, it is all.
+        """
         self._rest_is_due = True
+        self._keeps_residual = portion is None and self.mode.magnitude_max is None
 
     def flush_on(self) -> bool:
         """Contribute what is left; return whether that is done."""
@@ -286,14 +295,19 @@ class Contributing:
         if exact:
             self._ahead.land()
             self._ahead.forget()
-            return self._encode_from(EXACT)
+            if not self._keeps_residual:
+                return self._encode_from(EXACT)
+            return self._encode_sparse()
         if magnitude_max is not None:
             ranges = self._fragments[self._turn]
             return [
                 *encode_dense(feedback, ranges, magnitude_max, bytes_max=UPDATE_BYTES_MAX),
                 *self._encode_state(),
             ]
-        thresholds = self._thresholds
+        return self._encode_sparse()
+
+    def _encode_sparse(self) -> list[bytes]:
+        feedback, thresholds = self._feedback, self._thresholds
         thresholds.aim(len(self._membership.peers), 1.0)
         threshold = thresholds.next()
         if threshold is None:

@@ -44,9 +44,9 @@ def warn_of_small(layout: Layout, parameters: Float32Array, replica: Replica) ->
         return
     more = f" and {len(lost) - NAMED_MAX} more" if len(lost) > NAMED_MAX else ""
     logger.warning(
-        "most of parameter %s%s is 0 from now on: it is smaller than half a quantum, %.2g, and what "
-        "workers share is whole quanta. Train it in another unit, such as its logarithm, or keep "
-        "a constant as a buffer",
+        "most of parameter %s%s is 0 from now on: it is smaller than half a quantum, %.2g, and "
+        "what workers share is whole quanta. Train it in another unit, such as its logarithm, or "
+        "keep a constant as a buffer",
         ", ".join(lost[:NAMED_MAX]),
         more,
         float(replica.quantum) / 2,
