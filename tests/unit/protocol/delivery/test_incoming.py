@@ -1,7 +1,6 @@
 """Incoming messages: delivered once, whatever comes in whatever order, and memory stays bounded."""
 
 from collections.abc import Callable
-from itertools import pairwise
 from random import Random
 
 import numpy as np
@@ -136,19 +135,6 @@ def test_numbers_that_are_passed_over_are_no_gaps() -> None:
     assert len(payloads(*later)) == FINISHED_RANGES_MAX - 1
     assert payloads(*receive(reassembly, whole(1, number=3))) == []
     assert len(payloads(*receive(reassembly, whole(1, stream=1, number=3)))) == 1
-
-
-@given(count=st.integers(1, 40), cuts=st.lists(st.integers(1, 39)))
-def test_a_message_can_come_in_runs_only(count: int, cuts: list[int]) -> None:
-    message = message_of(count * FRAGMENT_BYTES)
-    reassembly = Reassembly(WINDOW_BYTES)
-    places = sorted({0, count, *(cut for cut in cuts if cut < count)})
-
-    received = [receive_run(reassembly, message, first, stop) for first, stop in pairwise(places)]
-
-    assert payloads(*received) == [bytes(message.payload)]
-    assert received[-1] is not None
-    assert receive_run(reassembly, message, 0, count) is None
 
 
 def test_a_run_is_refused_where_the_end_of_its_message_could_be_a_violation() -> None:
@@ -303,14 +289,6 @@ def test_a_message_that_is_complete_is_checked_no_more() -> None:
 # Flow control.
 
 
-def test_the_first_fragment_declares_the_whole_message() -> None:
-    reassembly = Reassembly(WINDOW_BYTES)
-
-    receive(reassembly, *fragments_of(message_of(10_000), [1, 0]))
-
-    assert reassembly.declared == charge_of(10_000)
-
-
 def test_releasing_a_message_gives_its_credit_back() -> None:
     charge = charge_of(100)
     reassembly = Reassembly(charge)
@@ -321,15 +299,6 @@ def test_releasing_a_message_gives_its_credit_back() -> None:
         reassembly.release(message.charge)
         assert reassembly.bytes_held == 0
         assert reassembly.credit == (number + 2) * charge
-
-
-def test_a_duplicate_of_a_finished_message_costs_nothing() -> None:
-    reassembly = Reassembly(WINDOW_BYTES)
-    receive(reassembly, whole(1))
-    declared = reassembly.declared
-
-    assert receive(reassembly, whole(1), whole(1000)) == []
-    assert reassembly.declared == declared
 
 
 def test_credit_is_announced_when_the_peer_has_used_up_half_its_window() -> None:
