@@ -1,6 +1,7 @@
 """Incoming messages: delivered once, whatever comes in whatever order, and memory stays bounded."""
 
 from collections.abc import Callable
+from itertools import pairwise
 from random import Random
 
 import numpy as np
@@ -135,6 +136,19 @@ def test_numbers_that_are_passed_over_are_no_gaps() -> None:
     assert len(payloads(*later)) == FINISHED_RANGES_MAX - 1
     assert payloads(*receive(reassembly, whole(1, number=3))) == []
     assert len(payloads(*receive(reassembly, whole(1, stream=1, number=3)))) == 1
+
+
+@given(count=st.integers(1, 40), cuts=st.lists(st.integers(1, 39)))
+def test_a_message_can_come_in_runs_only(count: int, cuts: list[int]) -> None:
+    message = message_of(count * FRAGMENT_BYTES)
+    reassembly = Reassembly(WINDOW_BYTES)
+    places = sorted({0, count, *(cut for cut in cuts if cut < count)})
+
+    received = [receive_run(reassembly, message, first, stop) for first, stop in pairwise(places)]
+
+    assert payloads(*received) == [bytes(message.payload)]
+    assert received[-1] is not None
+    assert receive_run(reassembly, message, 0, count) is None
 
 
 def test_a_run_is_refused_where_the_end_of_its_message_could_be_a_violation() -> None:
