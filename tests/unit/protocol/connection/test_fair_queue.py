@@ -213,15 +213,6 @@ def through(link: LinkPacer, carries: float, seconds: float, *, now: float = STA
     link.on_blocked(now)
 
 
-def test_a_link_that_was_never_full_has_no_pace() -> None:
-    link = LinkPacer()
-    for _ in range(100):
-        link.on_sent(TRAIN_BYTES_MAX)
-
-    assert link.rate == inf
-    assert link.wait_until(START) is None
-
-
 @given(rate=st.floats(1e5, 1e10), size=st.integers(60, TRAIN_BYTES_MAX))
 def test_a_configured_rate_is_kept_over_any_window(rate: float, size: int) -> None:
     link = LinkPacer(rate)
