@@ -1,7 +1,6 @@
 """Addresses as people write them, and sockets as the kernel gives them."""
 
 import errno
-import ipaddress
 import socket
 from typing import Any, TypeAlias
 
@@ -43,11 +42,6 @@ def test_an_address_is_split_into_host_and_port(text: str, address: tuple[str, i
     assert split_address(text) == address
 
 
-def test_where_no_port_is_written_the_default_counts() -> None:
-    assert split_address("localhost", 80) == ("localhost", 80)
-    assert split_address("localhost:81", 80) == ("localhost", 81)
-
-
 @pytest.mark.parametrize(
     ("text", "named"),
     [
@@ -75,11 +69,6 @@ def test_what_is_shown_can_be_split_again(host: str, port: int) -> None:
     assert split_address(show_address((host, port))) == (host, port)
 
 
-def test_an_ipv6_address_is_shown_without_flow_and_scope_and_anything_else_as_it_is() -> None:
-    assert show_address(("::1", 7, 0, 0)) == "[::1]:7"
-    assert show_address("master") == "master"
-
-
 # Looking up.
 
 
@@ -96,13 +85,6 @@ def test_an_ip_address_needs_no_looking_up(
     written: tuple[Any, ...], family: socket.AddressFamily, address: SocketAddress
 ) -> None:
     assert resolve(*written) == (family, address)
-
-
-def test_a_name_is_looked_up() -> None:
-    _, address = resolve("localhost:7")
-
-    assert ipaddress.ip_address(address[0]).is_loopback
-    assert address[1] == 7
 
 
 Entry: TypeAlias = tuple[socket.AddressFamily, int, int, str, SocketAddress]
@@ -156,11 +138,6 @@ def test_several_addresses_are_shown_as_alternatives() -> None:
 def test_a_host_that_is_not_known_is_unreachable(host: str) -> None:
     with pytest.raises(UnreachableError, match=naming(repr(host), "IP address")):
         resolve(f"[{host}]:7")
-
-
-def test_what_is_no_address_is_not_looked_up() -> None:
-    with pytest.raises(UsageError, match=naming("port", "'x'")):
-        resolve("localhost:x")
 
 
 # Sockets.

@@ -137,30 +137,7 @@ def test_memory_is_taken_for_no_more_parameters_than_there_may_be(tmp_path: Path
     assert refusal(path, elements_max=6) == naming(path, 7, 6)
 
 
-def test_where_memory_is_missing_that_is_said(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = written_to(tmp_path)
-
-    def too_much(*arguments: object) -> bytearray:
-        raise MemoryError
-
-    monkeypatch.setattr(checkpoint_files, "_pread", too_much)
-
-    assert refusal(path) == naming(path, "memory")
-
-
 # The newest one.
-
-
-def test_the_newest_is_the_one_with_the_highest_number(tmp_path: Path) -> None:
-    written_to(tmp_path, 2)
-    newer = written_to(tmp_path, 10)
-    os.utime(newer, (1, 1))
-
-    found = newest(tmp_path, take_all)
-
-    assert (found.file.path, found.passed_over) == (newer, ())
 
 
 def test_damaged_ones_are_passed_over_and_named(tmp_path: Path) -> None:
