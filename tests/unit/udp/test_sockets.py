@@ -69,6 +69,11 @@ def test_what_is_shown_can_be_split_again(host: str, port: int) -> None:
     assert split_address(show_address((host, port))) == (host, port)
 
 
+def test_an_ipv6_address_is_shown_without_flow_and_scope_and_anything_else_as_it_is() -> None:
+    assert show_address(("::1", 7, 0, 0)) == "[::1]:7"
+    assert show_address("master") == "master"
+
+
 # Looking up.
 
 

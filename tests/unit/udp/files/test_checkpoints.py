@@ -137,6 +137,19 @@ def test_memory_is_taken_for_no_more_parameters_than_there_may_be(tmp_path: Path
     assert refusal(path, elements_max=6) == naming(path, 7, 6)
 
 
+def test_where_memory_is_missing_that_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = written_to(tmp_path)
+
+    def too_much(*arguments: object) -> bytearray:
+        raise MemoryError
+
+    monkeypatch.setattr(checkpoint_files, "_pread", too_much)
+
+    assert refusal(path) == naming(path, "memory")
+
+
 # The newest one.
 
 

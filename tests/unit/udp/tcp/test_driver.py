@@ -145,6 +145,17 @@ async def test_a_port_where_nobody_listens_is_refused_at_once() -> None:
     assert side.counters.open == 0
 
 
+@on_loops
+async def test_an_address_that_no_tcp_leads_to_is_refused_at_once() -> None:
+    side = TcpSide()
+
+    side.dial(("255.255.255.255", 9))
+    await until(lambda: side.ended, "the end")
+
+    assert side.ended is not None
+    assert side.ended.code == CloseCode.UNREACHABLE
+
+
 def test_a_connection_to_itself_is_nobody_s() -> None:
     """Whoever dials a free port of its own machine may be given that port for itself."""
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as sock:
