@@ -49,15 +49,6 @@ def init_of(session_id: int, nonce: bytes = bytes(32), limits: TransportLimits =
     return replace(init, sealed=greeting).pack()
 
 
-def accept_of(init: bytes, reply: Reply, nonce: bytes = bytes(32)) -> bytes:
-    """Return the ACCEPT of suite 0 that answers an INIT."""
-    asked = Init.parse(init)
-    handshake = ChecksumHandshake(asked.prologue)
-    handshake.read_init(asked.public_key, asked.sealed)
-    _, sealed = handshake.write_accept(nonce, reply.pack())
-    return Accept(Suite.CHECKSUM, asked.session_id, nonce, sealed).pack()
-
-
 def agreed(init: bytes, accept: bytes) -> tuple[Reply, Checksum, Checksum]:
     """Return what two datagrams of suite 0 have agreed on.
 

@@ -25,7 +25,7 @@ def test_the_entropy_is_that_of_choosing_half_of_all_and_of_their_signs() -> Non
 
 
 def test_updates_are_smaller_than_with_top_k_whatever_their_density() -> None:
-    densities = codec_size.FULL.densities[2:]
+    densities = codec_size.FULL.densities[2::3]
 
     figures = codec_size.of_uniform_positions(SHAPES, densities)
 

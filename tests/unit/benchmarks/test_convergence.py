@@ -1,18 +1,16 @@
 """Benchmark `convergence` runs, on few steps; what it measures there means nothing."""
 
-import pickle
 from dataclasses import replace
-from math import isfinite, nan
+from math import nan
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 
-from benchmarks.convergence import alone, simulated
-from benchmarks.convergence.comparison import FULL, figures_of, named, show_rates
+from benchmarks.convergence import simulated
+from benchmarks.convergence.comparison import FULL, figures_of, show_rates
 from benchmarks.convergence.drawing import draw_comparisons
-from benchmarks.convergence.outcome import LAST, Outcome, evaluated_after
+from benchmarks.convergence.outcome import LAST, Outcome
 from benchmarks.convergence.results import (
     DDP,
     GRADWIRE,
@@ -24,17 +22,6 @@ from benchmarks.convergence.results import (
 from benchmarks.convergence.tasks import BATCH, TASKS, Task, samples_of
 
 SHORT = {name: replace(task, steps=4) for name, task in TASKS.items()}
-
-
-@pytest.mark.processor_seconds(20, "it trains for real; 10 s on a slow machine")
-@pytest.mark.parametrize("task", SHORT.values(), ids=SHORT)
-def test_every_task_is_trained_by_one_process_and_by_simulated_workers(task: Task) -> None:
-    dense = alone.train(task, task.rates[0], 0, 2)
-    shared = simulated.train(task, task.rates[0], 0, 2)
-
-    assert all(map(isfinite, [*dense.losses, *shared.losses]))
-    assert list(dense.steps) == list(shared.steps) == [1, 2, 3, 4]
-    assert dense.megabytes == 0 < shared.megabytes
 
 
 @pytest.mark.parametrize("task", SHORT.values(), ids=SHORT)
@@ -50,15 +37,6 @@ def test_every_seed_has_its_model_and_every_rank_its_samples(task: Task) -> None
     assert len(targets) % BATCH == 0
 
 
-def test_what_a_pool_is_told_can_travel_and_is_the_task_that_was_meant() -> None:
-    options = {"delay": 0}
-
-    sent = pickle.dumps((named, (simulated.train, "regression", 4, 1e-2, 0, 2, options)))
-
-    function, arguments = pickle.loads(sent)
-    assert list(function(*arguments).steps) == [1, 2, 3, 4]
-
-
 def test_workers_that_take_turns_know_everything_and_late_ones_do_not() -> None:
     task = SHORT["regression"]
 
@@ -66,20 +44,6 @@ def test_workers_that_take_turns_know_everything_and_late_ones_do_not() -> None:
 
     assert list(serial.losses) != list(late.losses)
     assert late.loss > serial.loss
-
-
-def test_a_training_that_diverges_has_no_loss_from_there_on() -> None:
-    outcome = simulated.train(SHORT["regression"], 1e4, 0, 2)
-
-    assert len(outcome.losses) == len(outcome.steps)
-    assert not isfinite(outcome.loss)
-
-
-def test_a_run_is_evaluated_evenly_and_after_its_last_step() -> None:
-    assert list(evaluated_after(3)) == [1, 2, 3]
-    points = evaluated_after(300)
-    assert points[-1] == 300
-    assert set(np.diff(points)) == {10}
 
 
 def test_the_best_rate_is_one_that_does_not_diverge() -> None:

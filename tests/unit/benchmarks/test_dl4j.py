@@ -7,7 +7,6 @@ from benchmarks.rivals.dl4j import (
     BITMAP,
     THRESHOLD,
     EncodingHandler,
-    bitmap_words,
     decode,
     encode,
     encode_bitmap,
@@ -54,25 +53,6 @@ def test_what_is_sent_and_what_is_kept_are_what_came_in(before: Float32Array) ->
     decode(encode(residual, TAU), sent)
 
     assert np.array_equal(sent + residual, before)
-
-
-@given(RESIDUALS)
-def test_a_bitmap_keeps_what_it_does_not_send_and_has_one_size(before: Float32Array) -> None:
-    residual = before.copy()
-    sent = np.zeros_like(before)
-
-    words, _ = encode_bitmap(residual, TAU)
-    decode(words, sent)
-
-    assert words.size == bitmap_words(before.size)
-    assert np.array_equal(sent + residual, before)
-
-
-def test_a_single_hit_waits() -> None:
-    residual = np.array([1.0] + 99 * [0.0], np.float32)
-
-    assert encode_threshold(residual, TAU) is None
-    assert residual[0] == 1.0
 
 
 def test_the_handler_leaves_bitmaps_once_few_elements_are_hits() -> None:

@@ -11,7 +11,7 @@ from gradwire_udp import open_listener
 from gradwire_udp.accepting import Acceptor
 from gradwire_udp.sockets import SocketAddress
 from support.driven_side import run_on
-from support.waiting import until
+from support.waiting import SOON, until
 
 LOOPS = pytest.mark.parametrize("kind", ["uvloop", "asyncio"])
 CALLERS = 20
@@ -85,7 +85,7 @@ def test_the_descriptor_of_a_closed_listener_can_be_another_socket_s_at_once(kin
                 assert reused.fileno() == number
                 loop.add_reader(reused.fileno(), readable.set)
                 other.send(b"x")
-                await asyncio.wait_for(readable.wait(), 10.0)
+                await asyncio.wait_for(readable.wait(), SOON)
                 loop.remove_reader(reused.fileno())
 
     run_on(kind, test)

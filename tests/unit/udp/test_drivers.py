@@ -25,7 +25,7 @@ from gradwire_udp import (
 from support.driven_side import CODE, Alarm, Side, close_in_the_end, on_loops
 from support.fickle_socket import FickleSocket
 from support.tcp_side import OVER_TCP, TcpSide
-from support.waiting import until
+from support.waiting import SOON, until
 
 OVER_UDP = ConnectionConfig(datagram_bytes=DATAGRAM_BYTES_MAX)
 """As large as over TCP, so that both send a message from the same place."""
@@ -152,7 +152,7 @@ async def test_all_are_quiet_when_each_one_is() -> None:
     for connection in relay.connections:
         connection.close(CODE, "enough", relay.drivers.now())
     relay.drivers.turn()
-    await relay.drivers.wait_quiet(10.0)
+    await relay.drivers.wait_quiet(SOON)
 
     assert [len(endpoint) for endpoint in relay.endpoints] == [0, 0]
     await until(lambda: first.ended and second.ended, "both to hear it")

@@ -4,8 +4,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from gradwire_protocol import Disconnected
-from support.driven_side import CODE, Keeper, connected_sides, messages, on_loops
+from support.driven_side import Keeper, connected_sides, messages, on_loops
 from support.tcp_side import connected_tcp_sides
 from support.waiting import until
 
@@ -29,20 +28,3 @@ async def test_a_hundred_messages_each_way_arrive_exactly_once(connect: Connect)
     assert sorted(other.received) == sorted(there)
     assert sorted(one.received) == sorted(back)
     assert sorted(one.delivered) == sorted((stream, number) for stream, number, _ in there)
-
-
-@on_loops
-@OVER_BOTH
-async def test_waiting_for_quiet_ends_when_every_goodbye_is_said(connect: Connect) -> None:
-    one, other = await connect()
-    # How long a goodbye takes is measured in round trips, so both sides get to know theirs.
-    one.send([(0, 0, b"hello")])
-    other.send([(0, 0, b"hello")])
-    await until(lambda: one.delivered and other.delivered, "both deliveries")
-
-    one.hang_up("enough")
-    await one.driver.wait_quiet(10.0)
-    await other.driver.wait_quiet(10.0)
-
-    assert len(one.endpoint) == len(other.endpoint) == 0
-    assert other.ended == Disconnected(CODE, "enough", by_peer=True)

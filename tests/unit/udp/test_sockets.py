@@ -1,7 +1,6 @@
 """Addresses as people write them, and sockets as the kernel gives them."""
 
 import errno
-import ipaddress
 import socket
 from typing import Any, TypeAlias
 
@@ -41,11 +40,6 @@ from support.wording import naming
 )
 def test_an_address_is_split_into_host_and_port(text: str, address: tuple[str, int]) -> None:
     assert split_address(text) == address
-
-
-def test_where_no_port_is_written_the_default_counts() -> None:
-    assert split_address("localhost", 80) == ("localhost", 80)
-    assert split_address("localhost:81", 80) == ("localhost", 81)
 
 
 @pytest.mark.parametrize(
@@ -100,13 +94,6 @@ def test_an_ip_address_needs_no_looking_up(
     assert resolve(*written) == (family, address)
 
 
-def test_a_name_is_looked_up() -> None:
-    _, address = resolve("localhost:7")
-
-    assert ipaddress.ip_address(address[0]).is_loopback
-    assert address[1] == 7
-
-
 Entry: TypeAlias = tuple[socket.AddressFamily, int, int, str, SocketAddress]
 V4 = [(socket.AF_INET, 2, 17, "", (f"127.0.0.{n}", 7)) for n in (1, 2)]
 V6 = [(socket.AF_INET6, 2, 17, "", (f"::{n}", 7, 0, 0)) for n in (1, 2)]
@@ -158,11 +145,6 @@ def test_several_addresses_are_shown_as_alternatives() -> None:
 def test_a_host_that_is_not_known_is_unreachable(host: str) -> None:
     with pytest.raises(UnreachableError, match=naming(repr(host), "IP address")):
         resolve(f"[{host}]:7")
-
-
-def test_what_is_no_address_is_not_looked_up() -> None:
-    with pytest.raises(UsageError, match=naming("port", "'x'")):
-        resolve("localhost:x")
 
 
 # Sockets.

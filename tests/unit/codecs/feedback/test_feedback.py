@@ -17,7 +17,6 @@ from gradwire_codecs import (
     OutOfRangeError,
     PartialFeedback,
     Replica,
-    SharedFeedback,
     Update,
     decode,
     encode,
@@ -92,30 +91,6 @@ def test_it_is_known_how_much_was_sent(kind: type[HostFeedback], bytes_max: int)
 
     assert feedback.encode(2**24) == []
     assert feedback.quanta_sent == 0
-
-
-@KINDS
-def test_after_a_flush_less_than_one_quantum_is_kept(kind: type[HostFeedback]) -> None:
-    random = np.random.default_rng(3)
-    feedback = start(kind, np.zeros(10_000, np.float32))
-    train(feedback, random, 0.1)
-
-    feedback.encode(multiple_of(0.05, float(feedback.replica.quantum)))
-    feedback.encode(1, magnitude_max=2**31 - 1)
-
-    assert np.abs(feedback.residual()).max() < feedback.replica.quantum + rounding_of(feedback)
-
-
-def test_with_shared_feedback_parameters_equal_the_replica_after_encoding() -> None:
-    random = np.random.default_rng(4)
-    feedback = start(SharedFeedback, random.normal(0, 0.1, 3000).astype(np.float32))
-    for _ in range(3):
-        train(feedback, random)
-        feedback.encode(16_777)
-        shared = np.empty_like(feedback.parameters)
-        feedback.replica.write_parameters(shared)
-
-        assert feedback.parameters.tobytes() == shared.tobytes()
 
 
 @given(
@@ -201,19 +176,6 @@ def test_an_interrupted_encoding_changes_nothing(
     feedback.close()
     assert np.count_nonzero(other.values) > 900
     assert other.digest() == feedback.replica.digest()
-
-
-@pytest.mark.parametrize("exponent", [-24, -10])
-def test_values_exactly_at_the_threshold_are_sent(exponent: int) -> None:
-    replica = Replica.zeros(6, exponent)
-    tau = 5 * float(replica.quantum)
-    below = np.nextafter(np.float32(tau), np.float32(0))
-    parameters = np.array([tau, -tau, below, -below, 0.0, -0.0], np.float32)
-
-    [encoded] = LocalFeedback(parameters, replica).encode(5)
-
-    assert decode(encoded, 6).index.tolist() == [0, 1]
-    assert replica.values.tolist() == [5, -5, 0, 0, 0, 0]
 
 
 @KINDS
@@ -415,18 +377,6 @@ def test_an_update_of_a_longer_vector_is_refused_and_changes_nothing(
             apply(longer)
 
     assert feedback.parameters.tolist() == [0, 0, 0, 0]
-
-
-@KINDS
-def test_a_range_is_encoded_and_the_rest_is_kept(kind: type[HostFeedback]) -> None:
-    feedback = start(kind, np.zeros(6, np.float32))
-    feedback.parameters += 0.5
-    multiple = multiple_of(0.5, float(feedback.replica.quantum))
-
-    [body] = feedback.encode(multiple, start=2, stop=5)
-
-    assert decode(body, 6).index.tolist() == [2, 3, 4]
-    assert (feedback.residual() / counts_for(feedback)).tolist() == [0.5, 0.5, 0, 0, 0, 0.5]
 
 
 @KINDS

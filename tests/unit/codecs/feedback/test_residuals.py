@@ -7,7 +7,6 @@ from hypothesis import strategies as st
 
 from gradwire_codecs import (
     CodecError,
-    Replica,
     ResidualStatistics,
     clip_residual,
 )
@@ -65,31 +64,6 @@ def test_what_was_there_is_what_is_left_and_what_was_cut_off(
 
 
 @KINDS
-def test_a_residual_within_the_limit_stays_as_it_is(kind: type[HostFeedback]) -> None:
-    feedback = trained(kind, 1, 1_000)
-    feedback.encode(16_777)
-    before = (feedback.parameters.tobytes(), feedback.residual().tobytes())
-
-    clipped = clip_residual(feedback, 16_777, 1.0)
-
-    assert (clipped.elements, clipped.magnitude) == (0, 0.0)
-    assert (feedback.parameters.tobytes(), feedback.residual().tobytes()) == before
-
-
-@KINDS
-def test_a_clipped_residual_is_sent_as_what_is_left(kind: type[HostFeedback]) -> None:
-    feedback = kind(np.array([1.0, -1.0, 0.25, 0.0], np.float32), Replica.zeros(4))
-    feedback.parameters /= np.float32(counts_for(feedback))
-
-    clipped = clip_residual(feedback, 2**21, 2.0)  # thresholds of 1/8
-
-    assert (clipped.elements, clipped.magnitude) == (2, 1.5)
-    assert feedback.residual().tolist() == [0.25, -0.25, 0.25, 0.0]
-    feedback.encode(1, magnitude_max=2**31 - 1)
-    assert (feedback.replica.values * QUANTUM).tolist() == [0.25, -0.25, 0.25, 0.0]
-
-
-@KINDS
 @pytest.mark.parametrize("times", [0.0, 0.99, -5.0, float("nan"), float("inf")])
 def test_a_limit_below_the_threshold_is_refused(kind: type[HostFeedback], times: float) -> None:
     feedback = trained(kind, 1, 10)
@@ -128,10 +102,6 @@ def test_what_is_not_finite_does_not_count() -> None:
     sample = np.array([np.nan, 3.0, np.inf, -1.0], np.float32)
 
     assert ResidualStatistics.of(sample, 1.0) == ResidualStatistics.of(sample[[1, 3]], 1.0)
-
-
-def test_a_residual_may_be_as_large_as_a_float32() -> None:
-    assert ResidualStatistics.of(np.array([3e38], np.float32), 1e-12).max > 1e49
 
 
 @pytest.mark.parametrize("sample", [[], [np.nan]])

@@ -28,6 +28,7 @@ from gradwire_codecs.kernels.threshold import CHUNK, LANES
 from support.feedbacks import KINDS
 from support.memory import peak_of
 from support.tiers import examples
+from support.waiting import PROCESS
 
 QUANTUM = np.float32(2.0**-24)
 THREADED = 2 * CHUNKS_PER_THREAD_MIN * CHUNK
@@ -262,30 +263,6 @@ def test_the_buffers_take_a_quarter_of_a_byte_per_parameter() -> None:
 
 
 @KINDS
-@pytest.mark.parametrize("threads", [1, 2])
-@pytest.mark.parametrize("density", [0.001, 0.1])
-def test_a_pass_allocates_no_memory(kind: type[HostFeedback], threads: int, density: float) -> None:
-    """Whatever the number of hits: 0.1 % are 4 KiB of positions, a tenth more than fits."""
-    random = np.random.default_rng(0)
-    change = np.where(random.random(THREADED) < density, 1e-3, 0).astype(np.float32)
-    waiting = np.zeros_like(change) if kind.moves_parameters else NOTHING
-    values = np.zeros(THREADED, np.int32)
-    looking = ThresholdPass(change, waiting, values, QUANTUM, threads)
-    found(looking, 0, THREADED, 1000, 1)
-
-    def look() -> None:
-        for part in looking.scan(0, THREADED, 1000, 1):
-            looking.hits_in(*part)
-        if kind.moves_parameters:
-            looking.absorb(0, THREADED)
-
-    peak = peak_of(look)
-    looking.close()
-
-    assert peak < 2**13
-
-
-@KINDS
 @pytest.mark.parametrize("density", [0.0, 0.001, 0.009])
 def test_a_step_allocates_what_it_returns(kind: type[HostFeedback], density: float) -> None:
     """And that once more while it is written."""
@@ -348,4 +325,4 @@ if child:
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork")
 def test_a_fork_has_threads_of_its_own_and_both_processes_end() -> None:
     """Nothing is closed: what ends the threads is the end of the interpreter."""
-    subprocess.run([sys.executable, "-W", "ignore", "-c", FORKED], check=True, timeout=30)
+    subprocess.run([sys.executable, "-W", "ignore", "-c", FORKED], check=True, timeout=PROCESS)

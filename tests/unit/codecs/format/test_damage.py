@@ -10,7 +10,7 @@ from gradwire_codecs.format.update import ELEMENTS_MAX
 from support.damage import FINE, OUTCOMES, read_damaged
 from support.tiers import count
 
-CASES = count(1_000_000, quick=100_000, of="damaged updates")
+CASES = count(1_000_000, quick=50_000, of="damaged updates")
 SEEDS = sorted((Path(__file__).parents[3] / "golden").glob("*.bin"))
 
 

@@ -181,13 +181,6 @@ def test_a_number_has_one_form_and_a_limit(number: bytes) -> None:
         decode(body[:1] + number + body[2:], 10)
 
 
-def test_a_byte_that_is_no_count_is_refused() -> None:
-    body = by_hand(BYTES)
-
-    with pytest.raises(MalformedUpdateError, match="do not code the 2 hits"):
-        decode(body[:-8] + b"\x80" + body[-7:], 10)
-
-
 @KINDS
 def test_an_update_with_a_byte_each_that_is_wrong_changes_nothing(
     kind: type[HostFeedback],

@@ -259,18 +259,6 @@ def test_a_word_takes_as_many_digits_as_fit(magnitude_max: int) -> None:
     assert radix**digits <= 2**64 < radix ** (digits + 1)
 
 
-@pytest.mark.parametrize("density", [0.3, 0.55, 0.6, 0.65, 0.99, 1.0])
-def test_no_density_takes_more_than_two_bits_an_element(density: float) -> None:
-    random = np.random.default_rng(1)
-    n = 50_000
-    index = np.flatnonzero(random.random(n) < density).astype(np.uint32)
-    count = random.choice(np.array([-1, 1], np.int32), index.size)
-
-    encoded = pack_update(Update(0, n, 1, index, count))
-
-    assert 8 * len(encoded) <= 1.62 * n
-
-
 @given(update=updates(), bytes_max=st.integers(BYTES_MIN, 2000))
 def test_a_split_update_does_the_same_in_parts_that_fit(update: Update, bytes_max: int) -> None:
     parts = split_update(update, bytes_max)
@@ -308,27 +296,3 @@ def test_uniform_positions_come_within_one_and_a_half_percent_of_the_entropy(
 
     # The header aside, which a larger model has once as well.
     assert 8 * (len(encoded) - HEADER_BYTES_MAX) / index.size <= 1.015 * (entropy + 1)
-
-
-def test_densities_that_differ_take_less_than_the_entropy_of_their_mean() -> None:
-    random = np.random.default_rng(1)
-    n = 400_000
-    density = np.where(np.arange(n) < n // 20, 0.15, 0.002)
-    index = np.flatnonzero(random.random(n) < density).astype(np.uint32)
-    entropy = entropy_of(index.size / n)
-
-    encoded = pack_update(Update(0, n, 1, index, np.ones(index.size, np.int32)))
-
-    assert 8 * len(encoded) / index.size <= 0.75 * (entropy + 1)
-
-
-def test_magnitudes_cost_what_says_where_they_are() -> None:
-    random = np.random.default_rng(1)
-    n, hits = 2_000_000, 20_000
-    index = np.sort(random.choice(n, hits, replace=False)).astype(np.uint32)
-    plain = pack_update(Update(0, n, 1, index, np.ones(hits, np.int32)))
-    count = np.where(random.random(hits) < 0.01, 2, 1).astype(np.int32)
-
-    listed = pack_update(Update(0, n, 1, index, count))
-
-    assert 8 * (len(listed) - len(plain)) / hits <= 1.25 * 0.01 * entropy_of(0.01)

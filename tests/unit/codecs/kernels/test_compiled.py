@@ -12,6 +12,8 @@ import pytest
 
 from gradwire_codecs.kernels.compiled import PORTABLE, portable_name, portable_processors
 from support.processes import Running
+from support.tiers import variants
+from support.waiting import PROCESS
 
 SESSION = """
 import numpy as np
@@ -138,7 +140,7 @@ def hits(folder: Path, *, code: str = PROGRAM, processor: str = "", **places: Pa
     kind = {"NUMBA_CPU_NAME": processor, "NUMBA_CPU_FEATURES": ""} if processor else {}
     answer = subprocess.run(
         command(code), cwd=folder, env=surroundings(folder, **places) | kind, check=True, text=True,
-        capture_output=True, timeout=50,
+        capture_output=True, timeout=PROCESS,
     )  # fmt: skip
     return int(answer.stdout)
 
@@ -176,10 +178,11 @@ def test_processes_that_start_together_do_each_other_no_harm(folder: Path) -> No
             for _ in range(4)
         ]
 
-        assert [process.wait(50) for process in together] == [0, 0, 0, 0]
+        assert [process.wait(PROCESS) for process in together] == [0, 0, 0, 0]
     assert hits(folder, NUMBA_CACHE_DIR=folder / "cache") == 2
 
 
+@pytest.mark.deep("more places for compiled kernels")
 def test_what_is_not_in_the_cache_is_compiled_beside_what_is(folder: Path) -> None:
     cache, once = folder / "cache", "import kernel; kernel.doubled(21); print(0)"
     hits(folder, code=once, NUMBA_CACHE_DIR=cache)
@@ -203,6 +206,7 @@ def test_what_comes_in_half_is_compiled_anew_and_replaced(
     assert [hits(folder, NUMBA_CACHE_DIR=cache) for _ in range(2)] == [0, 2]
 
 
+@pytest.mark.deep("more places for compiled kernels")
 def test_a_folder_that_becomes_unwritable_does_not_stop_a_run(folder: Path) -> None:
     """Between the import and the first call, as when a quota is spent or a disk remounted."""
     lost = PROGRAM.replace(
@@ -237,7 +241,7 @@ def prepare(folder: Path, processor: str) -> str:
     return f"import sys; sys.prefix = {str(folder / 'python')!r}\n{PROGRAM}"
 
 
-@pytest.mark.parametrize("kind", PORTABLE)
+@pytest.mark.parametrize("kind", variants(*PORTABLE))
 def test_what_is_prepared_for_everyone_is_found_where_nothing_can_be_written(
     folder: Path, kind: str
 ) -> None:
@@ -258,6 +262,7 @@ def test_what_this_processor_cannot_run_is_not_loaded(folder: Path) -> None:
     assert hits(folder, code=f"{older}{code}") == 0
 
 
+@pytest.mark.deep("more places for compiled kernels")
 def test_what_was_prepared_and_is_damaged_is_compiled(folder: Path) -> None:
     code = prepare(folder, PORTABLE_HERE)
     for path in (folder / "python").rglob("*.nbc"):

@@ -92,15 +92,6 @@ def test_a_threshold_that_adapts_starts_where_it_is_told(make: Make) -> None:
 
 
 @ADAPTING
-def test_an_initial_threshold_is_kept(make: Make) -> None:
-    policy = make(0.125)
-
-    policy.start(0.25)
-
-    assert policy.threshold == 0.125
-
-
-@ADAPTING
 def test_one_update_moves_a_threshold_twofold_at_most(make: Make) -> None:
     policy = make(1.0)
 
@@ -259,20 +250,6 @@ def test_the_first_updates_move_a_threshold_more_than_later_ones() -> None:
     assert threshold_of(policy) / before == pytest.approx(0.5**0.05)
 
 
-def test_the_density_stays_near_its_target_while_changes_grow() -> None:
-    """As they do for as long as a schedule of one cycle raises the learning rate."""
-    policy = TargetDensity(0.01)
-    policy.start(-NORMAL.inv_cdf(0.005))
-
-    densities = []
-    for step in range(300):
-        seen = normal_update(threshold_of(policy), scale=1.015**step)
-        densities.append(seen.density)
-        policy.observe(seen)
-
-    assert densities[-1] == pytest.approx(0.01 * 1.015 ** (1 / 0.1), rel=0.02)
-
-
 @pytest.mark.parametrize("target", [0.01, 0.001])
 @pytest.mark.parametrize("drift", [0.0, 0.1])
 def test_changes_that_come_in_step_neither_begin_nor_stay_dense(
@@ -320,14 +297,6 @@ def test_a_threshold_that_was_saved_with_another_target_is_moved_to_this_one() -
 def test_the_usual_density_falls_as_the_root_of_the_workers(workers: int, density: float) -> None:
     assert density_for(workers) == density
     assert density_for(1) == density_for(2) == pytest.approx(0.0106, rel=0.01)
-
-
-def test_at_its_target_a_threshold_rests() -> None:
-    policy = TargetDensity(0.01, initial=0.5)
-
-    policy.observe(observation(0.01, 0.5))
-
-    assert policy.threshold == 0.5
 
 
 # A band.

@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from gradwire_codecs import (
     ByteBudget,
     CodecError,
-    DensityBand,
     FixedThreshold,
     Observation,
     TargetDensity,
@@ -65,19 +64,6 @@ def test_the_density_falls_with_the_steps_from_the_first_one_to_the_target() -> 
     assert policy.factor == 1
 
 
-def test_a_band_is_as_much_higher_at_first() -> None:
-    policy = WarmUp(DensityBand(0.005, 0.02), 0.1, 300)
-    started(policy)
-
-    seen = train(policy, 400)
-
-    assert seen[0] == pytest.approx(0.1, rel=0.01)
-    for step, density in enumerate(seen[:300]):
-        factor = min(10.0, 300 / max(step, 1))
-        assert 0.8 * 0.005 * factor <= density <= 1.25 * 0.02 * factor
-    assert 0.005 <= seen[-1] <= 0.02
-
-
 @given(done=st.integers(0, 1_000), steps=st.integers(1, 100))
 def test_the_factor_only_falls_and_ends_at_one(done: int, steps: int) -> None:
     policy = WarmUp(TargetDensity(0.01), 0.5, steps)
@@ -102,16 +88,6 @@ def test_another_usual_density_is_come_to_at_the_same_time() -> None:
     assert policy.first_density(1_000) == pytest.approx(0.005 * 400 / 200)
     policy.aim_at(0.3)
     assert policy.factor == 1, "not sparser than usual, if that is above the first density"
-
-
-def test_who_comes_when_it_is_over_has_the_usual_density() -> None:
-    late, usual = WarmUp(TargetDensity(0.01), 0.1, 50), TargetDensity(0.01)
-    late.skip_to(50)
-
-    assert late.first_density(1_000) == usual.first_density(1_000)
-    for policy in (late, usual):
-        started(policy)
-    assert train(late, 100) == train(usual, 100)
 
 
 def test_it_goes_on_from_a_saved_state() -> None:

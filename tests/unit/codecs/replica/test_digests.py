@@ -78,11 +78,3 @@ def test_what_would_leave_the_range_is_no_bit_that_was_flipped() -> None:
 
     assert unflip(values, 0, (digest_of(values) + 2**31 * weight) % 2**64) is None
     assert values.tolist() == [2**31 - 1]
-
-
-def test_parts_make_up_the_whole() -> None:
-    values = values_of(2)
-
-    assert (ELEMENTS + digest_of(values[:200]) + digest_of(values[200:], 200)) % 2**64 == (
-        Replica(values).digest()
-    )

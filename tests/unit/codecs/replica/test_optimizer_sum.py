@@ -125,19 +125,6 @@ def test_what_is_rounded_away_is_sent_later(name: str, magnitude_max: int) -> No
     assert np.abs(mine.values[:N].astype(np.int64) - other.values[:N]).max() <= 2
 
 
-def test_the_last_result_makes_no_step_by_itself() -> None:
-    total, replica = new(Rule("sgd", momentum=0.9))
-    total.add(update_of(gradients(3, 1)[0]))
-    apply(replica, total.take_mean(1, 127))
-    apply(replica, total.take_mean(1, 127, is_last=True))
-    before = replica.values.copy()
-
-    apply(replica, total.take_mean(1, 127, is_last=True))
-
-    assert (replica.values == before).all()
-    assert replica.values[-1] == 1
-
-
 @pytest.mark.parametrize("magnitude_max", [None, 127])
 @pytest.mark.parametrize("name", RULES)
 def test_another_master_goes_on_with_the_replica(name: str, magnitude_max: int | None) -> None:

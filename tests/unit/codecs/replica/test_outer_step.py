@@ -116,19 +116,6 @@ def test_each_fragment_is_a_sequence_of_its_own(magnitude_max: int | None) -> No
             assert sum_of(step).tolist() == sum_of(mine.take_mean(WORKERS, None)).tolist()
 
 
-def test_a_late_contribution_is_in_the_round_of_another_fragment() -> None:
-    outer = OuterSum(ELEMENTS, RANGES, rate=1.0, momentum=0.0, streams=STREAMS)
-    late, change = np.arange(ELEMENTS), np.full(ELEMENTS, 1000)
-    outer.take_mean(1, None)
-    outer.add(of_fragment(change, 1))
-    outer.add(of_fragment(late, 0))
-
-    *step, _ = outer.take_mean(1, None)
-
-    expected = sum_of([of_fragment(change, 1), of_fragment(late, 0)])
-    assert sum_of(step).tolist() == expected.tolist()
-
-
 def test_another_master_goes_on_with_the_last_step_of_each_fragment() -> None:
     random = np.random.default_rng(4)
     one = OuterSum(ELEMENTS, RANGES, rate=0.7, momentum=0.9, streams=STREAMS)

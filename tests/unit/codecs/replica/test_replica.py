@@ -12,14 +12,12 @@ from hypothesis import strategies as st
 
 from gradwire_codecs import (
     CodecError,
-    MalformedUpdateError,
     NonFiniteError,
     OutOfRangeError,
     Replica,
     Update,
     quantum_exponent_for,
 )
-from gradwire_codecs.replica.replica import BLOCK_ELEMENTS
 from support.updates import encoded_updates
 
 
@@ -145,18 +143,3 @@ def test_the_first_element_that_leaves_the_range_is_found_before_anything_is_add
     sums = [value + count * multiple for value, count in zip(values, counts, strict=True)]
     assert outside == next((i for i, s in enumerate(sums) if abs(s) > 2**31 - 1), None)
     assert replica.values.tolist() == values
-
-
-def test_every_block_of_parameters_is_turned_into_quanta() -> None:
-    parameters = np.random.default_rng(0).normal(0, 1, 2 * BLOCK_ELEMENTS + 1).astype(np.float32)
-
-    replica = Replica.from_parameters(parameters)
-
-    assert np.array_equal(replica.values, np.rint(parameters.astype(np.float64) * 2.0**24))
-
-
-def test_a_range_is_not_asked_for_an_update_of_a_longer_vector() -> None:
-    update = Update(0, 3, 1, np.array([2], np.uint32), np.array([1], np.int32))
-
-    with pytest.raises(MalformedUpdateError, match="elements 0 to 3 of a vector of 2"):
-        Replica.zeros(2).first_outside(update)

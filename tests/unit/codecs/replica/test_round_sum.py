@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
@@ -165,30 +164,6 @@ def test_the_last_mean_leaves_less_than_a_quantum_of_each(contributions: list[Up
     assert (np.abs(relayed([*means, *last]) - exact) <= 0.5).all()
 
 
-def test_equal_contributions_have_themselves_as_their_mean() -> None:
-    index, count = np.array([1, 7], np.uint32), np.array([3, -2], np.int32)
-    total = RoundSum(ELEMENTS, [(0, ELEMENTS)])
-    for _ in range(3):
-        total.add(Update(0, ELEMENTS, 9, index, count))
-
-    [mean] = total.take_mean(3, None)
-
-    assert mean.index.tolist() == [1, 7]
-    assert mean.change.tolist() == [27, -18]
-    assert total.take_mean(3, None) == []
-
-
-def test_a_mean_at_the_end_of_int32_fits() -> None:
-    total = RoundSum(1, [(0, 1)])
-    largest = Update(0, 1, 1, np.zeros(1, np.uint32), np.array([INT32_MAX], np.int32))
-    for _ in range(5):
-        total.add(largest)
-
-    [mean] = total.take_mean(5, None)
-
-    assert mean.change.tolist() == [INT32_MAX]
-
-
 @given(
     sizes=st.lists(
         st.sampled_from([1, 7, RANGE_ELEMENTS_MIN, RANGE_ELEMENTS_MAX, 3 * RANGE_ELEMENTS_MAX + 1]),
@@ -205,10 +180,3 @@ def test_ranges_cover_the_vector_and_are_neither_tiny_nor_too_large(sizes: list[
     small = [stop - start for start, stop in ranges if stop - start < RANGE_ELEMENTS_MIN]
     large = sum(size >= RANGE_ELEMENTS_MIN for size in sizes)
     assert len(small) <= 2 * large + 1
-
-
-@pytest.mark.parametrize("sizes", [[5], [100, 100], [RANGE_ELEMENTS_MIN, 3]])
-def test_tensors_that_are_small_share_a_range(sizes: list[int]) -> None:
-    expected = 2 if sizes[0] == RANGE_ELEMENTS_MIN else 1
-
-    assert len(ranges_of(sizes)) == expected

@@ -11,7 +11,6 @@ from gradwire_codecs.replica.round_sum import RoundSum
 from gradwire_codecs.replica.state_sum import StateSum, ranges_with_state
 
 PARAMETERS = [(0, 5), (5, 8)]
-N = 8
 TENSORS = 3
 RANGES = ranges_with_state(PARAMETERS, 2, [TENSORS, TENSORS])
 STEPS_AT = RANGES[-1][0]

@@ -82,24 +82,6 @@ def test_rate_and_window_follow_from_bandwidth_and_round_trip() -> None:
     assert flow.bbr.window_bytes == pytest.approx(window, abs=1)
 
 
-def test_a_short_first_message_does_not_make_it_slow() -> None:
-    flow = Flow()
-
-    flow.exchange(100, app_limited=True)
-
-    assert flow.bbr.window_bytes == INITIAL
-    assert flow.bbr.pacing_rate == pytest.approx(FIRST_GAIN * INITIAL / RTT)
-
-
-def test_only_its_first_packets_leave_faster_than_a_window_in_a_round_trip() -> None:
-    flow = Flow(0.5)
-    flow.exchange(100, app_limited=True)
-
-    flow.send(100, in_flight=INITIAL // 2)
-
-    assert flow.bbr.pacing_rate == pytest.approx(INITIAL / RTT)
-
-
 def test_in_the_beginning_it_keeps_its_rate_while_a_queue_fills() -> None:
     flow = Flow()
     flow.exchange(SMALL)
@@ -138,15 +120,6 @@ def test_rounds_that_keep_the_rate_do_not_show_that_the_path_is_full() -> None:
         flow.exchange(DATAGRAM, rtt=1.1 * RTT, in_flight=2 * SIZE)
 
     assert flow.phase() is Phase.STARTUP
-
-
-def test_after_the_beginning_no_queue_keeps_it_from_growing() -> None:
-    flow = Flow()
-    flow.exchange(SIZE)
-
-    flow.exchange(SIZE, rtt=1.1 * RTT)
-
-    assert flow.gain == STARTUP_GAIN
 
 
 def test_it_goes_on_while_the_bandwidth_grows_by_a_quarter_in_three_rounds() -> None:
@@ -279,10 +252,6 @@ def test_it_begins_anywhere_but_with_the_gain_that_makes_up_for_a_probe(random: 
     assert Flow(random).fill().gain != 0.75
 
 
-def test_flows_begin_at_different_gains() -> None:
-    assert {Flow(random).fill().gain for random in (0.0, 0.5)} == {1.25, 1.0}
-
-
 def test_a_gain_lasts_for_a_round_trip_even_where_rounds_are_shorter() -> None:
     flow = Flow().fill()
     departure = flow.send(SIZE)
@@ -326,14 +295,6 @@ def test_an_application_that_sends_little_does_not_lower_the_bandwidth_but_may_r
     flow.exchange(2 * SIZE, app_limited=True)
 
     assert flow.gain / 2 in PROBE_GAINS
-
-
-def test_the_window_has_room_for_the_lumps_in_which_acknowledgements_come() -> None:
-    """Here whole trains are acknowledged at once."""
-    flow = Flow(random=0.5).fill()
-
-    trains = WINDOW_QUANTA * PACING_MARGIN * SIZE / RTT * 0.001
-    assert flow.bbr.window_bytes == pytest.approx(WINDOW_GAIN * SIZE + SIZE + trains, abs=1)
 
 
 # Losses.
@@ -417,15 +378,6 @@ def test_measuring_takes_a_while_and_a_round_with_little_in_flight() -> None:
     assert flow.now - begin >= PROBE_RTT_SECONDS
     assert flow.now - begin <= PROBE_RTT_SECONDS + 3 * RTT
     assert flow.phase() is Phase.PROBE_BANDWIDTH
-
-
-def test_an_application_that_pauses_measures_it_by_the_way() -> None:
-    flow = Flow().fill()
-
-    for _ in range(100):
-        flow.exchange(SIZE, rtt=1.2 * RTT)
-        assert flow.phase() is Phase.PROBE_BANDWIDTH
-        flow.now += 0.1
 
 
 def test_measuring_before_the_path_is_full_leads_back_to_startup() -> None:

@@ -26,10 +26,6 @@ def test_the_largest_value_of_the_last_rounds(rounds: int, updates: list[tuple[i
         assert windowed.value == max(v for at, v in values if at > now - rounds)
 
 
-def test_before_the_first_value_there_is_none() -> None:
-    assert WindowedMax(3).value == 0
-
-
 # The delivery rate.
 
 RTT = 0.1

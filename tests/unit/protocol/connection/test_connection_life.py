@@ -14,25 +14,14 @@ from gradwire_protocol import (
     State,
     UsageError,
 )
-from gradwire_protocol.limits import ACK_DELAY_SECONDS_MAX, DATAGRAM_BYTES_MAX, DATAGRAM_BYTES_MIN
 from gradwire_protocol.wire.frames import Close, Ping, pack_close, pack_ping
 from gradwire_protocol.wire.packets import INIT
 from support.endpoints import PLAIN, hand_over
-from support.network import Link
-from support.pair import INITIATOR, RESPONDER, Pair, Passing, data_frame, heard
+from support.pair import INITIATOR, RESPONDER, Pair, data_frame, heard
 from support.puppet import Puppet
 from support.wording import naming
 
 # How it begins.
-
-
-def test_both_sides_hear_once_that_they_are_connected() -> None:
-    pair = Pair().connect()
-
-    assert pair.initiator.events == pair.responder.events == [Connected()]
-    assert pair.initiator.connection.state is pair.responder.connection.state is State.OPEN
-    assert pair.initiator.endpoint.counters.connections_opened == 1
-    assert pair.responder.endpoint.counters.connections_opened == 1
 
 
 @pytest.mark.parametrize("lost", [0, 1, 2], ids=["INIT", "ACCEPT", "first packet"])
@@ -96,15 +85,6 @@ def test_a_connection_that_never_opened_has_nothing_to_measure() -> None:
         pair.network.run_for(5.0)
 
 
-def test_a_message_before_the_connection_is_open_has_no_effect() -> None:
-    pair = Pair().dial()
-
-    pair.initiator.send(b"too early")
-    pair.network.run_for(1.0)
-
-    assert pair.initiator.events == pair.responder.events == [Connected()]
-
-
 def test_closing_while_connecting_ends_it_without_a_word() -> None:
     pair = Pair().dial()
     sent = len(pair.wire)
@@ -133,42 +113,6 @@ def test_datagrams_are_as_large_as_the_smaller_side_says() -> None:
     assert max(len(p.datagram) for p in pair.sent_by(RESPONDER)) == 1200
 
 
-@pytest.mark.parametrize(
-    ("mtu", "largest"), [(1420, DATAGRAM_BYTES_MIN), (1500, 1452), (9000, DATAGRAM_BYTES_MAX)]
-)
-def test_datagrams_grow_to_what_the_path_carries(mtu: int, largest: int) -> None:
-    config = ConnectionConfig(datagram_bytes=1200)
-    pair = Pair(Link(mtu=mtu), config).connect()
-    pair.network.run_for(5.0)
-    begun = pair.network.now
-
-    pair.initiator.send(bytes(50_000))
-    pair.network.run_for(1.0)
-
-    sent = [len(p.datagram) for p in pair.sent_by(INITIATOR) if p.at >= begun]
-    assert max(sent) == largest
-    assert pair.initiator.delivered == [(0, 0)]
-    assert pair.initiator.endpoint.counters.packets_lost == 0, "but for the probes"
-
-
-def test_a_largest_datagram_that_is_no_whole_number_of_words_is_not_exceeded() -> None:
-    puppet = Puppet(ConnectionConfig(), datagram_bytes=1447)
-
-    for _ in range(3):
-        puppet.acknowledge()
-        puppet.connection.send(0, puppet.next_number, 1, bytes(5000), Priority.UPDATE)
-        puppet.wait(puppet.now + 0.01)
-
-    assert puppet.largest_datagram == 1444
-
-
-def test_the_round_trip_time_is_known_after_the_first_packet() -> None:
-    pair = Pair(Link(delay=0.02)).connect()
-
-    assert pair.initiator.connection.rtt == pytest.approx(0.04 + ACK_DELAY_SECONDS_MAX)
-    assert pair.responder.connection.rtt is None, "it has asked for nothing yet"
-
-
 # Signs of life.
 
 
@@ -181,22 +125,6 @@ def test_a_quiet_peer_is_asked_for_a_sign_of_life_exactly_when_it_is_time() -> N
 
     assert before == []
     assert then == [[Ping()]]
-
-
-def test_keepalives_leave_room_for_three_within_the_idle_timeout() -> None:
-    puppet = Puppet(replace(PLAIN, keepalive_seconds=100.0, idle_timeout_seconds=60.0))
-    quiet_since = puppet.now - 0.01
-
-    assert puppet.wait(quiet_since + 9.999) == []
-    assert puppet.wait(quiet_since + 10.0) == [[Ping()]], "the puppet's timeout is 30 seconds"
-
-
-def test_two_quiet_peers_stay_connected() -> None:
-    pair = Pair(Link(loss=0.1)).connect()
-
-    pair.network.run_for(1000.0)
-
-    assert pair.initiator.events == pair.responder.events == [Connected()]
 
 
 @pytest.mark.parametrize(("own", "peers"), [(20.0, 30.0), (30.0, 20.0)])
@@ -219,27 +147,6 @@ def test_a_silent_peer_is_given_up_exactly_at_the_smaller_idle_timeout(
     assert connection.next_timer() is None
     assert puppet.endpoint.counters.idle_timeouts == 1
     assert len(puppet.endpoint) == 0
-
-
-@pytest.mark.parametrize(
-    ("idle_timeout", "given_up_after"),
-    [
-        pytest.param(0.5, 0.915, id="three probe timeouts"),
-        pytest.param(0.1, 0.2, id="and at most twice the idle timeout"),
-    ],
-)
-def test_a_short_idle_timeout_waits_for_three_probes(
-    idle_timeout: float, given_up_after: float
-) -> None:
-    puppet = Puppet(replace(PLAIN, idle_timeout_seconds=idle_timeout))
-    silent_since = puppet.now - 0.01
-    puppet.events()
-
-    puppet.wait(silent_since + given_up_after - 0.001)
-    assert puppet.events() == []
-    puppet.wait(silent_since + given_up_after + 0.001)
-
-    assert [type(event) for event in puppet.events()] == [Disconnected]
 
 
 def test_a_duplicate_is_no_sign_of_life() -> None:
@@ -279,26 +186,6 @@ def test_a_close_is_said_three_times_a_probe_timeout_apart_and_then_it_is_over()
     assert len(puppet.endpoint) == 0
 
 
-@pytest.mark.parametrize("lost", [0, 1, 2])
-def test_the_peer_hears_why_it_was_closed_even_if_copies_are_lost(lost: int) -> None:
-    pair = Pair().connect()
-    closes: list[Passing] = []
-
-    def lose_the_first(passing: Passing) -> bool:
-        if passing.has(Close):
-            closes.append(passing)
-        return not passing.has(Close) or len(closes) > lost
-
-    pair.lets_pass = lose_the_first
-    pair.initiator.close(64, "enough")
-    pair.network.run_for(5.0)
-
-    assert pair.responder.events[1:] == [Disconnected(64, "enough", by_peer=True)]
-    assert pair.initiator.events[1:] == []
-    assert len(closes) == 3
-    assert len(pair.initiator.endpoint) == len(pair.responder.endpoint) == 0
-
-
 def test_who_was_told_that_it_is_over_is_silent_and_forgets_it_a_little_later() -> None:
     puppet = Puppet()
     connection = puppet.connection
@@ -316,17 +203,6 @@ def test_who_was_told_that_it_is_over_is_silent_and_forgets_it_a_little_later() 
     assert sent == []
     assert states == [(State.DRAINING, 1), (State.CLOSED, 0)]
     assert puppet.events() == [Disconnected(64, "enough", by_peer=True)]
-
-
-def test_two_closes_that_cross_end_it_without_an_event() -> None:
-    pair = Pair().connect()
-
-    pair.initiator.close(64, "enough")
-    pair.responder.close(65, "enough here too")
-    pair.network.run_for(5.0)
-
-    assert pair.initiator.events == pair.responder.events == [Connected()]
-    assert len(pair.initiator.endpoint) == len(pair.responder.endpoint) == 0
 
 
 def test_closing_twice_is_closing_once() -> None:

@@ -88,18 +88,6 @@ def test_a_message_may_take_for_ever_as_long_as_it_goes_on() -> None:
     assert puppet.connection.state is State.OPEN
 
 
-def test_a_message_that_is_complete_and_not_released_is_no_fault_of_the_peer() -> None:
-    puppet = Puppet(replace(PLAIN, idle_timeout_seconds=IDLE_SECONDS)).opened()
-    puppet.send(data_frame(b"whole"))
-
-    while puppet.now < 1000.0 + 2 * PATIENCE:
-        puppet.send(pack_ping())
-        puppet.wait(puppet.now + 1.0)
-
-    assert puppet.connection.state is State.OPEN
-    assert puppet.connection.bytes_held == charge_of(5)
-
-
 def test_the_reason_fits_into_a_close_whatever_the_numbers_are() -> None:
     puppet = Puppet(replace(PLAIN, idle_timeout_seconds=IDLE_SECONDS)).opened()
     frame = data_frame(

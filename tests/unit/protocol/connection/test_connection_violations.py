@@ -84,45 +84,6 @@ def test_breaking_a_rule_ends_the_connection_and_both_sides_hear_which(
     assert puppet.endpoint.counters.violations == 1
 
 
-@pytest.mark.parametrize(
-    ("largest", "first_run", "named"),
-    [
-        (0, 1, ("acknowledgement", "below", 0)),
-        (0, 2**32 - 1, ("acknowledgement", "below", 0)),
-        (2**32, 2**32 - 1, ("acknowledgement", 2**32, 2)),
-        (2**64 - 1, 2**32 - 1, ("acknowledgement", 2**64 - 1, 2)),
-    ],
-)
-def test_acknowledging_a_run_longer_than_what_was_sent_ends_the_connection(
-    largest: int, first_run: int, named: tuple[object, ...]
-) -> None:
-    puppet = Puppet()
-    puppet.connection.send(0, 0, 1, b"x", Priority.UPDATE)
-    puppet.receive()
-    puppet.events()
-
-    puppet.send(raw_ack(largest, first_run))
-
-    assert puppet.events() == [Disconnected(CloseCode.VIOLATION, naming(*named), by_peer=False)]
-
-
-def test_acknowledging_a_packet_that_was_left_out_ends_the_connection() -> None:
-    puppet = Puppet()
-    while len(puppet.came) == 1:
-        puppet.acknowledge()
-        puppet.connection.send(0, puppet.next_number, 1, b"x", Priority.UPDATE)
-        puppet.wait(puppet.now + 0.01)
-    puppet.events()
-
-    [(first, _), (_, stop)] = puppet.came
-    puppet.send(raw_ack(stop - 1, stop - 1 - first))
-
-    [event] = puppet.events()
-    assert isinstance(event, Disconnected)
-    assert event.code == CloseCode.VIOLATION
-    assert event.reason == naming("acknowledgement", "skipped")
-
-
 @given(
     seed=st.integers(0, 500),
     largest=st.integers(0, 30) | st.integers(0, 2**64 - 1),

@@ -28,7 +28,7 @@ from support.endpoints import PLAIN
 from support.network import Link
 from support.pair import FRAGMENT_BYTES, Pair, data_frame
 from support.puppet import Puppet
-from support.tiers import examples
+from support.tiers import count, examples
 
 FRAMES = st.one_of(
     st.builds(
@@ -56,6 +56,7 @@ FRAMES = st.one_of(
 )
 
 
+@settings(max_examples=count(100, quick=10, of="examples of a hostile peer"))
 @given(
     packets=st.lists(
         st.tuples(

@@ -48,20 +48,6 @@ def test_every_size_is_tried_up_to_the_limit_one_after_the_other() -> None:
     assert sizes.next_timer is None, "the search is over"
 
 
-def test_the_limit_is_tried_even_where_it_is_between_two_sizes() -> None:
-    sizes = DatagramSizes(1400, 3000)
-
-    assert search(sizes, carries=9000) == [1452, 3000]
-    assert sizes.current == 3000
-
-
-def test_without_room_to_grow_nothing_is_tried() -> None:
-    for start, limit in ((1400, 1400), (1400, 1200), (8900, 8900)):
-        sizes = DatagramSizes(start, limit)
-        assert search(sizes, carries=9000) == []
-        assert (sizes.current, sizes.next_timer) == (min(start, limit), None)
-
-
 def test_a_size_is_given_up_after_three_tries_and_tried_again_after_ten_minutes() -> None:
     sizes = DatagramSizes(1400, 8900)
 
@@ -74,15 +60,6 @@ def test_a_size_is_given_up_after_three_tries_and_tried_again_after_ten_minutes(
     assert early == []
     assert timer == NOW + SEARCH_AGAIN_SECONDS == NOW + 600
     assert later == [4000, 8900]
-
-
-def test_a_size_that_arrives_at_the_second_try_is_used() -> None:
-    sizes = DatagramSizes(1400, 4000)
-    for _ in range(2):
-        assert sizes.probe_to_send(NOW) == 1452
-        sizes.on_probe_lost(NOW)
-
-    assert search(sizes, carries=1452) == [1452, *[4000] * TRIES]
 
 
 def test_a_probe_that_was_only_late_counts() -> None:

@@ -13,10 +13,10 @@ from gradwire_protocol import (
     Disconnected,
     Drop,
     Endpoint,
+    Priority,
     SessionIds,
     State,
 )
-from gradwire_protocol.limits import HALF_OPEN_SECONDS_MAX
 from gradwire_protocol.wire.packets import (
     ACCEPT_BYTES,
     INIT_BYTES,
@@ -41,7 +41,7 @@ from support.endpoints import (
     sent_by,
     versions_for,
 )
-from support.pair import RESPONDER, Pair
+from support.pair import RESPONDER, Pair, heard
 
 # Who is let in.
 
@@ -62,45 +62,11 @@ def test_an_init_is_answered_and_the_first_packet_opens_the_connection() -> None
     assert endpoint.counters.connections_opened == 1
 
 
-def test_another_init_of_the_same_peer_gets_another_answer_and_one_of_them_holds() -> None:
-    endpoint = listening()
-    inits = [init_of(5), init_of(5, b"n" * 32)]
-
-    accepts = [ask(endpoint, init)[0] for init in inits]
-    for init, accept in zip(inits, accepts, strict=True):
-        ask(endpoint, first_packet(init, accept))
-
-    assert accepts[0] != accepts[1]
-    assert len(endpoint) == 1
-    assert drops(endpoint) == {Drop.UNKNOWN_SESSION: 1}
-
-
-def test_the_same_init_from_two_addresses_is_two_peers() -> None:
-    endpoint = listening()
-
-    here, there = (ask(endpoint, init_of(5), address) for address in ("here", "there"))
-
-    assert here != there
-
-
 def test_an_endpoint_that_only_dials_answers_nobody() -> None:
     endpoint = dialling()
 
     assert ask(endpoint, init_of(5)) == []
     assert drops(endpoint) == {Drop.NOT_ACCEPTING: 1}
-
-
-def test_beyond_the_number_of_connections_nobody_is_let_in() -> None:
-    endpoint = listening(connections_max=1)
-    accepts = [ask(endpoint, init_of(n))[0] for n in (5, 6)]
-
-    for n, accept in zip((5, 6), accepts, strict=True):
-        ask(endpoint, first_packet(init_of(n), accept))
-    answer = ask(endpoint, init_of(7))
-
-    assert len(endpoint) == 1
-    assert answer == []
-    assert drops(endpoint) == {Drop.FULL: 2}
 
 
 def test_who_comes_second_for_the_last_place_is_told_at_once_that_there_is_none() -> None:
@@ -128,42 +94,6 @@ def test_who_comes_second_for_the_last_place_is_told_at_once_that_there_is_none(
     assert len(close) < len(inits[1]), "to an address that has proved itself"
     assert [answer[0] for answer in again] == [RESET], "it is forgotten"
     assert drops(master) == {Drop.FULL: 1, Drop.UNKNOWN_SESSION: 1}
-
-
-def test_half_open_connections_are_forgotten_even_if_nobody_else_comes() -> None:
-    endpoint = listening()
-    [in_time] = ask(endpoint, init_of(1), now=NOW)
-    [too_late] = ask(endpoint, init_of(2), now=NOW)
-
-    ask(endpoint, first_packet(init_of(1), in_time), now=NOW + HALF_OPEN_SECONDS_MAX - 0.001)
-    ask(endpoint, first_packet(init_of(2), too_late), now=NOW + HALF_OPEN_SECONDS_MAX)
-
-    assert len(endpoint) == 1
-    assert drops(endpoint) == {Drop.UNKNOWN_SESSION: 1}
-
-
-def test_after_its_time_an_init_gets_another_answer() -> None:
-    endpoint = listening()
-
-    first = ask(endpoint, init_of(1), now=NOW)
-    again = ask(endpoint, init_of(1), now=NOW + HALF_OPEN_SECONDS_MAX)
-
-    assert first != again
-
-
-def test_a_half_open_connection_has_no_timer() -> None:
-    endpoint = listening()
-
-    ask(endpoint, init_of(1))
-
-    assert endpoint.next_timer() is None
-
-
-def test_answers_are_never_larger_than_what_they_answer() -> None:
-    endpoint = listening()
-
-    for datagram in (init_of(5), other_version(init_of(5)), other_version(init_of(5)[:100])):
-        assert sum(map(len, ask(endpoint, datagram))) < len(datagram)
 
 
 def test_session_ids_are_neither_zero_nor_used_twice() -> None:
@@ -299,6 +229,28 @@ def test_random_bytes_are_counted_as_dropped_once_and_answered_by_nothing_larger
     assert len(endpoint) == 0
 
 
+# What comes in one read.
+
+
+def test_who_reads_everything_into_one_buffer_spoils_nothing() -> None:
+    """`hand_over` fills its buffer with garbage when it is done."""
+    endpoints = {"initiator": dialling(), "responder": listening()}
+    connection = endpoints["initiator"].connect("responder", NOW)
+
+    def exchange() -> None:
+        for source, target in 3 * [("initiator", "responder"), ("responder", "initiator")]:
+            for datagram, _ in sent_by(endpoints[source]):
+                hand_over(endpoints[target], [datagram], source)
+
+    exchange()
+    connection.send(0, 0, 1, b"payload", Priority.UPDATE)
+    exchange()
+
+    [(_, opened), (_, received)] = events_of(endpoints["responder"])
+    assert opened == Connected()
+    assert heard(received) == (0, 0, 1, b"payload")
+
+
 # Shards.
 
 
@@ -315,7 +267,3 @@ def test_a_shard_gives_out_session_ids_of_its_own() -> None:
 
     assert len(set(drawn)) == 8
     assert {session_id & 0xFF for session_id in drawn} == {5}
-
-
-def test_one_process_alone_uses_all_session_ids() -> None:
-    assert [SessionIds().to_own(n) for n in (1, 255, 2**32 - 1)] == [1, 255, 2**32 - 1]

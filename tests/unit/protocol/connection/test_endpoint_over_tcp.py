@@ -5,7 +5,6 @@ from random import Random
 from gradwire_protocol import (
     CloseCode,
     ConnectionConfig,
-    Counters,
     Disconnected,
     Drop,
     Endpoint,
@@ -125,11 +124,6 @@ def test_connections_of_another_endpoint_count_against_the_same_number() -> None
     assert one.counters.connections_opened == 2
 
 
-def test_endpoints_count_alone_unless_told_otherwise() -> None:
-    assert listening().counters == listening().counters == Counters()
-    assert listening().counters is not listening().counters
-
-
 # Pace.
 
 
@@ -149,31 +143,3 @@ def test_on_a_slow_line_with_a_long_queue_nothing_is_sent_twice() -> None:
         assert counters.packets_lost == 0
         assert counters.probe_timeouts == 0
         assert side.connection.rtt is not None
-
-
-def test_a_line_that_takes_nothing_for_a_while_is_not_asked_why() -> None:
-    pair = Pair(config=OVER_TCP).connect()
-    pair.initiator.send(b"there")
-    pair.network.run(lambda: bool(pair.initiator.delivered), seconds=5)
-    sent = pair.network.counts["sent"]
-
-    pair.network.link = Link(delay=8.0)
-    pair.initiator.send(bytes(100_000))
-    pair.network.run(lambda: len(pair.initiator.delivered) == 2, seconds=60)
-
-    assert pair.initiator.endpoint.counters.probe_timeouts == 0
-    assert pair.initiator.endpoint.counters.fragments_sent == 1 + 12
-    assert pair.network.counts["sent"] > sent
-
-
-def test_silence_still_ends_it() -> None:
-    pair = Pair(config=OVER_TCP).connect()
-    pair.initiator.send(bytes(100))
-
-    pair.network.link = Link(loss=1.0)
-    pair.network.run(
-        lambda: any(isinstance(e, Disconnected) for e in pair.initiator.events), seconds=60
-    )
-
-    [end] = [event for event in pair.initiator.events if isinstance(event, Disconnected)]
-    assert end.code == CloseCode.IDLE

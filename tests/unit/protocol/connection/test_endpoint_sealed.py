@@ -14,7 +14,6 @@ from gradwire_protocol import (
     Endpoint,
     Keyring,
     Priority,
-    Role,
     State,
     UsageError,
 )
@@ -25,10 +24,8 @@ from gradwire_protocol.limits import (
     RESET_DATAGRAM_BYTES_MIN,
     VECTOR_PACKETS_MIN,
 )
-from gradwire_protocol.wire.frames import pack_ping
 from gradwire_protocol.wire.packets import (
     INIT_BYTES,
-    RESET,
     RETRY,
     TRANSPORT,
     TRANSPORT_HEADER,
@@ -39,11 +36,9 @@ from support.endpoints import (
     NOW,
     PLAIN,
     ask,
-    dialling,
     drops,
     events_of,
     hand_over,
-    listening,
     sent_by,
     versions_for,
 )
@@ -92,15 +87,6 @@ class Line:
 def ends(endpoint: Endpoint) -> list[Disconnected]:
     """Return how connections ended that are to be reported now."""
     return [event for _, event in events_of(endpoint) if isinstance(event, Disconnected)]
-
-
-def test_both_are_connected_and_the_master_knows_who_it_is() -> None:
-    line = Line()
-
-    assert line.opened == [(line.dialled, Connected()), (line.accepted, Connected())]
-    assert line.dialled.identity is None
-    assert line.accepted.identity is not None
-    assert (line.accepted.identity.name, line.accepted.identity.role) == ("worker", Role.WORKER)
 
 
 def test_a_key_of_ones_own_is_no_keyring_to_let_others_in_with() -> None:
@@ -234,28 +220,6 @@ def test_a_connection_that_is_not_open_yet_is_not_reset() -> None:
     assert connection.state is State.CONNECTING
 
 
-def test_a_master_is_never_reset() -> None:
-    line = Line()
-
-    hand_over(line.master, [pack_reset(line.dialled.session_id, bytes(16))], "worker", line.now)
-
-    assert line.accepted.state is State.OPEN
-
-
-def test_a_short_packet_of_an_unknown_session_is_not_answered() -> None:
-    line = Line()
-
-    assert restarted_for(line.dialled, size=RESET_DATAGRAM_BYTES_MIN - 4) == []
-    assert [answer[0] for answer in restarted_for(line.dialled)] == [RESET]
-
-
-def test_without_keys_a_master_resets_and_who_only_dials_does_not() -> None:
-    packet = TRANSPORT_HEADER.pack(TRANSPORT, 0, 0, 5, 0).ljust(100, b"\0")
-
-    assert [answer[0] for answer in ask(listening(), packet)] == [RESET]
-    assert ask(dialling(), packet) == []
-
-
 # Keyrings.
 
 
@@ -353,15 +317,3 @@ def test_a_train_that_begins_an_epoch_is_taken_as_a_whole() -> None:
     assert line.master.counters.epochs_begun == 1
     assert drops(line.master) == {}
     assert len(events_of(line.master)) == 1
-
-
-def test_a_packet_of_a_key_that_is_erased_is_dropped() -> None:
-    line = Line()
-    line.wait(1.0)
-    [late], _, _ = line.dialled.sender.packet_with(pack_ping(), line.now, eliciting=False)
-    keys_of(line.accepted).on_authentic(EPOCH)
-    keys_of(line.accepted).forget_previous_key()
-
-    hand_over(line.master, [bytes(late)], "worker", line.now)
-
-    assert drops(line.master) == {Drop.NOT_AUTHENTIC: 1}

@@ -81,35 +81,12 @@ def take_turns(turns: FairQueue, n: int) -> Counter[object]:
 # Turns.
 
 
-def test_where_nobody_waits_nothing_leaves() -> None:
-    assert FairQueue().next_train(START) == (None, [])
-
-
 def test_who_has_nothing_to_send_is_done() -> None:
     first, second = connection_to("first"), connection_to("second")
     turns = turns_of(first, second)
 
     assert turns.next_train(START) == (None, [first, second])
     assert len(turns) == 0
-
-
-def test_who_has_sent_all_is_done_when_it_is_asked_again() -> None:
-    idle, busy = connection_to("idle"), connection_to("busy")
-    queue(busy, 10_000)
-    turns = turns_of(idle, busy)
-
-    train, done = turns.next_train(START)
-    assert train is not None
-    assert (train.address, done, len(turns)) == ("busy", [idle], 1)
-
-    assert turns.next_train(START) == (None, [busy])
-
-
-def test_asking_for_a_turn_twice_gives_one() -> None:
-    connection = connection_to("peer")
-    turns = turns_of(connection, connection)
-
-    assert len(turns) == 1
 
 
 def test_turns_go_round_in_the_order_they_were_asked_for() -> None:
@@ -236,15 +213,6 @@ def through(link: LinkPacer, carries: float, seconds: float, *, now: float = STA
     link.on_blocked(now)
 
 
-def test_a_link_that_was_never_full_has_no_pace() -> None:
-    link = LinkPacer()
-    for _ in range(100):
-        link.on_sent(TRAIN_BYTES_MAX)
-
-    assert link.rate == inf
-    assert link.wait_until(START) is None
-
-
 @given(rate=st.floats(1e5, 1e10), size=st.integers(60, TRAIN_BYTES_MAX))
 def test_a_configured_rate_is_kept_over_any_window(rate: float, size: int) -> None:
     link = LinkPacer(rate)
@@ -258,12 +226,6 @@ def test_a_configured_rate_is_kept_over_any_window(rate: float, size: int) -> No
             total += bytes_sent
             # A clock of 1000 seconds resolves 1e-13.
             assert total <= burst + rate * (end - left[i][0] + 1e-11) + 1
-
-
-def test_a_configured_rate_is_used() -> None:
-    left = run(LinkPacer(1e8), 1.0)
-
-    assert sum(size for _, size in left) == pytest.approx(1e8, rel=0.01)
 
 
 def test_a_configured_rate_is_neither_learned_nor_grown() -> None:
@@ -313,15 +275,6 @@ def test_a_rate_is_not_learned_from_one_moment_or_while_there_is_nothing_to_send
     assert link.rate == inf
 
 
-def test_a_link_that_becomes_slower_is_learned_anew() -> None:
-    link = LinkPacer()
-    through(link, 1e8, 0.5)
-
-    through(link, 2e7, 0.5, now=START + 0.6)
-
-    assert link.rate == pytest.approx(DRAIN_GAIN * 2e7)
-
-
 def full(carries: float = 1e6) -> LinkPacer:
     """Return the pacer of a link that was full just now."""
     link = LinkPacer()
@@ -352,32 +305,3 @@ def test_a_learned_rate_that_grew_for_long_is_forgotten() -> None:
     assert rates[-2] == pytest.approx(DRAIN_GAIN * 1e6 * GROWTH**FORGET_GROWTHS)
     assert rates[-1] == inf
     assert link.wait_until(START + 100) is None
-
-
-def test_a_link_that_is_full_again_is_remembered_as_long_as_before() -> None:
-    link = full()
-    for i in range(1, 11):
-        link.wait_until(START + i * GROWTH_SECONDS)
-    now = START + 10.5
-    for later in (now, now + 0.1):
-        link.on_blocked(later)
-        link.on_sent(10**6)
-
-    for i in range(1, FORGET_GROWTHS + 1):
-        link.wait_until(now + 0.1 + i * GROWTH_SECONDS)
-
-    assert link.rate == pytest.approx(DRAIN_GAIN * 1e7 * GROWTH**FORGET_GROWTHS)
-
-
-def test_a_link_that_is_full_again_does_not_grow_for_a_while() -> None:
-    link = full()
-    link.wait_until(START + GROWTH_SECONDS)
-
-    link.on_blocked(START + 1.1)
-    link.on_sent(10**6)
-    link.on_blocked(START + 1.9)
-
-    link.wait_until(START + 2.8)
-    assert link.rate == pytest.approx(DRAIN_GAIN * 10**6 / 0.8)
-    link.wait_until(START + 2.9)
-    assert link.rate == pytest.approx(GROWTH * DRAIN_GAIN * 10**6 / 0.8)

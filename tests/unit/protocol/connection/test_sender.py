@@ -15,7 +15,7 @@ from gradwire_protocol.limits import (
     WINDOW_BYTES,
     charge_of,
 )
-from gradwire_protocol.wire.frames import Ack, Challenge, Credit, pack_challenge
+from gradwire_protocol.wire.frames import Ack, Credit
 from gradwire_protocol.wire.packets import TRANSPORT_HEADER
 from support.acks import ack
 from support.pair import frames_of, kinds_of
@@ -30,10 +30,6 @@ from support.sending import (
 )
 
 # Trains.
-
-
-def test_where_nothing_is_due_nothing_is_sent() -> None:
-    assert Rig().datagrams() == []
 
 
 def test_packets_are_addressed_to_the_peer_and_numbered_without_gaps() -> None:
@@ -66,15 +62,6 @@ def test_a_train_is_as_long_as_one_call_can_take() -> None:
 
     assert [max(most) for most in counts] == [TRAIN_BYTES_MAX // size for size in sizes]
     assert all(most[0] == max(most) <= TRAIN_PACKETS_MAX for most in counts)
-
-
-def test_a_train_is_of_one_message() -> None:
-    rig = Rig()
-    rig.push(2 * FRAGMENT_BYTES, 3 * FRAGMENT_BYTES)
-
-    trains = [[fragments_of(frames_of(d)) for d in train] for train in rig.trains()]
-
-    assert trains == [[[(0, 0)], [(0, 1)]], [[(1, 0)], [(1, 1)], [(1, 2)]]]
 
 
 def test_a_message_in_larger_fragments_than_the_path_carries_is_cut_anew() -> None:
@@ -114,18 +101,6 @@ def test_short_messages_share_a_packet() -> None:
     rig.push(100, 200, 300, 1000)
 
     assert rig.fragments() == [[(0, 0), (1, 0), (2, 0)], [(3, 0)]]
-
-
-def test_one_given_frame_makes_a_packet_of_its_own() -> None:
-    rig = Rig()
-    rig.push(10)
-
-    [buffer], segment, size = rig.sender.packet_with(
-        pack_challenge(b"12345678"), START, eliciting=True
-    )
-
-    assert frames_of(bytes(buffer)) == [Challenge(b"12345678")]
-    assert rig.in_flight == segment == size == len(buffer)
 
 
 @given(
@@ -185,17 +160,6 @@ def test_an_acknowledgement_that_is_due_leaves_alone_and_is_not_in_flight() -> N
     assert rig.packets(now=START + 60) == []
 
 
-def test_an_acknowledgement_that_is_not_due_waits_while_trains_leave() -> None:
-    rig = Rig()
-    rig.receive(0, completing=False)
-    rig.push(2 * FRAGMENT_BYTES)
-
-    at_once, later = rig.packets(), rig.packets(now=START + 0.005)
-
-    assert [kinds_of(packet) for packet in at_once] == [["Data"], ["Data"]]
-    assert [kinds_of(packet) for packet in later] == [["Ack"]]
-
-
 def test_an_acknowledgement_goes_along_with_whatever_leaves_in_no_train() -> None:
     message, ping = Rig(), Rig()
     for rig in (message, ping):
@@ -229,18 +193,6 @@ def test_every_eighth_bare_acknowledgement_asks_for_one() -> None:
         rig.acknowledge((0, number))
 
     assert kinds == ([["Ack"]] * (ACKS_UNASKED_MAX - 1) + [["Ack", "Ping"]]) * 3
-
-
-def test_while_one_asks_no_other_acknowledgement_does() -> None:
-    rig = Rig()
-
-    kinds = []
-    for number in range(100):
-        rig.receive(number)
-        kinds += rig.kinds()
-
-    asking = [i for i, packet in enumerate(kinds) if "Ping" in packet]
-    assert asking == [ACKS_UNASKED_MAX - 1]
 
 
 def test_where_fragments_ask_for_acknowledgements_no_ping_is_needed() -> None:
@@ -325,22 +277,3 @@ def test_an_acknowledgement_brings_credit() -> None:
     rig.acknowledge((0, 0), credit=charge_of(100))
 
     assert rig.kinds(START + 0.1) == [["Data"]]
-
-
-# Whatever happens.
-
-
-@given(
-    sizes=st.lists(st.sampled_from([1, 50, 700, 1360, 1400, 5000, 90_000]), max_size=12),
-    loss=st.sampled_from([0.0, 0.02, 0.3]),
-    seed=st.integers(0, 2**32),
-)
-def test_everything_arrives_whatever_is_lost(sizes: list[int], loss: float, seed: int) -> None:
-    random = Random(seed)
-    rig = Rig(datagram_bytes_max=4000, random=random.random)
-    far = FarEnd(rig, lambda _: random.random() >= loss)
-    rig.push(*sizes)
-
-    far.deliver()
-
-    assert far.messages == {number: payload_of(number, size) for number, size in enumerate(sizes)}

@@ -3,7 +3,7 @@
 import pytest
 
 from gradwire_protocol.delivery.shaped_message import packet_bytes
-from gradwire_protocol.limits import BURST_PROBE_PACKETS_MIN, COLD_PROBE_PACKETS_MAX
+from gradwire_protocol.limits import COLD_PROBE_PACKETS_MAX
 from gradwire_protocol.wire.frames import Ping
 from support.pair import frames_of, kinds_of, packet_number
 from support.sending import DATAGRAM_BYTES, FRAGMENT_BYTES, START, Diary, Rig, fragments_of
@@ -43,19 +43,6 @@ def test_fragments_lost_here_and_there_leave_in_one_train_the_short_one_last() -
     assert [len(d) for d in train] == [DATAGRAM_BYTES, DATAGRAM_BYTES, packet_bytes(100)]
 
 
-def test_what_is_lost_of_short_messages_shares_a_packet_again() -> None:
-    rig = Rig()
-    rig.push(100, 200)
-    assert rig.fragments() == [[(0, 0), (1, 0)]]
-    rig.push(4 * FRAGMENT_BYTES)
-    rig.datagrams()
-
-    rig.acknowledge((1, 4))
-
-    assert rig.fragments(now=START + 0.1) == [[(0, 0), (1, 0)]]
-    assert rig.counters.fragments_retransmitted == 2
-
-
 def test_a_message_has_arrived_when_all_of_it_has_even_if_some_was_only_late() -> None:
     rig = Rig()
     rig.push(4 * FRAGMENT_BYTES)
@@ -67,18 +54,6 @@ def test_a_message_has_arrived_when_all_of_it_has_even_if_some_was_only_late() -
     assert rig.packets(now=START + 0.1) == [], "what was only late is not sent again"
     assert rig.counters.packets_spuriously_lost == 1
     assert rig.sender.queue.bytes_queued == 0
-
-
-def test_what_was_only_late_is_not_sent_again_while_the_rest_is_still_under_way() -> None:
-    rig = Rig()
-    rig.push(7 * FRAGMENT_BYTES)
-    rig.packets()
-
-    rig.acknowledge((3, 3))
-    rig.acknowledge((3, 3), (0, 0))
-
-    assert rig.packets(now=START + 0.1) == []
-    assert rig.in_flight == 5 * DATAGRAM_BYTES
 
 
 def test_a_loss_by_time_is_found_by_the_timer() -> None:
@@ -126,27 +101,6 @@ def test_a_probe_is_new_data_and_what_is_under_way(
     assert rig.counters.packets_lost == 0
 
 
-def test_a_short_message_that_arrives_twice_has_arrived_once() -> None:
-    rig = Rig()
-    rig.push(100)
-    rig.packets()
-    now = rig.fire()
-    assert rig.fragments(now) == [[(0, 0)]] * BURST_PROBE_PACKETS_MIN
-
-    assert rig.acknowledge((0, BURST_PROBE_PACKETS_MIN), now=now) == [0]
-    assert rig.in_flight == 0
-
-
-def test_a_probe_is_a_ping_where_there_is_no_data() -> None:
-    rig = Rig()
-    rig.sender.outcomes.ping_due = True
-    rig.packets()
-
-    now = rig.fire()
-
-    assert rig.packets(now) == [[Ping()]]
-
-
 def test_the_second_probe_goes_with_a_small_packet() -> None:
     """Where it arrives and the large ones do not, they are too large."""
     rig = Rig()
@@ -173,18 +127,6 @@ def test_probes_leave_whatever_the_congestion_window_and_the_pace_say() -> None:
     assert rig.in_flight == in_flight + COLD_PROBE_PACKETS_MAX * DATAGRAM_BYTES
 
 
-def test_before_its_time_the_timer_does_nothing() -> None:
-    rig = Rig()
-    rig.sender.outcomes.handle_timer(START)
-    rig.push(10)
-    rig.packets()
-
-    rig.sender.outcomes.handle_timer(START + 0.01)
-
-    assert rig.packets(now=START + 0.01) == []
-    assert rig.counters.probe_timeouts == 0
-
-
 def test_a_loss_by_time_is_no_probe_timeout_even_where_a_probe_is_left() -> None:
     rig = Rig()
     rig.sender.outcomes.ping_due = True
@@ -204,16 +146,6 @@ def test_a_loss_by_time_is_no_probe_timeout_even_where_a_probe_is_left() -> None
 
 
 # Stalls.
-
-
-def test_where_nothing_is_unanswered_nothing_is_stalled() -> None:
-    rig = Rig()
-    assert rig.sender.outcomes.stall(1.0, START + 1000) is None
-    rig.push(10)
-    rig.packets()
-    rig.acknowledge((0, 0))
-
-    assert rig.sender.outcomes.stall(1.0, START + 1000) is None
 
 
 def test_a_packet_that_nothing_answers_is_a_stall_exactly_when_it_is_time() -> None:

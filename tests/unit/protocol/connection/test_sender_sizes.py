@@ -2,8 +2,6 @@
 
 import pytest
 
-from gradwire_protocol.connection.datagram_size import BLACK_HOLE_SECONDS, TRIES
-from gradwire_protocol.delivery.shaped_message import fragment_bytes_of
 from gradwire_protocol.limits import DATAGRAM_BYTES_MIN
 from support.pair import frames_of, kinds_of
 from support.sending import FarEnd, Rig, payload_of
@@ -33,30 +31,6 @@ def test_a_size_is_tried_with_a_packet_that_holds_nothing_and_has_that_size() ->
 
     assert len(datagram) == 1452
     assert kinds_of(frames_of(datagram)) == ["Ping"]
-
-
-def test_the_search_goes_on_up_to_what_the_path_carries() -> None:
-    rig, far = searched(carries=5000)
-
-    assert rig.sender.sizes.current == rig.controller.datagram_bytes == 4000
-    assert rig.sender.fragment_bytes == fragment_bytes_of(4000)
-    tried = [len(datagram) for _, datagram in far.sent if len(datagram) > 1400]
-    assert tried == [1452, 4000, *[8900] * TRIES]
-
-
-def test_messages_are_sent_in_the_size_that_was_found() -> None:
-    rig, far = searched(carries=8900)
-    rig.push(50_000)
-
-    assert {len(datagram) for datagram in rig.datagrams(far.now)[:-1]} == {8900}
-
-
-def test_two_packets_of_the_size_that_was_found_may_always_leave_at_once() -> None:
-    rig, far = searched(carries=8900)
-    rig.controller.pacing_rate = 1e5
-    rig.push(50_000)
-
-    assert [len(datagram) for datagram in rig.datagrams(far.now + 1.0)] == [8900] * 2
 
 
 def test_losing_what_tries_a_size_out_is_neither_congestion_nor_loss() -> None:
@@ -94,42 +68,6 @@ def test_a_path_that_becomes_narrow_without_a_word_carries_everything_after_a_wh
     assert far.messages == {
         number: payload_of(number, size) for number, size in enumerate([100, *sizes])
     }
-
-
-def test_a_path_that_is_wide_again_is_used_a_minute_later() -> None:
-    rig, far = searched(carries=8900, limit=1452)
-    far.lets_pass = lambda datagram: len(datagram) <= DATAGRAM_BYTES_MIN
-    rig.push(20_000)
-    far.deliver()
-    far.lets_pass = lambda _: True
-
-    rig.push(20_000)
-    far.deliver()
-    assert rig.sender.sizes.current == DATAGRAM_BYTES_MIN
-    far.now += BLACK_HOLE_SECONDS
-    far.run(lambda: rig.sender.sizes.current == 1452)
-
-    rig.push(20_000)
-    far.deliver()
-    assert far.messages[3] == payload_of(3, 20_000)
-
-
-def test_losses_of_large_packets_among_others_that_arrive_are_no_black_hole() -> None:
-    rig, far = searched(carries=1452, limit=1452)
-    count = 0
-
-    def every_tenth_is_lost(_: bytes) -> bool:
-        nonlocal count
-        count += 1
-        return count % 10 > 0
-
-    far.lets_pass = every_tenth_is_lost
-    rig.push(*[20_000] * 30)
-    far.deliver()
-
-    assert rig.counters.packets_lost > 30
-    assert rig.counters.black_holes == 0
-    assert rig.sender.sizes.current == 1452
 
 
 def test_what_is_unanswered_is_no_larger_than_what_is_sent() -> None:

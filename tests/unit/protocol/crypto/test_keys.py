@@ -120,15 +120,6 @@ def test_an_issuing_key_makes_the_keys_of_its_role_as_text_too(
     assert hash(read) == hash(issuing_key)
 
 
-def test_no_two_issuing_keys_are_equal_or_make_equal_keys() -> None:
-    keys = [run.issuing_key(role) for run in (RUN_KEY, OTHER) for role in Role]
-
-    for one, other in combinations(keys, 2):
-        assert one != other
-        assert one.worker_key("a").secret != other.worker_key("a").secret
-    assert keys[0] != RUN_KEY
-
-
 def test_who_has_the_issuing_key_of_a_role_cannot_pass_for_another_role() -> None:
     """Not by the id of an operator's key, for which it computes another secret."""
     issuing_key, keyring = RUN_KEY.issuing_key(Role.WORKER), Keyring([RUN_KEY])
@@ -179,11 +170,6 @@ def test_a_name_that_nobody_can_have_is_refused(name: str, named: tuple[object, 
     for make in (check_name, RUN_KEY.worker_key, lambda name: Keyring([RUN_KEY], [name])):
         with pytest.raises(KeyFormatError, match=naming(*named)):
             make(name)
-
-
-@given(name=NAMES)
-def test_any_other_name_is_taken(name: str) -> None:
-    assert check_name(name) == name
 
 
 # Whom a keyring lets in.
@@ -297,14 +283,6 @@ def test_a_damaged_line_is_refused_without_repeating_it(at: int, character: str,
         else:
             assert secret[:8] not in says
             assert damaged[begins : begins + 8] not in says
-
-
-@given(size=st.integers(1, 60))
-def test_a_line_cut_short_is_refused(size: int) -> None:
-    line = RUN_KEY.format()
-
-    with pytest.raises(KeyFormatError):
-        parse_keys(line[:-size])
 
 
 @pytest.mark.parametrize(

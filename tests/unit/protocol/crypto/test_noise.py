@@ -65,10 +65,6 @@ def test_every_byte_is_that_of_the_other_implementation(vector: dict[str, str]) 
     assert initiator.keys == responder.keys == (data["key_there"], data["key_back"])
 
 
-def test_there_are_vectors_of_every_sealed_suite() -> None:
-    assert {SUITES_BY_NAME[vector["name"]] for vector in VECTORS} == set(NOISE_NAMES)
-
-
 @given(
     suite=st.sampled_from([*NOISE_NAMES]),
     secret=KEYS,
@@ -121,14 +117,6 @@ def test_who_has_another_key_or_prologue_cannot_read_an_init(
     initiator, responder = pair(suite, **other)
 
     with pytest.raises(NotAuthenticError, match=naming("key")):
-        responder.read_init(*initiator.write_init(b"i" * 32, b"greeting"))
-
-
-def test_one_suite_cannot_read_what_another_wrote() -> None:
-    initiator = NoiseHandshake(Suite.AES, SECRET, PROLOGUE)
-    responder = NoiseHandshake(Suite.CHACHA, SECRET, PROLOGUE)
-
-    with pytest.raises(NotAuthenticError):
         responder.read_init(*initiator.write_init(b"i" * 32, b"greeting"))
 
 

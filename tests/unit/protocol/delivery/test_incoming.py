@@ -303,14 +303,6 @@ def test_a_message_that_is_complete_is_checked_no_more() -> None:
 # Flow control.
 
 
-def test_the_first_fragment_declares_the_whole_message() -> None:
-    reassembly = Reassembly(WINDOW_BYTES)
-
-    receive(reassembly, *fragments_of(message_of(10_000), [1, 0]))
-
-    assert reassembly.declared == charge_of(10_000)
-
-
 def test_releasing_a_message_gives_its_credit_back() -> None:
     charge = charge_of(100)
     reassembly = Reassembly(charge)
@@ -321,15 +313,6 @@ def test_releasing_a_message_gives_its_credit_back() -> None:
         reassembly.release(message.charge)
         assert reassembly.bytes_held == 0
         assert reassembly.credit == (number + 2) * charge
-
-
-def test_a_duplicate_of_a_finished_message_costs_nothing() -> None:
-    reassembly = Reassembly(WINDOW_BYTES)
-    receive(reassembly, whole(1))
-    declared = reassembly.declared
-
-    assert receive(reassembly, whole(1), whole(1000)) == []
-    assert reassembly.declared == declared
 
 
 def test_credit_is_announced_when_the_peer_has_used_up_half_its_window() -> None:

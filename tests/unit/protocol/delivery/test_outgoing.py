@@ -21,16 +21,6 @@ def test_a_message_has_arrived_when_every_fragment_has() -> None:
     assert completes == [0, 0, 0, 1, 1]
 
 
-def test_a_message_that_has_arrived_changes_no_more() -> None:
-    line = line_of(100)
-    message = line.queue.next_message()
-    assert message is not None
-    line.acknowledge(*line.take_all())
-
-    assert message.complete
-    assert message.on_acked([0]) is False
-
-
 def test_bytes_are_queued_until_their_message_has_arrived_as_a_whole() -> None:
     line = line_of(150, 20)
     assert line.queue.bytes_queued == 170
@@ -92,26 +82,6 @@ def test_an_urgent_message_overtakes_one_that_is_half_sent() -> None:
     assert [number for number, _ in order(line.take_all())] == [1] * 9 + [0, 0]
 
 
-def test_messages_of_one_stream_begin_in_order() -> None:
-    line = line_of()
-    line.push(500, 100, 300, stream=7)
-    line.push(400, stream=8)
-
-    begun = [number for number, index in order(line.take_all()) if index == 0]
-
-    assert begun == [3, 0, 1, 2]
-
-
-def test_a_stream_whose_messages_all_have_begun_begins_anew_with_the_next() -> None:
-    line = line_of()
-    line.push(100, stream=7)
-    line.take_all()
-
-    line.push(100, 100, stream=7)
-
-    assert order(line.take_all()) == [(1, 0), (2, 0)]
-
-
 def test_a_message_that_has_waited_goes_before_all_others_until_some_of_it_has_arrived() -> None:
     line = line_of(500, priority=Priority.SNAPSHOT)
     line.take()
@@ -169,16 +139,6 @@ def test_what_was_lost_is_sent_again_when_its_message_is_next() -> None:
     line.lose(first)
 
     assert order(line.take_all()) == [(1, 0), (0, 0), (0, 2)]
-
-
-def test_what_was_only_late_is_not_sent_again() -> None:
-    line = line_of(150)
-    first, second = line.take_all()
-    line.lose(first, second)
-
-    line.acknowledge(first)
-
-    assert line.take_all() == [second]
 
 
 def test_a_message_of_which_all_was_only_late_has_nothing_to_send() -> None:

@@ -54,20 +54,6 @@ def test_what_fits_stays_as_it_is() -> None:
     assert line.complete == [0]
 
 
-def test_a_message_is_declared_and_counted_once_however_often_it_is_cut() -> None:
-    line = line_of(400, credit=charge_of(400))
-    for fragment_bytes in (92, 80, 72):
-        assert line.take(3)
-        line.queue.reshape(fragment_bytes)
-    sent = line.take_all()
-
-    line.acknowledge(*sent)
-
-    assert line.queue.declared == line.queue.credit
-    assert line.complete == [0]
-    assert (line.queue.bytes_queued, len(sent)) == (0, 6)
-
-
 def test_a_message_is_not_cut_more_often_than_its_header_can_say() -> None:
     line = line_of(400)
     shapes = []
@@ -79,17 +65,6 @@ def test_a_message_is_not_cut_more_often_than_its_header_can_say() -> None:
         shapes.append(message.shaped.shape)
 
     assert shapes == [*range(1, SHAPES_MAX), *[SHAPES_MAX - 1] * 3]
-
-
-def test_messages_behind_others_of_their_stream_are_cut_too_and_stay_behind() -> None:
-    line = line_of()
-    line.push(500, 200, stream=7)
-    line.push(100, stream=7)
-
-    line.queue.reshape(48)
-
-    begun = [number for number, index in order(line.take_all()) if index == 0]
-    assert begun == [0, 1, 2]
 
 
 # Whatever happens.

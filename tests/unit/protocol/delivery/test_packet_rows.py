@@ -118,14 +118,6 @@ def test_packets_of_one_run_are_consecutive_fragments_and_no_two_runs_could_be_o
         )
 
 
-def test_what_a_sender_makes_of_a_message_is_one_run() -> None:
-    message = message_of(40 * FRAGMENT_BYTES, fragment_bytes=FRAGMENT_BYTES)
-
-    packets = packets_together(sent(message, 0, message.count, 2**33 - 40))
-
-    assert list(packets.runs()) == [(0, 40)]
-
-
 def test_packet_numbers_that_fall_back_are_no_run() -> None:
     """After 2^32 - 1 comes 2^32, not 0; each is a run of its own then."""
     message = message_of(6 * FRAGMENT_BYTES, fragment_bytes=FRAGMENT_BYTES)

@@ -161,16 +161,6 @@ def test_every_packet_is_authentic_and_says_what_it_carries(
     ]
 
 
-@given(message=messages(), number=st.integers(2**32 - 50, 2**32 + 10))
-def test_a_run_is_addressed_as_each_of_its_packets_is(message: ShapedMessage, number: int) -> None:
-    together = bytes(CHECKSUM.seal_run(message, 0, message.count, 9, number))
-
-    for index in range(message.count):
-        CHECKSUM.seal_run(message, index, index + 1, 9, number + index)
-
-    assert bytes(message.run(0, message.count)) == together
-
-
 @given(message=messages(), destinations=st.lists(st.tuples(SESSIONS, NUMBERS), max_size=3))
 def test_a_message_that_came_in_goes_to_many_with_nothing_left_of_where_it_was_sent_before(
     message: ShapedMessage, destinations: list[tuple[int, int]]

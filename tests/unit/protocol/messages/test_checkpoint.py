@@ -273,6 +273,7 @@ def test_how_long_a_file_should_be_is_known_from_its_head_alone() -> None:
         parse_head(WHOLE, 4096)
 
 
+@pytest.mark.deep("the largest header of a checkpoint")
 def test_the_largest_header_there_may_be_is_written_and_read() -> None:
     # Names that take twice as long in JSON, and shapes that do, of as many tensors as there may be.
     shape = (0, *(ELEMENTS_MAX,) * 8)

@@ -87,19 +87,6 @@ def test_control_messages_arrive_in_order_over_a_bad_network() -> None:
     assert conversation.pair.responder.connection.bytes_held == 0
 
 
-def test_an_update_arrives_in_the_stream_of_its_origin() -> None:
-    conversation = Conversation(Link())
-    update = EncodedUpdate(7, 3, b"body")
-
-    conversation.sending.send_update(2, 7, update.pack())
-    conversation.turn()
-    [event], messages = conversation.received(1)
-
-    assert (event.stream, event.number, event.kind) == (2, 7, Kind.UPDATE)
-    assert messages == [UpdateReceived(2, update, event.message, event.charge)]
-    assert event.payload == update.pack()
-
-
 def test_an_update_is_relayed_as_it_came() -> None:
     here, there = Conversation(Link()), Conversation(Link())
     update = EncodedUpdate(7, 3, b"body" * 1000)

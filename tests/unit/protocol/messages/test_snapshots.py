@@ -15,7 +15,6 @@ from gradwire_protocol.messages.kinds import SNAPSHOT_STREAM
 from gradwire_protocol.messages.link import Link
 from gradwire_protocol.messages.replicas import Snapshot
 from gradwire_protocol.messages.snapshots import (
-    BLOCKS_AT_ONCE,
     BLOCKS_UNDER_WAY_MAX,
     ELEMENT_BYTES,
     BlockAssembly,
@@ -105,19 +104,6 @@ def test_a_long_snapshot_has_as_much_under_way_as_a_fast_path_needs() -> None:
     assert feed.nbytes == BLOCKS_UNDER_WAY_MAX * Snapshot.BYTES_MAX
 
 
-@pytest.mark.parametrize("blocks", [1, BLOCKS_AT_ONCE])
-def test_a_small_snapshot_is_handed_over_at_once(blocks: int) -> None:
-    connection = Puppet().connection
-
-    feed = SnapshotFeed.of_replica(bytes(blocks * BLOCK_BYTES), Link(connection))
-    queued = feed.nbytes
-    complete = [feed.on_delivered() for _ in range(blocks)]
-
-    assert complete == [False] * (blocks - 1) + [True]
-    assert connection.bytes_queued <= queued
-    assert feed.nbytes == 0
-
-
 @pytest.mark.parametrize("elements", [1, BLOCK_ELEMENTS, BLOCK_ELEMENTS + 1])
 def test_blocks_follow_each_other_without_a_gap(elements: int) -> None:
     spans = [block_span(number, elements) for number in range(count_blocks(elements))]
@@ -142,15 +128,6 @@ def test_only_the_blocks_that_were_asked_for_are_sent() -> None:
     assert transfer.complete == [False, True]
     assert [assembly.accept_block(b) for b in transfer.blocks] == [False, True]
     assert assembly.values == {0: bytes(BLOCK_BYTES), 2: b"\2" * BLOCK_BYTES}
-
-
-def test_a_block_travels_as_small_as_it_can_be_made() -> None:
-    values = bytes(BLOCK_BYTES + 8)
-
-    blocks = Transfer(lambda link: SnapshotFeed.of_replica(values, link, lambda _: b"0"), 2).blocks
-
-    assert sorted(block.start for block in blocks) == [0, BLOCK_ELEMENTS]
-    assert {block.values for block in blocks} == {b"0"}
 
 
 # Receiving.
@@ -265,11 +242,3 @@ def test_an_assembly_begins_again_in_the_same_memory() -> None:
     assert assembly.elements_received == 2
     assert assembly.accept_block(first)
     assert memory == values
-
-
-def test_a_replica_may_be_given_as_integers() -> None:
-    connection = Puppet().connection
-
-    SnapshotFeed.of_replica(memoryview(bytes(2 * BLOCK_BYTES)).cast("i"), Link(connection))
-
-    assert connection.bytes_queued > 2 * BLOCK_BYTES

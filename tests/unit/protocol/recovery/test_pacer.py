@@ -2,7 +2,6 @@
 
 from math import inf
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -34,12 +33,6 @@ def at(left: list[tuple[float, int]], now: float) -> int:
     return sum(size for then, size in left if then == now)
 
 
-def test_the_first_packets_leave_at_once() -> None:
-    left = departures(Pacer(LEAST), [SIZE] * 3, [1e5])
-
-    assert [now for now, _ in left] == [START, START, pytest.approx(START + SIZE / 1e5)]
-
-
 def test_at_a_high_rate_more_leaves_at_once_so_that_coarse_timers_keep_up() -> None:
     left = departures(Pacer(LEAST), [SIZE] * 1000, [1e8])
 
@@ -68,16 +61,6 @@ def test_without_a_rate_a_whole_train_may_always_leave() -> None:
     for _ in range(3):
         assert pacer.allowance(inf, START) == TRAIN_BYTES_MAX
         pacer.on_sent(TRAIN_BYTES_MAX)
-
-
-def test_what_was_overdrawn_has_to_be_earned_first() -> None:
-    pacer = Pacer(LEAST)
-    assert pacer.allowance(1e5, START) == LEAST
-    pacer.on_sent(LEAST + 5 * SIZE)
-
-    assert pacer.allowance(1e5, START) < 0
-    assert pacer.ready_at(SIZE, 1e5, START) == pytest.approx(START + 6 * SIZE / 1e5)
-    assert pacer.allowance(1e5, START + 0.061) == SIZE + 100
 
 
 def test_no_wait_is_shorter_than_is_worth_a_timer() -> None:

@@ -29,22 +29,10 @@ from gradwire_protocol.recovery.recovery import Fragments, by_message
 from gradwire_protocol.recovery.sent_packets import PacketContents
 from gradwire_protocol.wire.frames import Ack
 from support.acks import ack
-from support.recovering import SIZE, arrived, in_flight, lost, new_recovery, send, send_other
+from support.recovering import SIZE, in_flight, new_recovery, send, send_other
 from support.wording import naming
 
 # What arrives.
-
-
-def test_an_acknowledgement_may_reach_back_behind_all_that_is_remembered() -> None:
-    recovery, _ = new_recovery()
-    for i in range(10):
-        send(recovery, 10, now=i)
-        recovery.on_ack(ack((10 * i, 10 * i + 9)), now=i + 0.1)
-    send(recovery, 2, now=10)
-
-    outcome = recovery.on_ack(ack((100, 101), (0, 90)), now=10.1)
-
-    assert (arrived(outcome), lost(outcome)) == ([100, 101], [])
 
 
 @given(
@@ -80,16 +68,6 @@ def test_of_what_is_named_that_is_taken_which_is_remembered_and_nothing_else_loo
     assert sorted(numbers) == sorted(named | first)
 
 
-def test_contents_known_and_an_acknowledgement_of_older_packets_have_nothing_in_common() -> None:
-    recovery, _ = new_recovery()
-    send(recovery, 2)
-    send_other(recovery, PacketContents(credit=True))
-
-    outcome = recovery.on_ack(ack((0, 1)), now=0.1)
-
-    assert outcome.arrived_contents == []
-
-
 def test_acknowledging_a_packet_never_sent_is_a_violation_and_changes_nothing() -> None:
     recovery, diary = new_recovery()
     send(recovery, 2)
@@ -117,46 +95,6 @@ def test_acknowledging_a_packet_number_left_out_is_a_violation(lie: Ack) -> None
     assert violation.value.code == CloseCode.VIOLATION
 
 
-def test_who_names_all_but_the_numbers_left_out_says_the_truth() -> None:
-    recovery, _ = new_recovery()
-    send(recovery, 2)
-    recovery.sent.skip_number()
-    send(recovery, 2)
-    send(recovery, 1)
-
-    first = recovery.on_ack(ack((3, 4), (0, 1)), now=0.1)
-    second = recovery.on_ack(ack((3, 5), (0, 1)), now=0.2)
-
-    assert (arrived(first), arrived(second)) == ([0, 1, 3, 4], [5])
-
-
-def test_only_packets_that_ask_for_an_acknowledgement_are_in_flight() -> None:
-    recovery, diary = new_recovery()
-
-    send(recovery, 2)
-    for _ in range(3):
-        send_other(recovery, eliciting=False)
-
-    assert recovery.sent.bytes_in_flight == 2 * SIZE
-    assert in_flight(recovery) == [0, 1]
-    assert diary.sent == [(2 * SIZE, 0, False)]
-
-
-def test_without_packets_in_flight_there_is_nothing_to_wait_for() -> None:
-    recovery, _ = new_recovery()
-
-    deadlines = [recovery.deadline]
-    send_other(recovery, eliciting=False)
-    deadlines.append(recovery.deadline)
-    send(recovery)
-    deadlines.append(recovery.deadline)
-    recovery.on_ack(ack((0, 1)), now=0.1)
-    deadlines.append(recovery.deadline)
-
-    assert [deadline is None for deadline in deadlines] == [True, True, False, True]
-    assert recovery.on_timeout(1000.0)[1] is False
-
-
 def test_what_only_says_something_is_known_to_have_arrived_and_is_nothing_else() -> None:
     recovery, diary = new_recovery()
     contents = [PacketContents(ack_largest=n) for n in range(2 * ACK_RECORDS_MAX)]
@@ -171,18 +109,6 @@ def test_what_only_says_something_is_known_to_have_arrived_and_is_nothing_else()
 
 
 # The round-trip time.
-
-
-def test_the_newest_packet_gives_the_sample_and_an_old_one_gives_none() -> None:
-    recovery, diary = new_recovery()
-    send(recovery, now=1.0)
-    send(recovery, 2, now=1.5)
-
-    recovery.on_ack(ack((2, 2)), now=1.6)
-    recovery.on_ack(ack((1, 2)), now=5.0)
-
-    assert recovery.rtt.latest == pytest.approx(0.1)
-    assert [sample.rtt for sample in diary.acks] == [pytest.approx(0.1), None]
 
 
 def test_no_more_delay_is_believed_than_the_protocol_allows() -> None:
@@ -234,20 +160,6 @@ def test_marks_are_told_once_and_never_taken_back() -> None:
 
 
 # Probe timeouts.
-
-
-def test_a_probe_timeout_declares_nothing_lost() -> None:
-    recovery, _ = new_recovery()
-    send(recovery, 5, now=1.0)
-    deadline = 1.0 + recovery.probe_timeout
-    assert recovery.deadline == deadline
-
-    outcome, probing = recovery.on_timeout(deadline)
-
-    assert probing
-    assert (outcome.lost, outcome.lost_packets) == (None, 0)
-    assert recovery.sent.bytes_in_flight == 5 * SIZE
-    assert recovery.timeouts == 1
 
 
 def test_the_oldest_in_flight_are_what_a_probe_repeats() -> None:
@@ -311,19 +223,6 @@ def heard_recovery(rtt: float = 0.01) -> Any:
     return recovery
 
 
-def test_probe_timeouts_grow_once_and_begin_anew_with_an_acknowledgement() -> None:
-    recovery = heard_recovery()
-    single = recovery.probe_timeout
-
-    waits = waits_of(recovery, 0.0, until=1.0)
-
-    assert waits == pytest.approx([single] + [PROBE_BACKOFF * single] * (len(waits) - 1))
-    newest = recovery.sent.next_number - 1
-    recovery.on_ack(ack((newest, newest)), now=1.1)
-    send(recovery, now=1.1)
-    assert recovery.deadline == 1.1 + recovery.probe_timeout
-
-
 @pytest.mark.parametrize("rtt", [0.01, 0.5])
 def test_after_a_long_silence_probes_are_rare_until_something_is_heard(rtt: float) -> None:
     recovery = heard_recovery(rtt)
@@ -369,15 +268,6 @@ def test_no_more_is_probed_than_the_path_was_seen_to_carry() -> None:
 
     for probes in [5] * BURST_PROBES + [PROBE_PACKETS]:
         assert probes_at_timeout(recovery) == probes
-
-
-def test_what_is_sent_meanwhile_does_not_put_a_probe_off() -> None:
-    recovery = heard_recovery()
-    deadline = recovery.deadline
-
-    send(recovery, now=0.005)
-
-    assert recovery.deadline == deadline
 
 
 def test_a_pause_is_not_taken_for_the_round_trip_unless_the_next_one_is_as_long() -> None:

@@ -4,18 +4,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gradwire_protocol.congestion import Cubic
 from gradwire_protocol.limits import (
-    GRANULARITY_SECONDS,
     PACKET_THRESHOLD,
     PACKET_THRESHOLD_MAX,
     PERSISTENT_CONGESTION_TIMEOUTS,
-    TIME_THRESHOLD,
     TIME_THRESHOLD_MAX,
 )
-from gradwire_protocol.recovery.recovery import Recovery
 from gradwire_protocol.recovery.sent_packets import PacketContents
-from gradwire_protocol.wire.frames import Ack
 from support.acks import ack
 from support.recovering import SIZE, arrived, in_flight, lost, new_recovery, send, send_other
 
@@ -35,40 +30,6 @@ def test_three_packets_older_than_an_acknowledged_one_is_lost() -> None:
     assert diary.losses == [(2 * SIZE, 0.0, 2 * SIZE)]
 
 
-def test_older_by_nine_eighths_of_a_round_trip_is_lost() -> None:
-    recovery, _ = new_recovery()
-    send(recovery, 2, now=1.0)
-
-    at_once = recovery.on_ack(ack((1, 1)), now=1.1)
-    deadline = recovery.deadline
-    assert deadline is not None
-    early, _ = recovery.on_timeout(deadline - 0.0001)
-    outcome, probing = recovery.on_timeout(deadline)
-
-    assert not probing
-    assert deadline == pytest.approx(1.0 + TIME_THRESHOLD * 0.1)
-    assert [lost(each) for each in (at_once, early, outcome)] == [[], [], [0]]
-    assert recovery.sent.bytes_in_flight == 0
-    assert recovery.timeouts == 0
-    assert recovery.deadline is None
-
-
-def test_of_several_the_timer_waits_for_the_oldest_that_is_left() -> None:
-    recovery, _ = new_recovery()
-    for now in (1.0, 1.005, 1.01):
-        send(recovery, now=now)
-    recovery.on_ack(ack((2, 2)), now=1.11)
-
-    found = []
-    while (deadline := recovery.deadline) is not None:
-        outcome, _ = recovery.on_timeout(deadline)
-        found.append((deadline, lost(outcome)))
-
-    assert [packets for _, packets in found] == [[0], [1]]
-    assert [deadline for deadline, _ in found] == pytest.approx([1.1125, 1.1175])
-    assert in_flight(recovery) == []
-
-
 @given(sent_at=st.floats(0, 1e6), rtt=st.floats(1e-4, 1.0))
 def test_the_timer_never_fires_in_vain_whatever_rounding_does(sent_at: float, rtt: float) -> None:
     recovery, _ = new_recovery()
@@ -82,38 +43,7 @@ def test_the_timer_never_fires_in_vain_whatever_rounding_does(sent_at: float, rt
     assert lost(outcome) == [0]
 
 
-def test_on_a_fast_path_the_granularity_is_waited_for() -> None:
-    recovery, _ = new_recovery()
-    send(recovery, 2, now=1.0)
-
-    recovery.on_ack(ack((1, 1)), now=1.0001)
-
-    assert recovery.deadline == pytest.approx(1.0 + GRANULARITY_SECONDS)
-
-
-def test_losing_what_only_says_something_is_no_sign_of_congestion() -> None:
-    recovery, diary = new_recovery()
-    for _ in range(10):
-        send_other(recovery, PacketContents(ack_largest=1), eliciting=False)
-    send(recovery)
-
-    outcome = recovery.on_ack(ack((10, 10)), now=0.01)
-
-    assert (outcome.lost, outcome.lost_packets, diary.losses) == (None, 0, [])
-
-
 # Packets that try a size out.
-
-
-def test_of_what_is_lost_together_the_size_probe_does_not_count() -> None:
-    recovery, diary = new_recovery()
-    send_other(recovery, PacketContents(probe_bytes=SIZE))
-    send(recovery, 5)
-
-    outcome = recovery.on_ack(ack((5, 5)), now=0.1)
-
-    assert (lost(outcome), outcome.lost_packets) == ([1, 2], 2)
-    assert diary.losses == [(2 * SIZE, 0.0, 2 * SIZE)]
 
 
 @pytest.mark.parametrize(("first", "told"), [(0, [2 * SIZE]), (2, [])])
@@ -131,34 +61,7 @@ def test_a_size_probe_that_was_only_late_takes_nothing_back(first: int, told: li
     assert diary.taken_back == told
 
 
-def test_the_smallest_packet_lost_and_the_largest_that_arrived_are_known() -> None:
-    recovery, _ = new_recovery()
-    for size in (1200, 1400, 1300, 800, 900, 700):
-        recovery.on_packet(size, None, eliciting=True, now=0.0)
-
-    first = recovery.on_ack(ack((5, 5)), now=0.1)
-    late = recovery.on_ack(ack((1, 1)), now=0.1)
-
-    assert (first.smallest_lost_bytes, first.largest_acked_bytes) == (1200, 700)
-    assert late.largest_acked_bytes == 1400
-
-
 # What was not lost after all.
-
-
-@pytest.mark.parametrize("late", [ack((0, 4)), ack((4, 4), (0, 1))], ids=["long run", "short run"])
-def test_a_packet_that_was_only_late_arrived(late: Ack) -> None:
-    recovery, diary = new_recovery()
-    send(recovery, 5)
-    recovery.on_ack(ack((4, 4)), now=0.1)
-
-    outcome = recovery.on_ack(late, now=0.105)
-    again = recovery.on_ack(late, now=0.105)
-
-    assert set(arrived(outcome)) >= {0, 1}
-    assert (outcome.spurious_losses, again.spurious_losses) == (2, 0)
-    assert lost(outcome) == []
-    assert diary.taken_back == [2 * SIZE]
 
 
 def test_a_packet_as_late_as_one_before_is_waited_for() -> None:
@@ -175,20 +78,6 @@ def test_a_packet_as_late_as_one_before_is_waited_for() -> None:
     assert lost(outcome) == [10, 11]
 
 
-def test_a_packet_as_late_in_time_as_one_before_is_waited_for() -> None:
-    recovery, _ = new_recovery()
-    send(recovery, 2, now=1.0)
-    recovery.on_ack(ack((1, 1)), now=1.1)
-    assert lost(recovery.on_timeout(1.2)[0]) == [0]
-    recovery.on_ack(ack((0, 0)), now=1.15)
-
-    send(recovery, 2, now=2.0)
-    recovery.on_ack(ack((3, 3)), now=2.1)
-
-    patience = 1 + 1.25 * 0.5  # it came half a round trip late
-    assert recovery.deadline == pytest.approx(2.0 + patience * 0.1)
-
-
 def test_patience_has_limits() -> None:
     recovery, _ = new_recovery()
     n = PACKET_THRESHOLD_MAX + 10
@@ -200,36 +89,6 @@ def test_patience_has_limits() -> None:
 
     assert recovery.deadline == pytest.approx(1.0 + TIME_THRESHOLD_MAX * 0.1)
     assert lost(outcome) == [*range(n + 1, 2 * n - PACKET_THRESHOLD_MAX)]
-
-
-@pytest.mark.parametrize(("timeouts", "late"), [(2.9, [0, 1]), (3.1, [])])
-def test_a_lost_packet_is_forgotten_when_nobody_will_acknowledge_it_any_more(
-    timeouts: float, late: list[int]
-) -> None:
-    recovery, diary = new_recovery()
-    send(recovery, 5, now=1.0)
-    recovery.on_ack(ack((4, 4)), now=1.1)
-    now = 1.0 + timeouts * (0.1 + 4 * 0.0375 + 0.005)
-    send(recovery, now=now - 0.1)
-    recovery.on_ack(ack((5, 5)), now=now)
-
-    outcome = recovery.on_ack(ack((5, 5), (0, 1)), now=now)
-
-    assert (arrived(outcome), outcome.spurious_losses) == (late, len(late))
-    assert diary.taken_back == [SIZE * len(late)] * bool(late)
-
-
-def test_a_controller_that_believed_a_loss_has_its_window_back_when_there_was_none() -> None:
-    controller = Cubic(SIZE, lambda: 0.5)
-    recovery = Recovery(controller)
-    send(recovery, 20)
-    window = controller.window_bytes
-
-    recovery.on_ack(ack((19, 19)), now=0.1)
-    reduced = controller.window_bytes
-    recovery.on_ack(ack((0, 19)), now=0.105)
-
-    assert reduced < window <= controller.window_bytes
 
 
 # Persistent congestion.

@@ -10,16 +10,16 @@ from hypothesis import strategies as st
 from gradwire_protocol.limits import ACK_RECORDS_MAX, SENT_PACKETS_MAX
 from gradwire_protocol.recovery.sent_packets import (
     CAPACITY_MIN,
-    NO_MESSAGE,
     REMEMBERED_MAX,
     Fate,
     PacketContents,
     SentPackets,
     SentTrain,
 )
-from support.tiers import examples
+from support.tiers import count, examples
 
 SIZE = 1000
+SPANS = count(8, quick=3, of="spans of packets that nobody acknowledges")
 NEVER = float("-inf")
 
 
@@ -48,66 +48,7 @@ def settle(sent: SentPackets, first: int, stop: int, fate: int = Fate.ACKED) -> 
     sent.lost_packets += stop - first if fate == Fate.LOST else 0
 
 
-# What is noted.
-
-
-def test_a_train_is_noted_packet_by_packet() -> None:
-    sent = SentPackets()
-    shared = batch(5.0)
-
-    sent.record_train([3, 4, 7], 9, 1400, 600, shared)
-
-    keys, indexes = sent.fragments(slice(0, 3))
-    assert (keys.tolist(), indexes.tolist()) == ([9, 9, 9], [3, 4, 7])
-    assert sent.sizes(slice(0, 3)).tolist() == [1400, 1400, 600]
-    assert sent.sent_times(0, 3).tolist() == [5.0] * 3
-    assert sent.sent_at(2) == 5.0
-    assert [sent.train_of(number) for number in range(3)] == [shared] * 3
-    assert (sent.next_number, sent.packets_in_flight, sent.bytes_in_flight) == (3, 3, 3400)
-
-
-def test_any_other_packet_has_no_fragment_of_its_own_and_may_have_contents() -> None:
-    sent = SentPackets()
-    contents = PacketContents(credit=True)
-
-    sent.record_packet(100, batch(), contents, eliciting=True)
-    sent.record_packet(200, batch(), None, eliciting=True)
-
-    keys, _ = sent.fragments(np.array([0, 1]))
-    assert keys.tolist() == [NO_MESSAGE] * 2
-    assert sent.contents == {0: contents}
-    assert (sent.packets_in_flight, sent.bytes_in_flight) == (2, 300)
-
-
-def test_what_nobody_has_to_acknowledge_and_what_was_left_out_are_not_in_flight() -> None:
-    sent = SentPackets()
-
-    sent.record_packet(100, batch(), PacketContents(ack_largest=1), eliciting=False)
-    sent.skip_number()
-
-    assert sent.fates(0, 2).tolist() == [Fate.UNASKED, Fate.SKIPPED]
-    assert (sent.next_number, sent.packets_in_flight, sent.bytes_in_flight) == (2, 0, 0)
-
-
 # What is forgotten.
-
-
-def test_all_below_the_first_packet_in_flight_is_accounted_for() -> None:
-    sent = SentPackets()
-    train(sent, 3)
-    sent.skip_number()
-    sent.record_packet(100, batch(), None, eliciting=False)
-    last = train(sent, 2)
-    lows = []
-
-    for first, stop in ((1, 2), (0, 1), (2, 3), (6, 7), (5, 6)):
-        settle(sent, first, stop)
-        sent.advance(NEVER)
-        lows.append(sent.oldest)
-        if sent.oldest < sent.next_number:
-            assert sent.train_of(6) is last
-
-    assert lows == [0, 2, 5, 5, 7]
 
 
 def test_a_lost_packet_is_of_interest_until_it_is_old() -> None:
@@ -197,7 +138,7 @@ def test_a_peer_that_never_acknowledges_anything_does_not_make_the_columns_grow(
     settle(sent, 0, 1, Fate.LOST)
     shared = batch()
     capacities = set()
-    for _ in range(8 * SENT_PACKETS_MAX // 2**10):
+    for _ in range(SPANS * SENT_PACKETS_MAX // 2**10):
         sent.record_packet(100, shared, PacketContents(credit=True), eliciting=True)
         for _ in range(2**10 - 2):
             sent.record_packet(100, shared, None, eliciting=False)

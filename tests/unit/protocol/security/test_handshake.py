@@ -133,14 +133,6 @@ def test_a_reset_token_shows_in_no_representation() -> None:
     assert "tttt" not in repr(REPLY) + repr(agreement)
 
 
-@pytest.mark.parametrize("suite", [Suite.AES, Suite.CHACHA])
-def test_neither_name_nor_time_can_be_read_in_a_sealed_init(suite: Suite) -> None:
-    datagram = initiator_of(suite).datagram
-
-    assert WORKER_KEY.name.encode() not in datagram
-    assert TIME.to_bytes(8, "little") not in datagram
-
-
 # Answers.
 
 

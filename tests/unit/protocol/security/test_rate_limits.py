@@ -41,15 +41,6 @@ def test_several_are_allowed_together_or_not_at_all() -> None:
     assert [bucket.try_spend(1000.0, times) for times in (4, 2, 1)] == [True, False, True]
 
 
-def test_one_source_does_not_use_up_what_another_one_has() -> None:
-    sources = SourceBuckets(10, 2, sources_max=5)
-
-    greedy = [sources.try_spend("greedy", 1000.0) for _ in range(5)]
-
-    assert greedy == [True] * 2 + [False] * 3
-    assert sources.try_spend("modest", 1000.0)
-
-
 @pytest.mark.parametrize("used", [0, 1])
 def test_the_source_unused_for_longest_is_forgotten(used: int) -> None:
     sources = SourceBuckets(0.001, 1, sources_max=2)

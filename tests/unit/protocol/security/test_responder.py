@@ -274,16 +274,6 @@ def test_a_replayed_init_is_refused(when: str, address: str, left: int) -> None:
     assert len(door.responder) == left
 
 
-def test_an_older_init_is_refused_and_another_keys_are_not_affected() -> None:
-    door = Door()
-    older, newer = initiator_of(session_id=1), initiator_of(session_id=2)
-    door.agree(newer)
-
-    assert door.ask(older.datagram) is None
-    assert door.drops() == {Drop.REPLAYED: 1}
-    door.agree(initiator_of(key=RUN_KEY.worker_key("another")))
-
-
 @given(times=st.lists(st.integers(0, 20), max_size=30))
 def test_only_what_is_newer_than_everything_before_is_new(times: list[int]) -> None:
     replays = Replays()
@@ -386,15 +376,6 @@ def test_who_is_denied_later_does_not_stay_half_open() -> None:
     assert len(door.responder) == 1
 
 
-def test_without_keys_nobody_is_denied() -> None:
-    door = Door(None)
-    door.agree(initiator_of(Suite.CHECKSUM))
-
-    door.responder.forget_denied()
-
-    assert len(door.responder) == 1
-
-
 # Cookies.
 
 
@@ -412,16 +393,6 @@ def test_under_load_a_cookie_is_asked_for_and_with_it_one_is_let_in(suite: Suite
 
     assert agreement.peer_session_id in door.responder
     assert door.counters.retries_sent == 1
-
-
-def test_the_answer_is_the_same_with_a_cookie_and_without() -> None:
-    door, initiator = Door(), initiator_of()
-    without = door.ask(initiator.datagram)
-    door.exhaust()
-    door.ask_for_a_cookie(initiator)
-
-    assert door.ask(initiator.datagram) == without
-    assert len(door.responder) == 1
 
 
 @pytest.mark.parametrize(
@@ -529,13 +500,6 @@ def test_where_no_session_outlives_the_process_nothing_is_reset() -> None:
 
     assert agreement.reset_token == NO_TOKEN
     assert door.responder.reset_for(5, 1400, NOW) is None
-
-
-def test_without_keys_every_master_can_reset_the_sessions_of_the_one_before() -> None:
-    agreement = Door(None).agree(initiator_of(Suite.CHECKSUM))
-
-    assert Door(None).resets(agreement.peer_session_id, agreement)
-    assert not Door(None).resets(agreement.peer_session_id + 1, agreement)
 
 
 def test_an_endpoint_that_only_dials_has_no_keyring_and_resets_nothing() -> None:

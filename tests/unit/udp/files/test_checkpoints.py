@@ -153,16 +153,6 @@ def test_where_memory_is_missing_that_is_said(
 # The newest one.
 
 
-def test_the_newest_is_the_one_with_the_highest_number(tmp_path: Path) -> None:
-    written_to(tmp_path, 2)
-    newer = written_to(tmp_path, 10)
-    os.utime(newer, (1, 1))
-
-    found = newest(tmp_path, take_all)
-
-    assert (found.file.path, found.passed_over) == (newer, ())
-
-
 def test_damaged_ones_are_passed_over_and_named(tmp_path: Path) -> None:
     good = written_to(tmp_path, 1)
     short = written_to(tmp_path, 2, b"short")

@@ -4,7 +4,6 @@ import errno
 import os
 import socket
 from contextlib import ExitStack, suppress
-from dataclasses import replace
 
 import pytest
 
@@ -16,7 +15,7 @@ from gradwire_udp import accepting, open_listener
 from gradwire_udp.tcp import driver
 from support.driven_side import on_loops
 from support.endpoints import first_packet, init_of
-from support.tcp_side import OVER_TCP, TcpSide, connected_over_tcp
+from support.tcp_side import TcpSide, connected_over_tcp
 from support.waiting import until
 from support.wording import naming
 
@@ -199,20 +198,6 @@ async def test_without_descriptors_nobody_is_let_in_until_there_are_some_again(
     assert caplog.messages == [naming("TCP", "Too many open files")] * 3
 
 
-@on_loops
-async def test_a_driver_may_be_closed_while_it_lets_nobody_in() -> None:
-    with open_listener(("127.0.0.1", 0)) as real:
-        listener = Exhausted(fileno=real.detach())
-    side = TcpSide(accepts=1, listener=listener)
-    with dialled(side) as stranger:
-        await until(lambda: listener.failures < 3, "the failure")
-
-        side.driver.close()
-        await ended(stranger)
-
-    assert listener.failures == 2
-
-
 # Pace.
 
 
@@ -264,8 +249,3 @@ async def test_who_asks_and_reads_no_answer_is_given_up(monkeypatch: pytest.Monk
     assert master.ended.code == CloseCode.LOST
     assert master.ended.reason == naming("bytes", "wait")
     assert master.counters.queued_bytes == 0
-
-
-def test_over_tcp_datagrams_are_as_large_as_there_are_any_from_the_beginning() -> None:
-    assert replace(OVER_TCP, datagram_bytes=OVER_TCP.datagram_bytes_max) == OVER_TCP
-    assert OVER_TCP.lossless

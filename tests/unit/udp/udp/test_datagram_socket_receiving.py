@@ -184,31 +184,6 @@ def test_datagrams_of_one_size_and_sender_become_one_read(sockets: Sockets) -> N
     assert other.counters.reads == 13
 
 
-@needs_ecn
-def test_datagrams_with_different_ecn_bits_are_not_joined(sockets: Sockets) -> None:
-    one, other = sockets(), sockets()
-    for ecn in (2, 3, 3, 2):
-        one.send(train([100], other.address, ecn=ecn))
-
-    reads = receive_reads(other, 4)
-
-    assert [[bits for _, _, bits in read] for read in reads] == [[2], [3, 3], [2]]
-
-
-def test_datagrams_of_different_senders_are_not_joined(sockets: Sockets) -> None:
-    one, two, other = sockets(), sockets(), sockets()
-    for sender in (one, two, two, one):
-        sender.send(train([100], other.address))
-
-    reads = receive_reads(other, 4)
-
-    assert [[sender for _, sender, _ in read] for read in reads] == [
-        [one.address],
-        [two.address, two.address],
-        [one.address],
-    ]
-
-
 @pytest.mark.parametrize(
     ("size", "together"),
     [(10, TRAIN_PACKETS_MAX), (1_400, TRAIN_BYTES_MAX // 1_400), (9_000, 7), (30_000, 2)],

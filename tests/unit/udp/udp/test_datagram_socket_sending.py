@@ -141,19 +141,6 @@ def test_a_single_datagram_that_is_refused_says_nothing_about_cutting() -> None:
 # A kernel that takes no more for now.
 
 
-def test_a_train_that_is_not_taken_is_taken_later() -> None:
-    with Path(BlockingIOError(), InterruptedError()) as path:
-        there = train([100] * 5, path.address)
-
-        assert not path.sender.send(there)
-        assert not path.sender.send(there)
-        assert path.sender.send(there)
-
-        assert path.received(5) == there.datagrams()
-        assert path.counters.datagrams_sent == 5
-        assert path.counters.send_errors == 0
-
-
 @given(
     count=st.integers(1, 8),
     passes=st.lists(st.booleans(), max_size=20),
@@ -178,16 +165,6 @@ def test_a_train_cut_short_goes_on_where_it_was(
         assert attempts <= passes.count(False) + 1
         assert path.counters.send_errors == 0
         assert not path.sender.features.gso
-
-
-def test_the_same_train_can_be_sent_again(path: Path) -> None:
-    for sock in (path.sender, DatagramSocket(path.socket, path.counters, wanted=NOTHING)):
-        there = train([50] * 3, path.address)
-
-        assert sock.send(there)
-        assert sock.send(there)
-
-        assert path.received(6) == there.datagrams() * 2
 
 
 def test_another_train_in_place_of_one_cut_short_drops_the_rest_of_it() -> None:

@@ -1,19 +1,16 @@
 """The driver: two endpoints on real sockets, their timers, and their end."""
 
-import re
 import socket
 from dataclasses import asdict
 
 from gradwire_protocol import (
-    CloseCode,
     Connection,
-    ConnectionConfig,
     Event,
     MessageReceived,
 )
-from gradwire_udp import SocketCounters, open_socket
+from gradwire_udp import SocketCounters
 from support.driven_side import Side, connected, connected_sides, messages, on_loops
-from support.waiting import until
+from support.waiting import SOON, until
 
 # Two sides.
 
@@ -31,7 +28,7 @@ async def test_what_one_side_counts_as_sent_the_other_counts_as_received() -> No
     await until(lambda: len(one.delivered) == 20, "all deliveries")
     assert one.counters.bytes_sent > sum(len(payload) for *_, payload in other.received)
     one.hang_up()
-    await one.driver.wait_quiet(10.0)
+    await one.driver.wait_quiet(SOON)
 
     await until(lambda: sent(one) == received(other), "everything that was sent")
     await until(lambda: sent(other) == received(one), "everything that was sent back")
@@ -54,63 +51,6 @@ async def test_datagrams_that_mean_nothing_are_all_counted() -> None:
         SocketCounters(reads=150, datagrams_received=150, bytes_received=300)
     )
     assert sum(side.endpoint.counters.drops.values()) == 150
-
-
-@on_loops
-async def test_a_peer_that_is_not_there_is_unreachable() -> None:
-    with open_socket(("127.0.0.1", 0)) as unused:
-        address = unused.getsockname()
-    side = Side(config=ConnectionConfig(connect_timeout_seconds=0.3))
-
-    side.dial(address)
-    await until(lambda: side.ended, "the end")
-
-    assert side.ended is not None
-    assert (side.ended.code, side.ended.by_peer) == (CloseCode.UNREACHABLE, False)
-    assert re.fullmatch(r"no answer to \d datagrams", side.ended.reason)
-
-
-# Timers.
-
-
-@on_loops
-async def test_the_application_s_timer_fires_once_and_not_before_its_time() -> None:
-    side = Side()
-    deadline = side.driver.now() + 0.02
-    side.deadline = deadline
-
-    side.driver.turn()
-    await until(lambda: side.fired_at, "the timer")
-
-    [fired_at] = side.fired_at
-    assert fired_at >= deadline
-
-
-@on_loops
-async def test_a_timer_that_has_moved_fires_at_its_new_time() -> None:
-    side = Side()
-    side.deadline = side.driver.now() + 3_600.0
-    side.driver.turn()
-
-    side.deadline = side.driver.now()
-    side.driver.turn()
-    await until(lambda: side.fired_at, "the timer")
-
-    assert len(side.fired_at) == 1
-
-
-@on_loops
-async def test_a_timer_that_is_not_wanted_any_more_does_not_fire() -> None:
-    side, other = Side(), Side()
-    side.deadline = other.deadline = side.driver.now() + 0.01
-    side.driver.turn()
-    other.driver.turn()
-
-    side.deadline = None
-    side.driver.turn()
-    await until(lambda: other.fired_at, "the other one's timer")
-
-    assert side.fired_at == []
 
 
 # The end.

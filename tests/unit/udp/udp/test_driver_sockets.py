@@ -8,24 +8,6 @@ from support.waiting import until
 
 
 @on_loops
-async def test_a_socket_that_takes_nothing_for_a_while_is_waited_for() -> None:
-    there = messages(4, 30, [10, 3_000])
-
-    one = Side(sock=FickleSocket.on_loopback(to_send=[BlockingIOError()] * 5))
-    other = Side(accepts=True)
-    await connected(one, other)
-    assert isinstance(one.socket, FickleSocket)
-    assert one.socket.failures_to_send == []
-
-    one.socket.failures_to_send = [BlockingIOError(), InterruptedError()]
-    one.send(there)
-    await until(lambda: len(one.delivered) == 30, "all deliveries")
-
-    assert sorted(other.received) == sorted(there)
-    assert one.counters.send_errors == 0
-
-
-@on_loops
 async def test_datagrams_that_cannot_be_sent_are_counted_and_recovered() -> None:
     there = messages(5, 30, [10, 3_000])
 

@@ -235,13 +235,13 @@ async def test_the_endpoint_s_timer_and_the_application_s_both_fire() -> None:
     assert second >= now + 0.003
 
 
-# Telling.
-
-
 @on_loops
 async def test_what_of_the_kernel_is_in_use_can_be_asked() -> None:
     it = Driven(features=NOTHING)
     assert it.driver.features == NOTHING
+
+
+# Telling.
 
 
 @needs_overflow
