@@ -59,26 +59,6 @@ def test_what_is_left_keeps_the_limit_and_points_the_same_way(update: Update, sh
     assert len(clipped.body) <= len(pack_update(update))
 
 
-def test_the_direction_is_kept_where_the_threshold_can_be_smaller() -> None:
-    update = Update(0, 3, 1000, np.array([0, 2], np.uint32), np.array([5, -1], np.int32))
-
-    clipped = clip(update, 0.01)
-
-    assert clipped.update.multiple == 10
-    assert quanta(clipped.body)[:3].tolist() == [50, 0, -10]
-    assert quanta(clipped.correction)[:3].tolist() == [-4950, 0, 990]
-
-
-def test_counts_become_smaller_only_where_the_threshold_cannot() -> None:
-    update = Update(0, 4, 3, np.array([0, 2, 3], np.uint32), np.array([5, -700, 1], np.int32))
-
-    clipped = clip(update, 0.01)
-
-    assert clipped.update.multiple == 1
-    assert quanta(clipped.body)[:4].tolist() == [0, 0, -21, 0]
-    assert quanta(clipped.correction)[:4].tolist() == [-15, 0, 2079, -3]
-
-
 def test_an_update_of_which_nothing_would_be_left_changes_one_quantum() -> None:
     update = Update(0, 3, 1, np.array([0, 2], np.uint32), np.array([1, -3], np.int32))
 
