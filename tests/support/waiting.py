@@ -51,6 +51,9 @@ start beside fifteen busy processes."""
 JOB: Final = 300.0 * FACTOR
 """For several processes to train, and for a cluster of Spark."""
 
+BRIEF: Final = 0.05
+"""For limits of the product that have to pass in a test, and for nothing that has to come first."""
+
 TEST_SECONDS: Final = {
     "integration/spark": 2 * JOB,
     "integration": JOB,

@@ -19,12 +19,6 @@ def test_every_error_can_be_caught_as_one() -> None:
     assert issubclass(errors.GradwireWarning, UserWarning)
 
 
-def test_every_error_is_at_hand_where_join_is() -> None:
-    for name in errors.__all__:
-        assert getattr(gradwire, name) is getattr(errors, name)
-        assert name in gradwire.__all__
-
-
 @pytest.mark.parametrize(
     "error",
     [
@@ -41,21 +35,3 @@ def test_an_error_of_another_process_is_the_same_here(error: Exception) -> None:
     for copy in (pickle.loads(pickle.dumps(error)), deepcopy(error)):
         assert type(copy) is type(error)
         assert (str(copy), vars(copy)) == (str(error), vars(error))
-
-
-@pytest.mark.parametrize(
-    ("error", "base"),
-    [
-        (errors.UnreachableError, errors.TransportError),
-        (errors.ConnectionLostError, errors.TransportError),
-        (errors.DeadlineError, errors.TransportError),
-        (errors.DeadlineError, TimeoutError),
-        (errors.VersionMismatchError, errors.ProtocolError),
-        (errors.DivergedError, errors.UsageError),
-        (errors.NonFiniteError, errors.UsageError),
-        (errors.OutOfRangeError, errors.UsageError),
-        (errors.UsageError, ValueError),
-    ],
-)
-def test_an_error_says_by_its_base_who_has_to_act(error: type, base: type) -> None:
-    assert issubclass(error, base)

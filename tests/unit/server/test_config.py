@@ -9,16 +9,8 @@ from gradwire_protocol import UsageError
 from gradwire_protocol.limits import MIB, REASSEMBLY_BYTES_MAX, WINDOW_BYTES, WINDOW_BYTES_MIN
 from gradwire_protocol.messages.kinds import WORKERS_MAX
 from gradwire_protocol.messages.layout import ELEMENTS_MAX
-from gradwire_server.config import CONNECTIONS_SPARE, MasterConfig
+from gradwire_server.config import MasterConfig
 from support.wording import naming
-
-
-def test_the_defaults_work_and_give_every_worker_a_whole_window() -> None:
-    config = MasterConfig()
-
-    assert config.window_bytes == WINDOW_BYTES
-    assert config.connection.window_bytes == WINDOW_BYTES
-    assert config.connections_max == config.workers_max + CONNECTIONS_SPARE
 
 
 @pytest.mark.parametrize("workers_max", [1, 56, 57, 200, 1_000, WORKERS_MAX])
@@ -28,13 +20,6 @@ def test_all_windows_together_stay_within_the_memory_for_messages(workers_max: i
     assert config.window_bytes * config.connections_max <= config.reassembly_bytes
     assert config.reassembly_bytes == REASSEMBLY_BYTES_MAX or workers_max > 56
     assert WINDOW_BYTES_MIN <= config.window_bytes <= WINDOW_BYTES
-
-
-def test_connections_get_the_settings_of_the_master() -> None:
-    config = MasterConfig(datagram_bytes=1200, idle_timeout_seconds=7.0)
-
-    assert config.connection.datagram_bytes == 1200
-    assert config.connection.idle_timeout_seconds == 7.0
 
 
 ABOVE_0 = (

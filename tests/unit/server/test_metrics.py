@@ -10,16 +10,15 @@ from prometheus_client import generate_latest
 from prometheus_client.metrics_core import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
-from gradwire_codecs import Replica, decode, encode
+from gradwire_codecs import Replica, encode
 from gradwire_protocol import CloseCode, Drop
 from gradwire_protocol.limits import FINISHED_RANGES_MAX
 from gradwire_protocol.messages.admission import RefusalCode
 from gradwire_protocol.messages.link import UpdateReceived
 from gradwire_server.config import MasterConfig
 from gradwire_server.daemon.collector import SocketsCollector
-from gradwire_server.metrics import Departure, RunMetrics, ServerMetrics
+from gradwire_server.metrics import Departure, RunMetrics
 from gradwire_server.runs.collector import RunsCollector
-from gradwire_server.runs.runs import Runs
 from gradwire_udp import SocketCounters, TcpCounters
 from support.network import Link
 from support.training import MASTER, SimulatedRun
@@ -79,77 +78,13 @@ def test_every_metric_keeps_the_conventions_for_names(families: list[Metric]) ->
         assert family.type == "counter" or family.name.endswith(UNITS + THINGS), family.name
 
 
-def test_every_metric_has_a_sentence_of_help(families: list[Metric]) -> None:
-    for family in families:
-        assert re.fullmatch(r"[A-Z].*[^.]\.", family.documentation), family.name
-
-
 def test_labels_come_from_closed_sets(families: list[Metric]) -> None:
     used = {name for family in families for s in family.samples for name in s.labels}
 
     assert used == {"run", "reason", "rank", "le", "version"}
 
 
-def test_two_runs_share_no_counts() -> None:
-    one, other = RunMetrics(), RunMetrics()
-
-    one.joins.inc()
-
-    assert one.registry.get_sample_value("gradwire_joins_total") == 1
-    assert other.registry.get_sample_value("gradwire_joins_total") == 0
-
-
 # Counts.
-
-
-@pytest.fixture(scope="module")
-def trained() -> SimulatedRun:
-    """Three workers that have trained, with everything delivered."""
-    run = SimulatedRun(2, Link(loss=0.02))
-    run.join_and_wait(3)
-    run.train(5)
-    run.network.run(lambda: all(w.delivered == w.sent for w in run.workers), seconds=60)
-    run.network.run(lambda: run.master.unstable == 0, seconds=60)
-    return run
-
-
-def test_workers_are_counted_as_they_join(trained: SimulatedRun) -> None:
-    assert trained.sample("joins_total") == 3
-    assert trained.sample("workers") == 3
-    assert trained.sample("snapshots_sent_total") == 2
-    assert trained.sample("parameters") == trained.elements
-
-
-def test_an_update_is_accepted_once_and_relayed_to_every_other_worker(
-    trained: SimulatedRun,
-) -> None:
-    sent = len(trained.ledger.updates)
-    assert sent == sum(w.sent for w in trained.workers) > 0
-
-    assert trained.sample("updates_accepted_total") == sent
-    assert trained.sample("updates_relayed_total") == 2 * sent
-    assert trained.sample("relay_delay_seconds_count") == 2 * sent
-    assert trained.sample("updates_duplicate_total") == 0
-    assert trained.sample("updates_malformed_total") == 0
-    assert trained.sample("messages_invalid_total") == 0
-
-
-def test_sizes_and_densities_are_those_of_the_updates(trained: SimulatedRun) -> None:
-    bodies = list(trained.ledger.updates.values())
-    densities = [len(decode(b, trained.elements).index) / trained.elements for b in bodies]
-
-    assert trained.sample("update_bytes_count") == len(bodies)
-    assert trained.sample("update_bytes_sum") == sum(map(len, bodies))
-    assert trained.sample("update_density_ratio_count") == len(bodies)
-    assert trained.sample("update_density_ratio_sum") == pytest.approx(sum(densities))
-
-
-def test_a_relay_takes_a_round_trip(trained: SimulatedRun) -> None:
-    total = trained.sample("relay_delay_seconds_sum")
-    count = trained.sample("relay_delay_seconds_count")
-
-    assert count
-    assert 2 * trained.network.link.delay - 1e-9 <= total / count < 0.1
 
 
 def test_staleness_counts_the_updates_of_others_that_an_update_did_not_know() -> None:
@@ -170,29 +105,6 @@ def test_staleness_counts_the_updates_of_others_that_an_update_did_not_know() ->
     assert [histogram(le=le) for le in ("0.0", "1.0", "2.0", "+Inf")] == [3, 3, 4, 4]
 
 
-def test_workers_are_counted_as_they_leave() -> None:
-    run = SimulatedRun(4, idle_timeout_seconds=3.0)
-    run.join_and_wait(5)
-    leaving, aborting, dying, *staying = run.workers
-
-    leaving.leave()
-    aborting.worker.abort("no more memory", run.network.now)
-    run.network.turn(aborting.host)
-    run.network.kill(dying.host)
-    run.network.run(lambda: len(run.master.roster) == 2, seconds=30)
-    assert run.sample("workers") == 2
-    run.master.stop("the end", run.network.now)
-
-    counts = {r.value: run.sample("leaves_total", reason=r.value) for r in Departure}
-    assert {reason: n for reason, n in counts.items() if n} == {
-        "left": 1,
-        "disconnected": 1,
-        "idle": 1,
-        "stopped": len(staying),
-    }
-    assert run.sample("workers") == 0
-
-
 def test_a_broken_transport_counts_as_a_fault() -> None:
     run = SimulatedRun(5)
     run.join_and_wait(1)
@@ -208,18 +120,6 @@ def test_a_broken_transport_counts_as_a_fault() -> None:
     assert run.master_endpoint.counters.violations == 1
     assert run.sample("messages_invalid_total") == 0
     assert run.sample("leaves_total", reason="fault") == 1
-
-
-def test_a_run_that_ends_is_counted_and_has_no_parameters() -> None:
-    run = SimulatedRun(6)
-    run.join_and_wait(2)
-    run.train(2)
-    run.finish()
-
-    assert run.sample("runs_finished_total") == 1
-    assert run.sample("leaves_total", reason="left") == 2
-    assert run.sample("parameters") == 0
-    assert run.master.unstable == 0
 
 
 # What is counted elsewhere.
@@ -305,14 +205,6 @@ def test_the_collector_shows_what_waits_for_every_worker() -> None:
     for rank in range(3):
         rtt = run.sample("rtt_seconds", rank=str(rank))
         assert rtt == pytest.approx(2 * run.network.link.delay, abs=0.01)
-
-
-def test_a_worker_without_a_round_trip_yet_shows_none() -> None:
-    families = {f.name: f for f in RunsCollector(Runs(MasterConfig(), ServerMetrics())).collect()}
-
-    assert families["gradwire_rtt_seconds"].samples == []
-    assert families["gradwire_relay_queue_bytes"].samples == []
-    assert [s.value for s in families["gradwire_updates_unstable"].samples] == [0]
 
 
 def test_the_collector_shows_what_goes_over_tcp() -> None:

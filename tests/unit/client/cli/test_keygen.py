@@ -63,13 +63,6 @@ def test_a_run_key_is_written_where_asked_and_its_path_is_all_of_stdout(
     assert err == naming(f"gradwire keygen --worker NAME --from {path}")
 
 
-def test_every_run_key_is_another_one(keygen: Keygen) -> None:
-    keygen("one.key")
-    keygen("other.key")
-
-    assert read_run_keys(Path("one.key")) != read_run_keys(Path("other.key"))
-
-
 def test_no_file_is_overwritten(keygen: Keygen) -> None:
     keygen()
     before = Path("run.key").read_bytes()
@@ -81,15 +74,6 @@ def test_no_file_is_overwritten(keygen: Keygen) -> None:
 
 
 # Keys of workers.
-
-
-def test_a_standby_needs_no_file_it_has_the_run_key(keygen: Keygen) -> None:
-    keygen()
-
-    status, _, err = keygen("--worker", "b", "--from", "run.key", "--role", "standby")
-
-    assert status == 2
-    assert "standby" in err
 
 
 @pytest.mark.parametrize("role", sorted(set(Role) - {Role.STANDBY}))
@@ -140,26 +124,6 @@ def test_an_issuing_key_makes_keys_of_its_role_alone(
     status, out, err = keygen(*arguments)
 
     assert (status, out, err) == (2, [], naming(*named))
-
-
-def test_several_are_made_at_once_each_in_its_file(keygen: Keygen) -> None:
-    keygen()
-    Path("keys").mkdir()
-
-    status, out, _ = keygen("--worker", "a", "--worker", "b", "--from", "run.key", "--out", "keys")
-
-    assert (status, out) == (0, ["keys/a.key", "keys/b.key"])
-    assert [worker_key(path).name for path in out] == ["a", "b"]
-
-
-def test_the_newest_run_key_is_what_worker_keys_follow_from(keygen: Keygen) -> None:
-    keygen()
-    keygen("--rotate", "run.key")
-
-    keygen("--worker", "gpu7", "--from", "run.key", "--out", "elsewhere.key")
-
-    newest, _ = read_run_keys(Path("run.key"))
-    assert worker_key("elsewhere.key") == newest.worker_key("gpu7")
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,5 @@
 """Logs: lines that people or programs read, and no more of them than a disk can take."""
 
-import io
 import json
 import logging
 import sys
@@ -11,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gradwire.cli.logs import REPEAT_SECONDS, JsonFormatter, RepeatFilter, TextFormatter
+from gradwire.cli.logs import REPEAT_SECONDS, JsonFormatter, RepeatFilter
 
 
 def record_of(
@@ -81,13 +80,3 @@ def test_json_lines_have_the_exception() -> None:
 
     assert (line["logger"], line["level"], line["message"]) == ("a", "error", "b 1")
     assert "ValueError: no" in line["exception"]
-
-
-def test_text_lines_are_for_people() -> None:
-    stream = io.StringIO()
-    handler = logging.StreamHandler(stream)
-    handler.setFormatter(TextFormatter())
-
-    handler.handle(record_of("refused %s", "somebody"))
-
-    assert stream.getvalue().endswith(" WARNING gradwire.test: refused somebody\n")

@@ -19,7 +19,7 @@ from gradwire_protocol.messages.link import Control
 from gradwire_protocol.messages.orders import Order, OrderDone
 from gradwire_protocol.messages.updates import Finish
 from support.network import Link, SimulatedNetwork
-from support.peer import ScriptedPeer, said_by_peer
+from support.peer import ScriptedPeer
 from support.wording import naming
 
 ORDER = Order("deny", "gpu1")
@@ -50,19 +50,6 @@ class Talk:
         with pytest.raises(GradwireError) as raised:
             self.operator.wait(0.0)
         return raised.value
-
-
-def test_the_order_is_given_as_soon_as_the_master_is_reached() -> None:
-    assert Talk().master.heard == [ORDER]
-
-
-def test_what_the_master_says_is_returned_and_it_is_told_that_this_was_all() -> None:
-    talk = Talk()
-
-    talk.say(OrderDone("gpu1 is denied"))
-
-    assert talk.operator.wait(0.0) == "gpu1 is denied"
-    assert talk.master.wait_for_end() == said_by_peer(EndCode.DONE, "done")
 
 
 def test_a_refusal_is_raised_with_its_reason() -> None:
@@ -125,18 +112,3 @@ def test_it_dials_again_until_the_time_is_up_where_nobody_answers() -> None:
     talk.network.run_for(2.0)
 
     assert isinstance(talk.error(), UnreachableError)
-
-
-def test_what_fails_before_there_is_an_answer_is_raised_and_later_does_not_matter() -> None:
-    failed, done = Talk(), Talk()
-    done.say(OrderDone("done"))
-
-    failed.operator.on_closed(ProtocolError("broken"))
-    done.operator.on_closed(ProtocolError("broken"))
-
-    assert str(failed.error()) == "broken"
-    assert done.operator.wait(0.0) == "done"
-
-
-def test_it_has_no_deadlines_of_its_own_before_it_dials() -> None:
-    assert Operator(ORDER, "master").next_timer() is None

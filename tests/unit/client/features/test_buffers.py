@@ -20,7 +20,7 @@ LAYOUT = BufferLayout(
 class Worker:
     """A worker whose module has one statistic and one count, and who hears what a test says."""
 
-    def __init__(self, *, steps: int, rank: int = 1, observes: bool = False) -> None:
+    def __init__(self, *, steps: int, rank: int = 1) -> None:
         self.layout = LAYOUT
         self.var, self.n = 8.0, 0
         self.buffers: Mapping[int, Buffers] = {}
@@ -32,7 +32,7 @@ class Worker:
             steps=steps,
             rank=rank,
             others=self,
-            send=None if observes else self.sent.append,
+            send=self.sent.append,
             tally=self.tally,
         )
 
@@ -51,12 +51,6 @@ class Worker:
             for name, (var, n) in of.items()
         }
 
-    def step(self, times: int = 1, *, paused: bool = False) -> None:
-        for _ in range(times):
-            self.part.before_push()
-            if not paused:
-                self.part.after_step()
-
     @property
     def told(self) -> list[tuple[float, int, bool]]:
         """What it has sent: statistic, count, whether that was the last."""
@@ -65,131 +59,6 @@ class Worker:
              each.final)
             for each in self.sent
         ]  # fmt: skip
-
-
-def test_it_sends_and_averages_at_every_kth_step() -> None:
-    worker = Worker(steps=3)
-    worker.step(2)
-    worker.hear(r0=(2.0, 5), r7=(2.0, 1))
-    assert (worker.told, worker.var) == ([], 8.0)
-
-    worker.step()
-
-    assert worker.told == [(8.0, 0, False)]
-    assert (worker.var, worker.n) == (4.0, 5)
-    assert worker.tally.buffers_averaged == 1
-    assert {each.rank for each in worker.sent} == {1}
-
-
-def test_what_has_not_changed_is_not_sent_again() -> None:
-    worker = Worker(steps=1)
-
-    worker.step(5)
-    worker.n = 1
-    worker.step(5)
-
-    assert worker.told == [(8.0, 0, False), (8.0, 1, False)]
-
-
-def test_alone_nothing_is_averaged() -> None:
-    worker = Worker(steps=1)
-
-    worker.step(3)
-    worker.part.before_finish()
-    worker.part.after_finish()
-
-    assert (worker.var, worker.tally.buffers_averaged) == (8.0, 0)
-
-
-def test_with_0_it_is_done_at_the_end_only() -> None:
-    worker = Worker(steps=0)
-    worker.step(10)
-    assert worker.sent == []
-
-    worker.part.before_finish()
-    worker.hear(r0=(2.0, 5))
-    worker.part.after_finish()
-
-    assert worker.told == [(8.0, 0, True)]
-    assert (worker.var, worker.n) == (5.0, 5)
-
-
-def test_at_the_end_it_is_the_mean_of_what_was_sent_whatever_the_module_has_by_then() -> None:
-    worker = Worker(steps=1)
-    worker.step()
-    worker.hear(r0=(2.0, 5))
-
-    worker.part.before_finish()
-    worker.var = 1000.0
-    worker.part.after_finish()
-
-    assert worker.var == 5.0
-
-
-def test_the_last_is_sent_once_and_nothing_after_it() -> None:
-    worker = Worker(steps=1)
-    worker.step()
-
-    worker.part.before_finish()
-    worker.var = 3.0
-    worker.part.before_finish()
-    worker.step()
-
-    assert worker.told == [(8.0, 0, False), (8.0, 0, True)]
-
-
-def test_while_it_is_paused_it_sends_and_takes_nothing_and_then_makes_up_for_it() -> None:
-    worker = Worker(steps=2)
-    worker.step()
-    worker.hear(r0=(2.0, 5))
-
-    worker.step(2, paused=True)
-    assert (worker.told, worker.var) == ([(8.0, 0, False)], 8.0)
-    worker.var = 4.0
-    worker.step(paused=True)
-    assert worker.var == 4.0
-    worker.part.after_step()
-
-    assert (worker.var, worker.tally.buffers_averaged) == (3.0, 1)
-
-
-def test_while_the_connection_is_lost_nothing_is_averaged() -> None:
-    worker = Worker(steps=2)
-    worker.step()
-    worker.hear(r0=(2.0, 5))
-    worker.lost = "no answer"
-
-    worker.step(5)
-    assert (len(worker.sent), worker.var) == (1, 8.0)
-    worker.lost = None
-    worker.step()
-
-    assert worker.var == 5.0
-
-
-def test_who_comes_later_begins_with_the_mean_of_the_others() -> None:
-    worker = Worker(steps=100)
-    worker.hear(r0=(2.0, 5), r2=(4.0, 9))
-
-    worker.step()
-
-    assert (worker.var, worker.n) == (3.0, 9)
-    worker.var = 8.0
-    worker.step()
-    assert worker.var == 8.0, "only once"
-
-
-def test_an_observer_takes_the_mean_of_the_workers_and_sends_nothing() -> None:
-    observer = Worker(steps=2, observes=True)
-    observer.part.after_step()
-    observer.hear(r0=(2.0, 5), r2=(4.0, 9))
-
-    observer.part.after_step()
-    assert (observer.var, observer.n) == (3.0, 9)
-    observer.hear(r0=(6.0, 5))
-    observer.part.after_finish()
-
-    assert (observer.var, observer.sent) == (6.0, [])
 
 
 def test_what_is_not_finite_is_named_and_not_sent() -> None:

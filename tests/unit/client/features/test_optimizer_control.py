@@ -1,9 +1,7 @@
 """An optimizer under control: right while it steps, its own again afterwards, whatever it is."""
 
 import copy
-import io
 from collections.abc import Callable
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -11,25 +9,23 @@ import pytest
 import torch
 from torch import nn
 from torch.optim import Optimizer
-from torch.optim.lr_scheduler import ExponentialLR, OneCycleLR
+from torch.optim.lr_scheduler import OneCycleLR
 
 from benchmarks.defaults.optimizers import Lion
 from gradwire.errors import UsageError
-from gradwire.features.optimizer_control import OptimizerControl, scales_by_rate, torch_optimizer
+from gradwire.features.optimizer_control import OptimizerControl, torch_optimizer
 from gradwire.optimizer.momentum import compensated, rate_factor
 from gradwire.replica.stats import Tally
 from support.optimizers import (
     OPTIMIZERS,
     controlled,
     equal,
-    hooks_of,
     matrix,
     momentum_of,
     same,
     train,
     watch,
 )
-from support.tiers import variants
 from support.wording import naming
 
 EVERY = pytest.mark.parametrize("make", OPTIMIZERS.values(), ids=OPTIMIZERS)
@@ -81,24 +77,6 @@ def test_between_steps_its_values_are_its_own(make: Callable[[Any], Optimizer]) 
     assert float(seen[-1]["lr"]) == pytest.approx(float(own["lr"]) * 0.5 * gain)
 
 
-@EVERY
-def test_momentum_moves_smoothly(make: Callable[[Any], Optimizer]) -> None:
-    parameters = matrix()
-    optimizer = make(parameters)
-    tally = Tally()
-    with controlled(optimizer, lag=1000.0, tally=tally):
-        seen = watch(optimizer)
-        train(parameters, optimizer, 100)
-        momenta = [momentum_of(group) or 0.0 for group in seen]
-
-    if not momenta[0]:
-        assert not tally.momentum
-        return
-    assert tally.momentum == momenta[-1]
-    assert all(later <= earlier for earlier, later in pairwise(momenta))
-    assert momenta[-1] <= 1e-6
-
-
 class OwnAdam(Optimizer):
     """Not torch's, with the state that Adam's relatives keep."""
 
@@ -142,18 +120,6 @@ def test_of_unknown_optimizers_those_are_adapted_that_keep_what_adam_keeps(
 
 
 @EVERY
-def test_nothing_is_left_behind(make: Callable[[Any], Optimizer]) -> None:
-    parameters = matrix()
-    optimizer = make(parameters)
-    before = hooks_of(optimizer)
-
-    with controlled(optimizer, lag=3.0):
-        train(parameters, optimizer, 5)
-
-    assert hooks_of(optimizer) == before
-
-
-@EVERY
 def test_what_is_saved_is_what_is_left(make: Callable[[Any], Optimizer]) -> None:
     """A checkpoint under control holds the state that the optimizer has after it."""
     parameters = matrix()
@@ -172,24 +138,6 @@ def test_what_is_saved_is_what_is_left(make: Callable[[Any], Optimizer]) -> None
                 torch.testing.assert_close(kept, kept_again, rtol=0, atol=0)
             elif isinstance(value, float):
                 assert kept == pytest.approx(value)
-
-
-@EVERY
-def test_a_checkpoint_goes_on_anywhere(make: Callable[[Any], Optimizer]) -> None:
-    """Loaded under control, the state is taken for the optimizer's own and rescaled anew."""
-    parameters = matrix()
-    optimizer = make(parameters)
-    with controlled(optimizer, lag=6.0):
-        train(parameters, optimizer, 12)
-        file = io.BytesIO()
-        torch.save(optimizer.state_dict(), file)
-        file.seek(0)
-        optimizer.load_state_dict(torch.load(file))
-        loaded = copy.deepcopy(optimizer.state_dict())
-        train(parameters, optimizer, 12)
-
-    assert loaded["param_groups"] == optimizer.state_dict()["param_groups"]
-    assert all(bool(torch.isfinite(p).all()) for p in parameters)
 
 
 # Schedulers, errors, what is no step.
@@ -211,31 +159,6 @@ def test_schedulers_see_and_set_the_optimizers_own_values() -> None:
         return seen
 
     assert run(lag=5.0) == run(lag=0.0)
-
-
-def test_a_scheduler_that_multiplies_is_followed_by_what_steps_are_made_with() -> None:
-    parameters = matrix()
-    optimizer = torch.optim.SGD(parameters, 0.5)
-    schedule = ExponentialLR(optimizer, 0.5)
-    with controlled(optimizer, factor=0.1):
-        seen = watch(optimizer)
-        for _ in range(4):
-            train(parameters, optimizer, 1)
-            schedule.step()
-
-    assert [group["lr"] for group in seen] == pytest.approx([0.05, 0.025, 0.0125, 0.00625])
-    assert optimizer.param_groups[0]["lr"] == 0.5**5
-
-
-def test_a_learning_rate_that_is_a_tensor_stays_that_tensor() -> None:
-    parameters, rate = matrix(), torch.tensor(0.5)
-    optimizer = torch.optim.Adam(parameters, rate, foreach=False)
-    with controlled(optimizer, factor=0.5):
-        seen = watch(optimizer)
-        train(parameters, optimizer, 1)
-
-    assert (float(seen[0]["lr"]), float(rate)) == (0.25, 0.5)
-    assert optimizer.param_groups[0]["lr"] is rate
 
 
 def test_a_first_beta_that_is_a_tensor_stays_that_tensor() -> None:
@@ -272,17 +195,6 @@ def test_a_step_that_raises_leaves_no_other_values_behind() -> None:
     assert optimizer.param_groups[0]["lr"] == 0.5
 
 
-def test_what_somebody_sets_after_a_step_that_raised_stays() -> None:
-    optimizer = torch.optim.SGD(matrix(), 0.5, momentum=0.9)
-
-    with controlled(optimizer, factor=0.5):
-        with pytest.raises(RuntimeError, match="no loss"):
-            optimizer.step(fail)
-        optimizer.param_groups[0]["lr"] = 0.125
-
-    assert optimizer.param_groups[0]["lr"] == 0.125
-
-
 def test_a_scale_of_no_use_is_an_error_of_the_step_and_changes_nothing() -> None:
     parameters, reference = matrix(), matrix()
     optimizer = torch.optim.SGD(parameters, 0.5)
@@ -314,22 +226,6 @@ def test_a_step_that_becomes_a_graph_is_refused_where_changes_would_count_severa
     assert same(parameters, reference)
 
 
-def test_it_knows_whether_a_step_was_made() -> None:
-    parameters = matrix()
-    optimizer = torch.optim.SGD(parameters, 0.1)
-    with controlled(optimizer) as control:
-
-        def trained() -> bool:
-            control.before_push()
-            return control.has_trained()
-
-        assert trained()  # nobody knows yet
-        train(parameters, optimizer, 1)
-        assert [trained(), trained()] == [True, False]
-        train(parameters, optimizer, 2)
-        assert [trained(), trained()] == [True, False]
-
-
 @pytest.mark.parametrize("fused", [False, True])
 def test_a_step_that_a_grad_scaler_skips_is_none(fused: bool) -> None:
     """A fused optimizer is called all the same, and skips it itself."""
@@ -349,31 +245,6 @@ def test_a_step_that_a_grad_scaler_skips_is_none(fused: bool) -> None:
 
     assert trained == [True, False, True]
     assert not same(parameters, reference)
-
-
-@pytest.mark.filterwarnings("ignore")  # torch's own, about itself
-@pytest.mark.parametrize("name", variants("SGD momentum", "Adam"))
-def test_a_compiled_step_is_what_it_is_otherwise(name: str) -> None:
-    mine, reference = matrix(), matrix()
-    optimizer, other = OPTIMIZERS[name](mine), OPTIMIZERS[name](reference)
-
-    def step() -> None:
-        optimizer.step()
-
-    compiled = torch.compile(step, backend="eager")
-    with controlled(optimizer, lag=5.0) as control, controlled(other, lag=5.0):
-        for t in range(12):  # momentum has another value in each
-            for parameters in (mine, reference):
-                for parameter in parameters:
-                    parameter.grad = torch.full_like(parameter, float(t % 3))
-            compiled()
-            other.step()
-            control.before_push()
-            assert control.has_trained()
-    torch.compiler.reset()
-
-    for one, two in zip(mine, reference, strict=True):
-        torch.testing.assert_close(one, two)
 
 
 # What is no optimizer of the target.
@@ -419,25 +290,3 @@ def test_an_optimizer_of_something_else_is_refused(target: object) -> None:
 
     with pytest.raises(UsageError, match=naming("2 parameters", "parameter 0", "(2, 3)")):
         torch_optimizer(optimizer, target)
-
-
-def test_which_optimizers_scale_by_their_rate() -> None:
-    by_rate = {name for name, make in OPTIMIZERS.items() if scales_by_rate(make(matrix()))}
-
-    assert set(OPTIMIZERS) - by_rate == {"LBFGS", "Rprop", "ASGD"}
-
-
-@pytest.mark.parametrize(
-    "name", [n for n in OPTIMIZERS if n not in ("LBFGS", "Rprop", "ASGD", "Muon")]
-)
-def test_the_first_step_is_scaled(name: str) -> None:
-    """What is called in proportion to the learning rate is."""
-    changes = []
-    for factor in (1.0, 0.25):
-        parameters, start = matrix(), matrix()
-        optimizer = OPTIMIZERS[name](parameters)
-        with controlled(optimizer, factor=factor):
-            train(parameters, optimizer, 1)
-        changes.append(parameters[0].detach() - start[0].detach())
-
-    torch.testing.assert_close(changes[1], changes[0] * 0.25, rtol=1e-3, atol=1e-6)

@@ -87,27 +87,11 @@ def test_it_is_the_cosine_between_steps_of_two_workers(workers: int, agreement: 
         assert each.agreement.value == pytest.approx(agreement, abs=0.03, rel=0.2)
 
 
-def test_a_worker_alone_agrees_with_nobody() -> None:
-    [alone] = trained(1, 50, agreeing(1.0))
-
-    assert alone.agreement.value == 0.0
-
-
 def test_more_updates_than_workers_do_not_count_as_more_agreement() -> None:
     """Of a worker that is twice as quick, two come in a step."""
     [first, _] = trained(2, 200, agreeing(0.4), updates=2)
 
     assert first.agreement.value == pytest.approx(0.2, abs=0.03)
-
-
-def test_steps_that_go_apart_do_not_agree() -> None:
-    directions = iter(range(10**6))
-    along = agreeing(1.0)
-
-    def step(random: np.random.Generator) -> Float32Array:
-        return along(random) if next(directions) % 2 else -along(random)
-
-    assert [each.agreement.value for each in trained(2, 100, step)] == [0.0, 0.0]
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, 0.0])

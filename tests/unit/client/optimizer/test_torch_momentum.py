@@ -5,9 +5,6 @@ import pytest
 import torch
 from torch import nn
 
-from gradwire.features.optimizer_control import OptimizerControl
-from gradwire.optimizer.momentum import Lag
-from gradwire.replica.stats import Tally
 from support.optimizers import OPTIMIZERS, controlled, watch
 
 # Adam and its kin: the estimate stays a mean.
@@ -73,39 +70,6 @@ def test_adam_moves_as_a_reference_in_numpy_does() -> None:
             assert parameter.detach().numpy() == pytest.approx(expected, rel=1e-7)
 
 
-def test_nadam_knows_the_product_of_the_momenta_it_would_have_had() -> None:
-    parameter = nn.Parameter(torch.ones(2))
-    optimizer = torch.optim.NAdam([parameter], 0.01, momentum_decay=0.1)
-    with controlled(optimizer, lag=1000.0):
-        for _ in range(8):
-            parameter.grad = torch.ones(2)
-            optimizer.step()
-        assert float(optimizer.state[parameter]["mu_product"]) < 1e-3
-    product = np.prod([0.9 * (1 - 0.5 * 0.96 ** (t * 0.1)) for t in range(1, 9)])
-
-    assert float(optimizer.state[parameter]["mu_product"]) == pytest.approx(product, rel=1e-5)
-
-
-def test_parameters_that_join_in_later_are_counted_from_their_own_first_step() -> None:
-    early, late = nn.Parameter(torch.zeros(2)), nn.Parameter(torch.zeros(2))
-    optimizer = torch.optim.Adam([early, late], 0.01)
-    lags = iter([*[Lag(20.0)] * 300, *[Lag(3.0)] * 100])
-    control = OptimizerControl(optimizer, lag=lambda: next(lags), tally=Tally())
-    seen = watch(optimizer)
-    gradients = [float(g) for g in np.random.default_rng(1).normal(1, 1, 400)]
-    for t, gradient in enumerate(gradients):
-        early.grad = torch.full((2,), gradient)
-        late.grad = torch.full((2,), gradient) if t >= 295 else None
-        optimizer.step()
-    betas = [group["betas"][0] for group in seen]
-    control.on_leave()
-
-    expected = estimates(betas[295:], gradients[295:])[-1]
-    steps = len(gradients) - 295
-    found = float(optimizer.state[late]["exp_avg"][0]) / (1 - 0.9**steps)
-    assert found == pytest.approx(expected, rel=1e-3)
-
-
 # SGD and RMSprop: the velocity goes on.
 
 
@@ -129,16 +93,3 @@ def test_what_the_buffer_moves_by_goes_on_where_momentum_moves(name: str) -> Non
     moved += [step(1) for _ in range(5)]
 
     assert moved == pytest.approx([steady] * len(moved), rel=2e-3)
-
-
-def test_lowering_momentum_to_nothing_keeps_the_buffer_alive() -> None:
-    parameter = nn.Parameter(torch.zeros(1))
-    optimizer = torch.optim.SGD([parameter], 0.1, momentum=0.9)
-    with controlled(optimizer, lag=1000.0):
-        for _ in range(60):
-            parameter.grad = torch.ones(1)
-            optimizer.step()
-        parameter.grad = -torch.ones(1)
-        optimizer.step()
-
-        assert float(optimizer.state[parameter]["momentum_buffer"]) == pytest.approx(-1.0, rel=1e-5)

@@ -3,55 +3,10 @@
 import numpy as np
 import pytest
 
-from gradwire.errors import ConnectionLostError, DeadlineError, UsageError
+from gradwire.errors import DeadlineError, UsageError
 from gradwire_protocol.messages.admission import Peer
 from support.participants import Rig
 from support.wording import naming
-
-
-def test_a_step_numbers_its_update_keeps_it_and_hands_it_over_once() -> None:
-    rig = Rig()
-    rig.parameters[0] = 1.0
-
-    rig.play(rig.participant.step())
-
-    [update] = rig.participant.worker.own_updates.after(0)
-    assert update.sequence == 6
-    assert update.based_on == 7
-    assert rig.pushed() == [6]
-    assert rig.participant.shared.versions == {0: 7, 1: 6}
-
-
-def test_a_step_that_changes_too_little_hands_over_nothing() -> None:
-    rig = Rig()
-    rig.parameters[0] = 0.25
-
-    rig.play(rig.participant.step())
-
-    assert rig.pushed() == []
-    assert rig.participant.tally.steps == 1
-
-
-def test_a_pull_applies_what_has_come_and_says_what_that_was() -> None:
-    rig = Rig()
-    rig.hear(1.0, 0.0, -1.0, 0.0)
-
-    [applied] = rig.play(rig.participant.pull())
-
-    assert (applied.rank, applied.sequence, applied.elements) == (0, 8, 2)
-    assert rig.parameters.tolist() == [1.0, 0.0, -1.0, 0.0]
-    assert rig.participant.shared.versions == {0: 8, 1: 5}
-
-
-def test_while_paused_nothing_is_applied() -> None:
-    rig = Rig()
-    rig.hear(1.0, 0.0, 0.0, 0.0)
-    rig.participant.is_paused = True
-
-    assert rig.play(rig.participant.pull()) == []
-    rig.play(rig.participant.step())
-
-    assert rig.parameters.tolist() == [0.0] * 4
 
 
 def test_an_observer_applies_and_may_not_push() -> None:
@@ -98,47 +53,6 @@ def test_a_step_that_has_waited_in_vain_for_the_master_says_so() -> None:
         rig.play(step)
 
 
-def test_who_is_cut_off_for_good_is_told_why() -> None:
-    rig = Rig()
-    rig.membership.on_closed(ConnectionLostError("gone for good"))
-
-    for procedure in (rig.participant.step(), rig.participant.pull(), rig.participant.finish(1.0)):
-        with pytest.raises(ConnectionLostError, match="gone for good"):
-            rig.play(procedure)
-
-
-def test_what_came_before_the_master_ended_is_applied_all_the_same() -> None:
-    rig = Rig()
-    rig.hear(1.0, 0.0, 0.0, 0.0)
-    rig.membership.on_stopping("maintenance")
-    rig.membership.on_closed(ConnectionLostError("maintenance"))
-
-    with pytest.raises(ConnectionLostError):
-        rig.play(rig.participant.step())
-
-    assert rig.parameters[0] == 1.0
-
-
-# The end.
-
-
-def test_at_the_end_all_of_the_residual_is_sent_and_the_others_are_waited_for() -> None:
-    rig = Rig()
-    rig.parameters[:] = [0.25, -0.25, 0.0, 0.0]
-    finish = rig.participant.finish(60.0)
-
-    wait = rig.wait_of(finish)
-
-    assert rig.pushed() == [6]
-    assert rig.posted[-1][0] == "finish"
-    assert not wait.condition()
-    rig.hear(1.0, 0.0, 0.0, 0.0)
-    assert wait.condition()
-    rig.membership.on_finished({0: 8, 1: 6})
-    rig.play(finish)
-    assert rig.parameters.tolist() == [1.25, -0.25, 0.0, 0.0]
-
-
 def test_a_residual_that_is_dropped_is_not_sent() -> None:
     rig = Rig(finish_residual="drop")
     rig.parameters[0] = 0.25
@@ -150,6 +64,9 @@ def test_a_residual_that_is_dropped_is_not_sent() -> None:
 
     assert rig.pushed() == []
     assert rig.parameters.tolist() == [0.0] * 4
+
+
+# The end.
 
 
 def test_an_end_that_is_waited_for_in_vain_names_the_others_and_can_be_tried_again() -> None:

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gradwire.replica.repair import TIME_SHARE_MAX, Repair
+from gradwire.replica.repair import Repair
 from gradwire.worker.inbox import Inbox, Rebase, complete
 from gradwire.worker.update_log import ENTRY_BYTES, OwnUpdate, OwnUpdateLog
 from gradwire_codecs import BlockDigests, LocalFeedback, Replica, encode
@@ -279,44 +279,3 @@ def test_of_a_part_the_missing_blocks_are_wanted_and_no_others(
         for number in set(range(7)) - missing:
             span = slice(number * BLOCK, (number + 1) * BLOCK)
             assert have[span].tolist() == side.master.values[span].tolist()
-
-
-# Digests.
-
-
-def test_a_digest_is_due_every_some_seconds() -> None:
-    side = Side(1)
-
-    assert side.repair.digest(side.versions) is None
-    side.now = 5.0
-    said = side.repair.digest(side.versions)
-    assert said is not None
-    assert (said.versions, said.digest) == (side.versions, side.feedback.replica.digest())
-    assert side.repair.digest(side.versions) is None
-    side.now = 10.0
-    assert side.repair.digest(side.versions) is not None
-
-
-def test_where_a_digest_takes_long_there_are_fewer() -> None:
-    side = Side(1)
-    side.now = 5.0
-    digest = side.feedback.replica.digest
-
-    def slowly() -> int:
-        side.now += 2.0
-        return digest()
-
-    side.feedback.replica.digest = slowly  # type: ignore[method-assign]
-    assert side.repair.digest(side.versions) is not None
-
-    side.now = 7.0 + 2.0 / TIME_SHARE_MAX - 1
-    assert side.repair.digest(side.versions) is None
-    side.now += 1
-    assert side.repair.digest(side.versions) is not None
-
-
-def test_there_may_be_none_at_all() -> None:
-    side = Side(1, seconds=0.0)
-    side.now = 1e9
-
-    assert side.repair.digest(side.versions) is None

@@ -60,49 +60,6 @@ def test_what_is_sent_and_kept_is_what_came_in_times_the_factor(
 
 
 @KINDS
-def test_what_waits_is_not_multiplied_again(kind: type[HostFeedback]) -> None:
-    feedback = start(kind)
-    scaled = ScaledChange(feedback, lambda: 0.5)
-    feedback.parameters[0] += 0.25 / counts_for(feedback)
-    for _ in range(5):
-        scaled.apply()
-        assert feedback.encode(2**24) == []
-        scaled.note()
-
-    assert feedback.residual()[0] == 0.125
-
-
-@KINDS
-def test_damage_that_is_mended_is_not_taken_for_training(kind: type[HostFeedback]) -> None:
-    feedback = start(kind)
-    scaled = ScaledChange(feedback, lambda: 0.5)
-    feedback.parameters[1] += 0.25 / counts_for(feedback)
-
-    with scaled.undisturbed():
-        feedback.correct_replica(np.full(ELEMENTS, 2**20, np.int32))  # 1/16
-    scaled.apply()
-
-    expected = np.full(ELEMENTS, -(2.0**-4) * counts_for(feedback))
-    expected[1] += 0.125
-    assert feedback.residual().tolist() == expected.tolist()
-
-
-def test_the_factor_is_that_of_the_step() -> None:
-    factors = iter([0.5, 1.0, 0.25])
-    feedback = start(LocalFeedback)
-    scaled = ScaledChange(feedback, lambda: next(factors))
-    sizes = []
-    for _ in range(3):
-        feedback.parameters[0] += 1.0
-        scaled.apply()
-        feedback.encode(2**20)
-        scaled.note()
-        sizes.append(float(feedback.parameters[0]))
-
-    assert sizes == [0.5, 1.5, 1.75]
-
-
-@KINDS
 @given(
     seed=st.integers(0, 2**32),
     factor=st.floats(-1.0, 3.0, width=32),

@@ -94,16 +94,6 @@ def test_a_policy_sees_density_size_and_time_of_every_update() -> None:
     assert all(seen.size_bytes > 20 for seen in policy.seen)
 
 
-def test_steps_without_training_are_no_updates_of_the_policy() -> None:
-    policy = Watching()
-    trained = Trained(threshold=policy)
-    trained.train(1e-6)
-    for _ in range(5):
-        trained.send()
-
-    assert policy.seen == []
-
-
 # Shake-ups.
 
 
@@ -120,27 +110,6 @@ def test_every_so_many_steps_the_threshold_is_a_fraction_and_the_policy_sees_not
     # The time of a shake-up belongs to no other update.
     assert [seen.seconds for seen in policy.seen] == [0.0, 1.0, 1.0, 1.0, 1.0, 1.0]
     assert trained.thresholds.ordinary == 2**14
-
-
-def test_after_a_shake_up_no_element_has_more_than_its_threshold() -> None:
-    trained = Trained(threshold=2.0**-8, shake_up_steps=5, shake_up_divisor=16.0)
-    for _ in range(5):
-        trained.train(1e-3)
-        trained.send()
-
-    assert np.abs(trained.feedback.residual()).max() < 2.0**-12
-    assert trained.thresholds.residual_statistics().max < 1 / 16
-
-
-def test_a_shake_up_comes_when_it_is_due_in_a_run_that_goes_on() -> None:
-    before = Trained(threshold=2.0**-8, shake_up_steps=5, shake_up_divisor=16.0)
-    for _ in range(3):
-        before.thresholds.next()
-    after = Trained(threshold=2.0**-8, shake_up_steps=5, shake_up_divisor=16.0)
-
-    after.thresholds.restore(before.thresholds.state())
-
-    assert [after.thresholds.next() for _ in range(3)] == [2**16, 2**12, 2**16]
 
 
 def test_a_shake_up_takes_one_quantum_at_least() -> None:
@@ -167,16 +136,6 @@ def test_statistics_of_a_residual_are_in_thresholds_that_are_no_shake_up_s() -> 
     assert found.mean == pytest.approx(size.mean())
 
 
-def test_before_the_first_update_there_is_nothing_to_say_about_the_residual() -> None:
-    trained = Trained()
-    trained.train(1e-3)
-
-    assert trained.thresholds.residual_statistics().max == 0
-
-
-# Saving.
-
-
 def test_restored_thresholds_go_on_like_those_that_were_saved() -> None:
     saved = Trained()
     for _ in range(20):
@@ -188,6 +147,9 @@ def test_restored_thresholds_go_on_like_those_that_were_saved() -> None:
 
     assert restored.thresholds.state() == saved.thresholds.state()
     assert restored.thresholds.next() == saved.thresholds.next()
+
+
+# Saving.
 
 
 @pytest.mark.parametrize(

@@ -70,14 +70,6 @@ def test_many_missing_ranks_and_unusual_ones_are_only_counted() -> None:
     assert waits_for(rig_of(1, 7), 3).purpose() == "1 of 3 workers"
 
 
-def test_training_begins_with_those_who_are_there(log: pytest.LogCaptureFixture) -> None:
-    rig_of_two = rig_of(0, 1)
-    rig_of_two.play(meeting_of(rig_of_two, 2).wait())
-
-    [line] = log.messages
-    assert line == "training begins with 2 workers"
-
-
 def test_nobody_waits_for_ever_and_who_is_missing_is_named(log: pytest.LogCaptureFixture) -> None:
     rig = rig_of(0, 1)
     procedure = meeting_of(rig, 3).wait()
@@ -112,20 +104,6 @@ def test_a_run_that_has_begun_is_joined_at_once(
 
     [line] = log.messages
     assert line == naming("goes on", "2 workers", "12 updates")
-
-
-def test_the_workers_of_a_run_that_was_resumed_wait_for_each_other(
-    log: pytest.LogCaptureFixture,
-) -> None:
-    rig = rig_of(1, begun=True)
-    procedure = meeting_of(rig, 3).wait()
-    assert next(procedure).purpose() == naming("2 of 3 workers")
-
-    rig.membership.on_roster(roster(0, 1, 2))
-    rig.play(procedure)
-
-    [line] = log.messages
-    assert line == naming("goes on", "3 workers", "12 updates")
 
 
 @pytest.mark.parametrize("begun", [False, True])

@@ -31,10 +31,6 @@ def credentials(key: Any = None, key_file: str = "", cipher: CipherName = "auto"
     return found
 
 
-def test_without_a_key_there_are_none() -> None:
-    assert credentials_of(None, "", "aes") is None
-
-
 @pytest.mark.parametrize("key", [WORKER_KEY, WORKER_KEY.format(), WORKER_KEY.format() + "\n"])
 def test_a_worker_key_is_taken_as_it_is(key: WorkerKey | str) -> None:
     found = credentials(key)
@@ -71,15 +67,6 @@ def test_where_there_is_no_key_in_the_end_it_does_not_go_on_without(tmp_path: Pa
 # Names.
 
 
-def test_a_name_tells_host_and_process_and_is_never_given_twice() -> None:
-    names = [own_name() for _ in range(100)]
-
-    assert len(set(names)) == len(names)
-    for name in names:
-        beginning = f"{platform.node()}/{os.getpid()}-"
-        assert re.fullmatch(re.escape(beginning) + "[0-9a-f]{6}", name)
-
-
 @given(host=st.text(max_size=300))
 def test_whatever_a_host_is_called_its_processes_have_names(host: str) -> None:
     with pytest.MonkeyPatch.context() as changed:
@@ -92,11 +79,6 @@ def test_whatever_a_host_is_called_its_processes_have_names(host: str) -> None:
 
 
 # Ciphers.
-
-
-@pytest.mark.parametrize(("cipher", "suite"), [("aes", Suite.AES), ("chacha", Suite.CHACHA)])
-def test_a_cipher_that_is_named_is_taken(cipher: CipherName, suite: Suite) -> None:
-    assert credentials(WORKER_KEY, cipher=cipher).suite is suite
 
 
 @pytest.mark.parametrize("faster", [Suite.AES, Suite.CHACHA])

@@ -120,13 +120,6 @@ def test_what_type_checkers_know_of_join_is_what_settings_are() -> None:
         assert keyword == settings[name] | extra, name
 
 
-def test_without_anything_the_defaults_count() -> None:
-    settings = resolve_settings({}, MASTER)
-
-    assert settings == Settings(master="somewhere")
-    assert (settings.feedback, settings.loop, settings.threshold) == ("local", "auto", None)
-
-
 @pytest.mark.parametrize("name", FROM_ALL_PLACES)
 def test_a_keyword_comes_before_the_environment_and_that_before_the_file(
     name: str, config: Path
@@ -140,30 +133,6 @@ def test_a_keyword_comes_before_the_environment_and_that_before_the_file(
     assert getattr(resolve_settings({}, environ), name) == in_file
     assert getattr(resolve_settings({}, both), name) == in_variable
     assert getattr(resolve_settings({name: as_keyword}, both), name) == as_keyword
-
-
-def test_a_file_passed_comes_before_the_one_in_the_environment(
-    config: Path, tmp_path: Path
-) -> None:
-    other = written(tmp_path / "other.toml", {"run": "other"})
-    environ = MASTER | {"GRADWIRE_CONFIG": str(other)}
-
-    assert resolve_settings({}, environ, written(config, {"run": "mine"})).run == "mine"
-    assert resolve_settings({}, environ).run == "other"
-
-
-def test_a_keyword_that_was_not_passed_leaves_the_others_their_say() -> None:
-    environ = MASTER | {"GRADWIRE_RUN": "alpha"}
-
-    assert resolve_settings({"run": None, "rank": 0}, environ) == Settings(
-        master="somewhere", run="alpha", rank=0
-    )
-
-
-def test_an_empty_variable_says_nothing() -> None:
-    empty = dict.fromkeys(("GRADWIRE_RUN", "RANK", "GRADWIRE_CONFIG"), "")
-
-    assert resolve_settings({}, MASTER | empty) == Settings(master="somewhere")
 
 
 def test_torchrun_is_honoured_where_nothing_else_is_said(config: Path) -> None:
@@ -183,12 +152,6 @@ def test_srun_is_honoured_where_no_nearer_launcher_has_started_this_process() ->
     assert resolve_settings({}, srun | torchrun) == resolve_settings({}, MASTER | torchrun)
     assert resolve_settings({}, srun | {"LOCAL_WORLD_SIZE": "2"}) == resolve_settings({}, MASTER)
     assert resolve_settings({}, MASTER | {"SLURM_NTASKS": "8"}).workers is None
-
-
-def test_a_file_without_the_table_says_nothing(config: Path) -> None:
-    config.write_text("[master]\nlisten = '0.0.0.0'\n")
-
-    assert resolve_settings({}, MASTER, config) == Settings(master="somewhere")
 
 
 # What is refused.
@@ -328,13 +291,6 @@ def test_a_value_that_cannot_work_is_named_with_its_limits(
 # What they mean.
 
 
-@pytest.mark.parametrize("exponent", [-40, -24, -1, 0, None])
-def test_a_quantum_is_a_power_of_two_or_left_open(exponent: int | None) -> None:
-    quantum = None if exponent is None else 2.0**exponent
-
-    assert Settings(master="somewhere", quantum=quantum).quantum_exponent == exponent
-
-
 @pytest.mark.parametrize(
     ("settings", "policy"),
     [
@@ -359,10 +315,6 @@ def test_each_policy_is_chosen_by_a_setting(settings: dict[str, Any], policy: An
     assert Settings(master="somewhere", **settings).make_policy() == policy
 
 
-def test_a_policy_of_the_caller_s_own_is_taken_as_it_is() -> None:
-    assert Settings(master="somewhere", threshold=OWN).make_policy() is OWN
-
-
 @pytest.mark.parametrize(("one", "other"), list(combinations(CHOICES, 2)))
 def test_two_settings_that_choose_the_threshold_are_both_named(one: str, other: str) -> None:
     with pytest.raises(UsageError, match=naming(one, other)):
@@ -375,25 +327,6 @@ def test_two_settings_that_choose_the_threshold_are_both_named(one: str, other: 
 def test_a_threshold_that_stays_begins_with_nothing_else() -> None:
     with pytest.raises(UsageError, match=naming("threshold", "initial_threshold", 0.25)):
         Settings(master="somewhere", threshold=0.5, initial_threshold=0.25)
-
-
-@pytest.mark.parametrize(
-    ("text", "means"), [("true", True), ("True", True), ("1", True), ("false", False), ("0", False)]
-)
-def test_a_switch_is_true_or_false(text: str, means: bool) -> None:
-    environ = MASTER | {"GRADWIRE_SHARE_BUFFERS": text}
-
-    assert resolve_settings({}, environ).share_buffers is means
-
-
-def test_the_connection_gets_its_settings() -> None:
-    given: dict[str, Any] = {
-        "datagram_bytes": 1_200, "idle_timeout_seconds": 7.0, "connect_timeout_seconds": 3.0
-    }  # fmt: skip
-
-    connection = Settings(master="somewhere", **given).connection
-
-    assert {name: getattr(connection, name) for name in given} == given
 
 
 @pytest.mark.parametrize(
@@ -466,21 +399,9 @@ def test_what_is_no_key_is_refused_and_not_repeated(key: Any) -> None:
     assert RUN_KEY.format()[:-3].rpartition(":")[2] not in str(refused.value)
 
 
-def test_a_key_that_is_passed_comes_before_every_file() -> None:
-    environ = MASTER | {"GRADWIRE_KEY_FILE": "environment.key", "CREDENTIALS_DIRECTORY": "/tmp"}
-
-    settings = resolve_settings({"key": RUN_KEY}, environ)
-
-    assert (settings.key, settings.key_file) == (RUN_KEY, "")
-
-
 def test_two_keys_at_once_are_refused() -> None:
     with pytest.raises(UsageError, match=naming("key", "key_file", "my.key")):
         resolve_settings({"key": RUN_KEY, "key_file": "my.key"}, MASTER)
-
-
-def test_a_path_is_as_good_as_its_text() -> None:
-    assert resolve_settings({"key_file": Path("my.key")}, MASTER).key_file == "my.key"
 
 
 def test_without_a_key_the_credential_of_systemd_counts(tmp_path: Path) -> None:

@@ -8,7 +8,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gradwire.errors import NonFiniteError, UsageError
-from gradwire.target.adapters import buffers_of
 from gradwire.target.buffers import BufferLayout, BufferTensor, BufferValues, mean_of
 from gradwire_protocol.limits import BUFFERS_BYTES_MAX
 from gradwire_protocol.messages.states import Buffers
@@ -132,13 +131,6 @@ def test_those_of_another_layout_are_of_no_use(other: BufferLayout) -> None:
     assert LAYOUT.unpack(other.pack(1, values, final=False)) is None
 
 
-def test_names_and_shapes_do_not_run_into_each_other() -> None:
-    one = BufferLayout((BufferTensor("a", (), "b"),), (), 4)
-    other = BufferLayout((BufferTensor("a\0()\0b", (), ""),), (), 4)
-
-    assert one.digest != other.digest
-
-
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
 def test_what_is_not_finite_is_of_no_use(value: float) -> None:
     sent = LAYOUT.pack(1, values_of([1, 2, value, 4, 5], 7), final=False)
@@ -177,7 +169,3 @@ def test_buffers_that_no_message_holds_are_refused_with_the_largest_of_them() ->
     sizes = ("3 buffers", 4 * elements + 12, BUFFERS_BYTES_MAX, f"'table' ({elements},)")
     with pytest.raises(UsageError, match=naming(*sizes, "share_buffers=False")):
         one_more.check_size()
-
-
-def test_what_is_no_module_has_no_buffers() -> None:
-    assert buffers_of(np.zeros(3, np.float32)) is None

@@ -38,17 +38,6 @@ def test_a_gradient_is_flat_in_the_order_of_the_layout_and_cleared() -> None:
     assert parameters.take_gradient() is None
 
 
-def test_what_has_no_gradient_counts_as_zero() -> None:
-    module = nn.ModuleDict({"used": nn.Linear(1, 1, bias=False), "idle": nn.Linear(3, 1)})
-    parameters = parameters_of(module)
-    backward(module["used"](torch.ones(1, 1)).sum())
-
-    gradient = parameters.take_gradient()
-
-    assert gradient is not None
-    assert gradient.tolist() == [1.0, 0.0, 0.0, 0.0, 0.0]
-
-
 def test_sparse_and_half_precision_gradients_become_dense_float32() -> None:
     embedding = nn.Embedding(3, 2, sparse=True)
     half = nn.Parameter(torch.ones(2, dtype=torch.float16))

@@ -33,13 +33,6 @@ def test_an_array_and_its_vector_are_the_same_memory(shape: tuple[int, ...]) -> 
     assert parameters.vector[0] == 14
 
 
-def test_like_an_array_is_a_vector_itself() -> None:
-    parameters = NumpyParameters(np.ones((2, 2), np.float32))
-    vector = np.arange(4, dtype=np.float32)
-
-    assert parameters.like_target(vector) is vector
-
-
 @pytest.mark.parametrize(
     ("array", "dtype", "shape"),
     [

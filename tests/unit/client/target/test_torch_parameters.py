@@ -40,17 +40,6 @@ def train(module: torch.nn.Module, optimizer: torch.optim.Optimizer, steps: int)
 # In place.
 
 
-def test_a_module_keeps_its_values_and_the_vector_has_them() -> None:
-    module = model()
-    before = {name: value.clone() for name, value in module.state_dict().items()}
-
-    parameters = attached(module)
-
-    assert module.state_dict().keys() == before.keys()
-    assert all(torch.equal(value, before[name]) for name, value in module.state_dict().items())
-    assert parameters.vector.tolist() == flat(module)
-
-
 def test_a_module_s_parameters_stay_the_same_objects() -> None:
     module = model()
     before = list(module.parameters())
@@ -65,22 +54,6 @@ def test_a_module_s_parameters_stay_the_same_objects() -> None:
     assert all(p.is_leaf for p in before)
 
 
-def test_an_optimizer_made_before_goes_on_as_if_nothing_had_happened() -> None:
-    """Momentum and all: the same steps with and without being attached in between."""
-    trained, plain = model(), model()
-    optimizers = [torch.optim.Adam(m.parameters(), lr=0.1) for m in (trained, plain)]
-    for module, optimizer in zip((trained, plain), optimizers, strict=True):
-        train(module, optimizer, 3)
-
-    parameters = attached(trained)
-    for module, optimizer in zip((trained, plain), optimizers, strict=True):
-        train(module, optimizer, 3)
-    parameters.gather()
-
-    assert flat(trained) == flat(plain)
-    assert parameters.vector.tolist() == flat(plain)
-
-
 def test_neither_way_copies_anything() -> None:
     module = model()
     parameters = attached(module)
@@ -93,40 +66,6 @@ def test_neither_way_copies_anything() -> None:
 
     assert [p.data_ptr() for p in module.parameters()] == places
     assert all(place in block for place in places)
-
-
-def test_a_tied_parameter_counts_once() -> None:
-    module = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Linear(4, 4))
-    module[1].weight = module[0].weight
-
-    parameters = attached(module)
-    parameters.vector[:] = 1
-
-    names = [tensor.name for tensor in parameters.layout.tensors]
-    assert names == ["0.weight", "0.bias", "1.bias"]
-    assert module[0].weight is module[1].weight
-    assert flat(module) == [1.0] * 24
-
-
-def test_empty_tensors_and_numbers_take_part() -> None:
-    tensors = [torch.zeros(0, 3), torch.tensor(5.0), torch.ones(1)]
-
-    parameters = TorchParameters([(str(i), t) for i, t in enumerate(tensors)])
-    parameters.vector[:] += 1
-    parameters.gather()
-    parameters.scatter()
-
-    assert parameters.layout == Layout((Tensor("0", (0, 3)), Tensor("1", ()), Tensor("2", (1,))))
-    assert [t.tolist() for t in tensors] == [[], 6.0, [2.0]]
-
-
-def test_like_tensors_is_a_tensor() -> None:
-    parameters = TorchParameters([("a", torch.zeros(2))])
-
-    like = parameters.like_target(np.array([1, 2], np.float32))
-
-    assert isinstance(like, torch.Tensor)
-    assert (like.dtype, like.tolist()) == (torch.float32, [1.0, 2.0])
 
 
 # Copied.
@@ -190,21 +129,6 @@ def test_rounding_to_a_tensor_s_dtype_never_gets_into_the_vector(dtype: torch.dt
     assert tensor.tolist() == pytest.approx([1 + 100 * 2.0**-10] * 2, rel=2.0**-8)
 
 
-def test_a_parameter_of_half_precision_is_trained_by_its_optimizer() -> None:
-    module = model().to(torch.bfloat16)
-    parameters = attached(module)
-    optimizer = torch.optim.SGD(module.parameters(), lr=0.5)
-    before = parameters.vector.copy()
-
-    optimizer.zero_grad()
-    module(torch.ones(1, 3, dtype=torch.bfloat16)).sum().backward()
-    optimizer.step()
-    parameters.gather()
-
-    assert (parameters.vector != before).any()
-    assert parameters.vector.tolist() == flat(module.float())
-
-
 # What changes later.
 
 
@@ -225,35 +149,6 @@ def test_a_module_that_is_converted_later_is_taken_over_again() -> None:
     assert parameters.vector.tolist() == [2 * value for value in expected]
     assert flat(module) == [2 * value for value in expected]
     assert next(module.parameters()).dtype == torch.float64
-
-
-def test_a_tensor_that_is_given_other_memory_is_taken_over_again() -> None:
-    tensor, other = torch.zeros(3), torch.zeros(2)
-    parameters = TorchParameters([("a", tensor), ("b", other)])
-    tensor.data = torch.tensor([1.0, 2.0, 3.0])
-
-    parameters.gather()
-    parameters.vector[:] += 1
-    parameters.scatter()
-
-    assert tensor.tolist() == [2, 3, 4]
-    assert other.tolist() == [1, 1]
-    assert parameters.vector.tolist() == [2, 3, 4, 1, 1]
-
-
-@pytest.mark.parametrize("assign", [False, True])
-def test_a_state_that_is_loaded_later_gets_into_the_vector(assign: bool) -> None:
-    """Also where other parameters take the place of those that were there, as by assignment."""
-    module, other = model(1), model(2)
-    parameters = parameters_of(module)
-
-    module.load_state_dict(other.state_dict(), assign=assign)
-    parameters.gather()
-    assert parameters.vector.tolist() == flat(other)
-    parameters.vector[:] += 1
-    parameters.scatter()
-
-    assert flat(module) == parameters.vector.tolist()
 
 
 @pytest.mark.parametrize(
@@ -320,30 +215,6 @@ def test_what_is_refused_is_left_as_it_was() -> None:
     assert good.data_ptr() == place
 
 
-def test_a_tensor_that_is_listed_twice_counts_once_in_the_place_of_its_first_name() -> None:
-    shared, other = torch.ones(2), torch.zeros(3)
-
-    parameters = TorchParameters([("a", shared), ("b", other), ("c", shared)])
-
-    assert parameters.layout == Layout((Tensor("a", (2,)), Tensor("b", (3,))))
-    assert parameters.vector.tolist() == [1, 1, 0, 0, 0]
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
-@pytest.mark.parametrize("value", [float("nan"), float("inf")])
-def test_a_value_that_was_not_finite_can_be_repaired(dtype: torch.dtype, value: float) -> None:
-    tensor = torch.zeros(3, dtype=dtype)
-    parameters = TorchParameters([("a", tensor)])
-    tensor[1] = value
-    parameters.gather()
-    assert not np.isfinite(parameters.vector[1])
-
-    tensor[1] = 2.0
-    parameters.gather()
-
-    assert parameters.vector.tolist() == [0, 2, 0]
-
-
 @pytest.mark.parametrize(
     "tensors_of",
     [
@@ -370,16 +241,6 @@ def test_a_list_of_a_module_s_tensors_trains_the_module(
     parameters.scatter()
 
     assert flat(module) == pytest.approx([value + 1 for value in seen])
-
-
-def test_a_tensor_that_shares_memory_with_an_array_goes_on_sharing_it() -> None:
-    array = np.zeros(3, np.float32)
-    parameters = parameters_of([torch.from_numpy(array)])
-
-    parameters.vector[:] += 1
-    parameters.scatter()
-
-    assert array.tolist() == [1, 1, 1]
 
 
 def test_parameters_tied_by_their_memory_count_once_and_stay_tied() -> None:

@@ -53,35 +53,6 @@ def test_where_no_logging_is_set_up_lines_go_to_stderr(stderr: Stream) -> None:
     assert stderr.getvalue() == "gradwire: rank 3 joined\n"
 
 
-def test_the_level_is_the_one_that_is_asked_for(stderr: Stream) -> None:
-    console.set_up("warning")
-    logger.info("too much")
-    console.set_up("debug")  # the next session
-    logger.debug("much")
-
-    assert stderr.getvalue() == "gradwire: much\n"
-
-
-def test_a_warning_says_that_it_is_one(stderr: Stream, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("NO_COLOR", raising=False)
-    console.set_up("info")
-
-    logger.warning("lost")
-
-    plain = "gradwire: warning: lost"
-    assert stderr.getvalue() == (f"\x1b[33m{plain}\x1b[0m\n" if stderr.isatty() else f"{plain}\n")
-
-
-@terminal
-def test_who_wants_no_colours_gets_none(stderr: Stream, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("NO_COLOR", "1")
-    console.set_up("info")
-
-    logger.warning("lost")
-
-    assert stderr.getvalue() == "gradwire: warning: lost\n"
-
-
 def test_the_cause_of_an_error_is_shown(stderr: Stream) -> None:
     console.set_up("info")
 
@@ -120,16 +91,6 @@ def test_a_script_that_sets_up_logging_later_has_it_from_then_on(stderr: Stream)
 
     assert stderr.getvalue() == ""
     assert own.getvalue() == "lost\n"
-
-
-def test_a_level_that_the_script_has_chosen_stays(stderr: Stream) -> None:
-    LOGGER.setLevel(logging.ERROR)
-    console.set_up("info")
-
-    logger.warning("lost")
-
-    assert stderr.getvalue() == ""
-    assert LOGGER.level == logging.ERROR
 
 
 @terminal

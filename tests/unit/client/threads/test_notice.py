@@ -6,7 +6,6 @@ from collections.abc import Callable
 import pytest
 
 from gradwire.threads.notice import (
-    LINES_SECONDS,
     REPEAT_SECONDS,
     SILENT_SECONDS,
     TICK_SECONDS,
@@ -70,51 +69,11 @@ def one_thing() -> str:
     return "the others"
 
 
-def test_a_short_wait_is_not_mentioned(clock: Clock, log: pytest.LogCaptureFixture) -> None:
-    notice = WaitNotice()
-
-    for _ in range(100):
-        wait(clock, 0.9 * SILENT_SECONDS, one_thing, notice)
-        notice.end()
-
-    assert log.messages == []
-
-
 def test_a_long_wait_is_a_line_now_and_then(clock: Clock, log: pytest.LogCaptureFixture) -> None:
     wait(clock, SILENT_SECONDS + 2.5 * REPEAT_SECONDS, one_thing, WaitNotice())
 
     assert log.messages[0] == "waiting (1 s) for the others"
     assert len(log.messages) == 3
-
-
-def test_what_changes_is_said_again_but_not_at_every_moment(
-    clock: Clock, log: pytest.LogCaptureFixture
-) -> None:
-    missing = iter(range(1_000_000))
-
-    wait(clock, SILENT_SECONDS + 3.5 * LINES_SECONDS, lambda: f"{next(missing)}", WaitNotice())
-
-    assert len(log.messages) == 4
-
-
-def test_a_wait_that_is_interrupted_goes_on(clock: Clock, log: pytest.LogCaptureFixture) -> None:
-    notice = WaitNotice()
-
-    for _ in range(10):
-        wait(clock, 0.3 * SILENT_SECONDS, one_thing, notice)
-    notice.end()
-
-    assert log.messages == ["waiting (1 s) for the others"]
-
-
-def test_another_wait_counts_from_its_own_beginning(
-    clock: Clock, log: pytest.LogCaptureFixture
-) -> None:
-    notice = WaitNotice()
-    wait(clock, 3.0 * SILENT_SECONDS, one_thing, notice)
-    wait(clock, 2.0 * SILENT_SECONDS, lambda: "the master", notice)
-
-    assert log.messages == ["waiting (1 s) for the others", "waiting (1 s) for the master"]
 
 
 def test_in_a_terminal_one_line_counts_on_and_is_gone_at_the_end(

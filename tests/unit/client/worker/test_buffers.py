@@ -44,16 +44,6 @@ def value_of(each: Buffers) -> float:
     return float(np.frombuffer(each.floats, "<f4")[0])
 
 
-def test_the_latest_of_each_rank_counts_until_none_does() -> None:
-    side = Side()
-
-    unknown = Buffers.withdrawal(7)
-    for each in (unknown, buffers(0, 1), buffers(2, 5), buffers(0, 2), Buffers.withdrawal(2)):
-        side.shared.receive(each)
-
-    assert side.told == [{}, {0: 1}, {0: 1, 2: 5}, {0: 2, 2: 5}, {0: 2}]
-
-
 def test_what_is_of_no_use_is_counted_and_said_once_for_each_rank(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -69,55 +59,6 @@ def test_what_is_of_no_use_is_counted_and_said_once_for_each_rank(
         naming("buffers", "rank 1", "other ones"),
         naming("buffers", "rank 2", "finite"),
     ]
-
-
-def test_who_has_nothing_to_average_takes_nothing() -> None:
-    side = Side(None)
-
-    side.shared.receive(buffers(1, 1, final=True))
-    side.shared.start_over()
-
-    assert (side.told, side.again(), side.shared.refused) == ([], [], 0)
-
-
-def test_a_master_that_lets_us_in_again_says_everything_anew() -> None:
-    side = Side()
-    side.shared.set_own(buffers(3, 7))
-    side.shared.receive(buffers(0, 1))
-
-    side.shared.start_over()
-
-    assert side.told == [{0: 1}, {}]
-    assert side.again() == [(3, 7)]
-
-
-def test_what_others_have_sent_last_is_told_to_a_master_that_may_have_lost_it() -> None:
-    side = Side()
-    side.shared.set_own(buffers(3, 7, final=True))
-    for each in (buffers(0, 1, final=True), buffers(1, 2), buffers(2, 3, final=True)):
-        side.shared.receive(each)
-
-    side.shared.start_over()
-    assert side.again() == [(3, 7), (0, 1), (2, 3)]
-    side.shared.start_over()  # lost again before it had said anything
-    assert side.again() == [(3, 7), (0, 1), (2, 3)]
-
-    side.shared.receive(buffers(0, 4))
-    side.shared.receive(Buffers.withdrawal(2))
-    assert side.again() == [(3, 7)], "this one has spoken of them"
-    assert side.told[-1] == {0: 4}
-
-
-def test_when_the_run_is_finished_what_is_there_stays() -> None:
-    side = Side()
-    side.shared.receive(buffers(0, 1, final=True))
-    side.shared.finish()
-
-    side.shared.start_over()
-    side.shared.receive(buffers(1, 2, final=True))
-
-    assert side.told == [{0: 1}]
-    assert side.again() == [(0, 1)], "it may still be of use to others"
 
 
 def test_those_of_the_last_worker_of_our_rank_count_until_ours_do_and_are_not_resent() -> None:

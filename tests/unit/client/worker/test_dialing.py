@@ -180,29 +180,6 @@ def test_where_tcp_finds_a_master_that_has_just_started_udp_has_its_turn_first()
     assert link.connection is connection
 
 
-def test_before_the_first_try_has_failed_there_is_nothing_to_tell_of_it() -> None:
-    dialled = Dialled("auto")
-    dialled.dialing.dial(100.0)
-
-    assert dialled.dialing.purpose == "the master at gpu7:1 to answer"
-
-
-def test_a_port_that_refuses_is_not_asked_again_and_again() -> None:
-    dialled = Dialled("tcp")
-
-    dialled.fail(NOBODY, {TCP: REFUSED})
-
-    assert len(dialled.tried) == 20
-
-
-def test_while_a_try_is_under_way_nothing_is_due() -> None:
-    dialled = Dialled("auto")
-
-    dialled.dialing.dial(100.0)
-
-    assert dialled.dialing.next_at is None
-
-
 # What is said.
 
 
@@ -237,28 +214,6 @@ def test_the_error_tells_what_a_key_may_have_to_do_with_it(
     dialled.fail(SILENCE, {UDP: NO_ANSWER})
 
     assert str(dialled.dialing.error()) == naming(*named)
-
-
-def test_who_takes_the_first_way_has_nothing_to_explain() -> None:
-    dialled = Dialled("auto")
-
-    dialled.dialing.dial(100.0)
-    dialled.dialing.failed(NO_ANSWER, 101.0)
-    dialled.dialing.dial(101.0)
-
-    assert dialled.dialing.detour is None
-
-
-def test_who_takes_another_says_what_is_wrong_with_the_first() -> None:
-    dialled = Dialled("auto")
-
-    for now in (100.0, 101.0, 102.0):
-        dialled.dialing.dial(now)
-        dialled.dialing.failed(NO_ANSWER, now + 1.0)
-    dialled.dialing.dial(103.0)
-
-    assert dialled.dialing.way.name == TCP
-    assert dialled.dialing.detour == naming("UDP")
 
 
 # A worker that dials.
@@ -320,18 +275,6 @@ NOWHERE = pytest.mark.parametrize(
 )
 
 
-def test_a_worker_takes_the_way_that_leads_to_its_master() -> None:
-    network = SimulatedNetwork(1)
-    master = ScriptedPeer(network, "master")
-    worker, told = dialling_worker(network, two_ways, ["nowhere", "master"])
-
-    master.wait_for(Join)
-
-    assert (worker.transport, worker.stage) == (TCP, Stage.JOINING)
-    assert worker.detour == naming("UDP")
-    assert told.closed == []
-
-
 @NOWHERE
 def test_a_worker_that_gets_nowhere_says_so_when_its_time_is_up(
     ways: Ways, addresses: list[str]
@@ -347,44 +290,6 @@ def test_a_worker_that_gets_nowhere_says_so_when_its_time_is_up(
     [error] = told.closed
     assert str(error) == naming("gpu7:1", "3 s", "UDP", *["TCP"] * (ways is two_ways))
     assert 2.8 <= network.now - began <= (3.5 if ways is two_ways else 4.5)
-
-
-@NOWHERE
-def test_a_worker_may_give_up_between_two_tries(ways: Ways, addresses: list[str]) -> None:
-    network = SimulatedNetwork(3)
-    worker, told = dialling_worker(network, ways, addresses, timeout=20.0)
-    if ways is two_ways:
-        network.run(lambda: worker.next_timer() is not None, seconds=10)
-    else:
-        network.run_for(1.2 * ADDRESS_SECONDS)
-
-    worker.abort("enough", network.now)
-    network.run_for(5.0)
-
-    assert told.closed == [None]
-    assert worker.next_timer() is None
-
-
-def test_a_worker_that_has_not_dialled_goes_no_way() -> None:
-    worker = idle_worker(Told())
-
-    assert (worker.transport, worker.detour, worker.next_timer()) == ("", None, None)
-
-
-def test_who_was_connected_dials_again_by_the_same_way_and_waits_before() -> None:
-    dialled = Dialled("auto")
-    dialled.dialing.dial(0.0)
-
-    again = dialled.dialing.for_reconnection(2.0, iter([0.25, 0.5, 4.0]))
-    again.begin(100.0)
-
-    assert again.next_at == 100.25
-    again.dial(100.25)
-    assert again.failed("no answer", 100.3)
-    assert again.next_at == 100.75
-    again.dial(100.75)
-    assert not again.failed("no answer", 101.0), "less time is left than the next pause takes"
-    assert [name for _, name in dialled.tried] == [UDP] * 3
 
 
 # Several addresses of one name.
@@ -460,31 +365,6 @@ def test_the_address_that_answered_is_the_first_to_be_dialled_again() -> None:
 # Two masters.
 
 
-def test_another_master_is_tried_in_turn_with_the_first_one() -> None:
-    dialing, dialled = dialing_with_others()
-    dialing.add_master("other:1")
-    for _ in range(4):
-        dialing.dial(0.0)
-
-    assert dialled == ["", "other:1", "", "other:1"]
-
-
-def test_who_comes_back_tries_the_master_first_that_it_had_and_then_those_it_knows() -> None:
-    dialing, dialled = dialing_with_others()
-    dialing.add_master("other:1")
-    dialing.dial(0.0)
-    dialing.dial(0.0)
-    again = dialing.for_reconnection(9.0, repeat(0.1))
-    dialled.clear()
-    for _ in range(3):
-        again.dial(0.0)
-    again.add_master("third:1")
-    again.dial(0.0)
-    again.dial(0.0)
-
-    assert dialled == ["other:1", "", "other:1", "other:1", ""]
-
-
 def test_a_master_is_noted_once_and_no_more_of_them_than_there_can_be() -> None:
     dialing, dialled = dialing_with_others()
     for number in [1, 1, 2, 3, 4, 5]:
@@ -494,14 +374,6 @@ def test_a_master_is_noted_once_and_no_more_of_them_than_there_can_be() -> None:
         dialing.dial(0.0)
 
     assert sorted(dialled) == ["", "other:1", "other:2", "other:3"]
-
-
-def test_who_can_reach_no_others_notes_none() -> None:
-    dialing = Dialing([Way(UDP, connection_to([], ""))], "first:1", 9.0)
-
-    dialing.add_master("other:1")
-
-    assert dialing.dial(0.0) is dialing.dial(0.0)
 
 
 def dialing_with_others() -> tuple[Dialing, list[str]]:

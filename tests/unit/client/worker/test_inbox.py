@@ -7,10 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gradwire.worker.inbox import Arrivals, Inbox, Rebase
-from gradwire.worker.peer_sequences import Sum
+from gradwire.worker.inbox import Arrivals, Inbox
 from gradwire_codecs import MalformedUpdateError, Replica, encode
-from gradwire_protocol.messages.replicas import Blocks
 from gradwire_protocol.messages.updates import EncodedUpdate
 
 ELEMENTS = 200
@@ -46,21 +44,6 @@ def one_by_one(put: list[tuple[int, EncodedUpdate]]) -> Replica:
     for _, update in put:
         replica.apply(update.body)
     return replica
-
-
-@pytest.mark.parametrize("bytes_max", [0, 10_000], ids=["conflated", "one by one"])
-def test_a_correction_is_added_and_is_part_of_no_version(bytes_max: int) -> None:
-    inbox, put = Inbox(ELEMENTS, bytes_max), updates(4, 6)
-
-    for rank, update in put:
-        inbox.put_update(rank or None, update)
-    taken = inbox.take_all()
-
-    assert total([taken]).digest() == one_by_one(put).digest()
-    of_peers = [(rank, update.sequence) for rank, update in put if rank]
-    listed = [(rank, update.sequence) for rank, update in taken.updates if rank is not None]
-    assert len(listed) + taken.conflated_count == len(of_peers)
-    assert {**taken.conflated_versions, **dict(listed)} == dict(of_peers)
 
 
 @given(
@@ -138,56 +121,3 @@ def test_one_thread_may_put_while_another_one_takes() -> None:
             assert update.sequence == versions.get(rank, 0) + 1
             versions[rank] = update.sequence
     assert versions == {rank: update.sequence for rank, update in put}
-
-
-@pytest.mark.parametrize("bytes_max", [0, 300, 100_000])
-def test_a_replica_comes_with_the_updates_after_it_and_nothing_from_before(bytes_max: int) -> None:
-    inbox, later = Inbox(ELEMENTS, bytes_max), Inbox(ELEMENTS, bytes_max)
-    for rank, update in updates(1, 8):
-        inbox.put_update(rank, update)
-    after = updates(2, 8)
-    for rank, update in after[:6]:
-        later.put_update(rank, update)
-    rebase = Rebase(Blocks({0: 3}, bytes(8)), {}, missed=True)
-
-    inbox.restart(rebase, later)
-    for rank, update in after[6:]:
-        inbox.put_update(rank, update)
-    taken = inbox.take_all()
-
-    assert taken.rebase is rebase
-    assert total([taken]).digest() == one_by_one(after).digest()
-    assert taken.conflated_count + len(taken.updates) == len(after)
-    assert inbox.take_all().rebase is None
-
-
-def test_what_waits_is_added_up_with_a_sum_that_comes_behind_it() -> None:
-    inbox, put = Inbox(ELEMENTS), updates(9, 12)
-    before, summed, after = put[:4], put[4:9], put[9:]
-
-    for rank, update in before:
-        inbox.put_update(rank, update)
-    bodies = tuple(update.body for _, update in summed)
-    versions = {rank: update.sequence for rank, update in summed}
-    inbox.put_sum(Sum(bodies, versions, len(summed)))
-    for rank, update in after:
-        inbox.put_update(rank, update)
-    taken = inbox.take_all()
-
-    assert total([taken]).digest() == one_by_one(put).digest()
-    assert taken.updates == after
-    assert taken.conflated_count == len(before) + len(summed)
-    assert taken.conflated_versions == {
-        rank: update.sequence for rank, update in [*before, *summed]
-    }
-
-
-def test_a_sum_of_what_has_cancelled_out_says_its_versions() -> None:
-    inbox = Inbox(ELEMENTS)
-
-    inbox.put_sum(Sum((), {3: 7}, 2))
-    taken = inbox.take_all()
-
-    assert taken.conflated is not None
-    assert not taken.conflated.any()
-    assert (taken.conflated_count, taken.conflated_versions) == (2, {3: 7})

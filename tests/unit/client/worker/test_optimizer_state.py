@@ -16,8 +16,6 @@ from gradwire.optimizer.state import (
 from gradwire.worker.optimizer_state import (
     COPY_SECONDS,
     KEPT_NO_LONGER,
-    NO_STEP,
-    NOT_SHARED,
     OptimizerStateExchange,
     StateKeeper,
 )
@@ -55,18 +53,17 @@ def parts_of(state: PackedState, number: int) -> list[StatePart]:
 class Side(StateKeeper):
     """A worker's exchange, what it says to the master, and what the keeper hears."""
 
-    def __init__(self, stage: Stage = Stage.LIVE, *, keeps: bool = True) -> None:
+    def __init__(self) -> None:
         self.said: list[WantState | StatePart] = []
         self.told: list[Any] = []
         link = SimpleNamespace(send=self.said.append, send_state_part=self.said.append)
-        self.standing = SimpleNamespace(link=link, stage=stage)
+        self.standing = SimpleNamespace(link=link, stage=Stage.LIVE)
         self.exchange = OptimizerStateExchange(cast("WorkerState", self.standing))
-        if keeps:
-            self.exchange.set_keeper(self)
+        self.exchange.set_keeper(self)
 
-    def hear(self, *messages: WantState | StatePart, now: float = 0.0) -> None:
+    def hear(self, *messages: WantState | StatePart) -> None:
         for message in messages:
-            self.exchange.receive(message, now)
+            self.exchange.receive(message, 0.0)
 
     def unpacked(self, header: StateHeader) -> PackedState:
         check_header(header, LAYOUT)
@@ -86,76 +83,6 @@ class Side(StateKeeper):
 
 
 # Asking.
-
-
-def test_a_master_is_asked_when_it_has_let_us_in() -> None:
-    side = Side(Stage.SYNCING)
-
-    side.exchange.ask(0.0)
-    before = list(side.said)
-    side.standing.stage = Stage.LIVE
-    side.exchange.proceed()
-    side.exchange.proceed()
-
-    assert (before, side.said) == ([], [ASK])
-
-
-def test_a_state_that_comes_is_handed_over() -> None:
-    side = Side()
-    side.exchange.ask(0.0)
-
-    side.hear(*parts_of(packed(3.0), 1))
-
-    assert side.told == [(3.0, "")]
-    side.hear(*parts_of(packed(4.0), 2))
-    assert len(side.told) == 1
-
-
-def test_where_there_is_none_that_is_handed_over() -> None:
-    side = Side()
-    side.exchange.ask(0.0)
-
-    side.hear(no_state(1, "nobody has one"))
-
-    assert side.told == [(None, "nobody has one")]
-
-
-def test_with_another_number_another_state_begins() -> None:
-    side = Side()
-    side.exchange.ask(0.0)
-
-    side.hear(*parts_of(packed(3.0), 1)[:3])
-    side.hear(*parts_of(packed(4.0), 2)[:2])
-    side.hear(*parts_of(packed(3.0), 1)[3:])  # late
-    side.hear(*parts_of(packed(4.0), 2)[2:])
-
-    assert side.told == [(4.0, "")]
-
-
-def test_after_the_connection_was_lost_another_master_is_asked() -> None:
-    side = Side()
-    side.exchange.ask(0.0)
-    side.hear(*parts_of(packed(3.0), 7)[:3])
-
-    side.exchange.start_over()
-    side.exchange.proceed()
-    side.hear(*parts_of(packed(4.0), 1))
-
-    assert side.said == [ASK, ASK]
-    assert side.told[-1] == (4.0, "")
-
-
-def test_who_gives_up_says_so_and_takes_nothing_more() -> None:
-    side = Side()
-    side.exchange.give_up(0.0)
-    side.exchange.ask(0.0)
-    side.hear(*parts_of(packed(), 1)[:2])
-
-    side.exchange.give_up(0.0)
-    side.hear(*parts_of(packed(), 1)[2:])
-
-    assert side.said == [ASK, ENOUGH]
-    assert side.told == []
 
 
 @pytest.mark.parametrize(
@@ -204,26 +131,6 @@ def test_what_does_not_fit_is_not_taken_and_nothing_more_is_wanted(
 # Giving.
 
 
-def test_who_does_not_share_says_so() -> None:
-    side = Side(keeps=False)
-
-    side.hear(WantState(1, 0))
-    side.exchange.ask(0.0)
-    side.hear(*parts_of(packed(), 1))
-    side.exchange.start_over()
-
-    assert side.said == [no_state(1, NOT_SHARED), ASK, ENOUGH]
-
-
-def test_who_has_made_no_step_says_so() -> None:
-    side = Side()
-
-    side.hear(WantState(1, 0))
-
-    assert side.said == [no_state(1, NO_STEP)]
-    assert side.told == []
-
-
 def giving(*numbers: int) -> Side:
     """Return a worker that gives its state under some numbers."""
     side = Side()
@@ -231,50 +138,6 @@ def giving(*numbers: int) -> Side:
     side.hear(*(WantState(number, 0) for number in numbers))
     side.exchange.give(packed(5.0), 0.0)
     return side
-
-
-def test_a_state_is_copied_once_and_given_part_by_part() -> None:
-    side = giving(1, 2)
-    side.hear(WantState(1, 2), WantState(2, 1), WantState(1, 3))
-    first, second = parts_of(packed(5.0), 1), parts_of(packed(5.0), 2)
-
-    assert side.told == ["wanted"] * 2
-    assert side.said == [first[0], second[0], first[2], second[1], first[3]]
-
-
-def test_who_asks_while_there_is_a_copy_gets_it_at_once() -> None:
-    side = giving(1)
-
-    side.hear(WantState(2, 0), now=COPY_SECONDS - 1)
-
-    assert side.said[-1] == parts_of(packed(5.0), 2)[0]
-    assert side.exchange.next_timer() == 2 * COPY_SECONDS - 1
-
-
-def test_who_asks_much_later_waits_for_the_next_copy() -> None:
-    side = giving(1)
-    side.hear(WantState(1, 1), now=COPY_SECONDS)
-
-    side.hear(WantState(2, 0), now=COPY_SECONDS)
-    waits = len(side.said)
-    side.hear(WantState(1, None))
-
-    assert waits == 2
-    assert side.told == ["wanted", "wanted"]
-    side.exchange.give(packed(6.0), COPY_SECONDS)
-    assert side.said[-1] == parts_of(packed(6.0), 2)[0]
-
-
-def test_a_copy_is_forgotten_when_nobody_is_given_it() -> None:
-    side = giving(1, 2)
-
-    side.hear(WantState(1, None))
-    timer = side.exchange.next_timer()
-    side.hear(WantState(2, None))
-
-    assert timer == COPY_SECONDS
-    assert side.exchange.next_timer() is None
-    assert side.told[-1] == "not wanted"
 
 
 def test_a_copy_that_is_not_wanted_for_long_is_forgotten() -> None:
@@ -300,16 +163,6 @@ def test_nobody_waits_any_more_when_the_copy_is_made() -> None:
     assert side.told == ["wanted", "not wanted"]
     assert side.said == []
     assert side.exchange.next_timer() is None
-
-
-def test_what_is_asked_for_is_forgotten_with_the_connection() -> None:
-    side = giving(1)
-    side.hear(WantState(2, 0), now=COPY_SECONDS + 1)
-
-    side.exchange.start_over()
-
-    assert side.exchange.next_timer() is None
-    assert side.told[-1] == "not wanted"
 
 
 def test_a_state_that_cannot_be_copied_is_refused_and_asked_for_again_by_the_next() -> None:
@@ -352,15 +205,3 @@ def test_a_part_that_there_is_not_is_nonsense() -> None:
 
     with pytest.raises(InvalidMessageError, match=naming("part 4", 4)):
         side.hear(WantState(1, 4))
-
-
-def test_without_a_connection_nothing_is_said() -> None:
-    side = giving(1)
-    side.exchange.ask(0.0)
-    said = len(side.said)
-    side.standing.link = None
-
-    side.exchange.handle_timer(COPY_SECONDS)
-    side.exchange.give_up(0.0)
-
-    assert len(side.said) == said

@@ -19,24 +19,6 @@ def sequences(updates: OwnUpdateLog, after: int = 0) -> list[int]:
     return [update.sequence for update in updates.after(after)]
 
 
-def test_what_is_stable_is_forgotten() -> None:
-    updates = kept([1, 2, 3, 4])
-
-    updates.forget(2)
-
-    assert sequences(updates) == [3, 4]
-    assert (len(updates), updates.nbytes) == (2, 7 + 2 * ENTRY_BYTES)
-    assert updates.reaches_back_to(2)
-    assert not updates.reaches_back_to(1)
-
-
-def test_what_comes_after_an_update_is_found() -> None:
-    updates = kept([1, 1, 1])
-
-    assert sequences(updates, after=1) == [2, 3]
-    assert sequences(updates, after=3) == []
-
-
 @given(sizes=st.lists(st.integers(1, 400), max_size=30))
 def test_the_oldest_ones_give_way(sizes: list[int]) -> None:
     updates = kept(sizes)
@@ -58,28 +40,11 @@ def of_peers(*names: tuple[int, int], bytes_max: int = 10_000) -> PeerUpdateLog:
     return updates
 
 
-def test_updates_of_others_are_kept_until_they_are_stable() -> None:
-    updates = of_peers((1, 4), (2, 1), (1, 5), (1, 6))
-
-    updates.forget_stable({1: 4, 2: 1})
-
-    assert [each.sequence for each in updates.between(1, 1, 9)] == [5, 6]
-    assert updates.between(2, 1, 9) == []
-    assert updates.nbytes == 2 * (100 + ENTRY_BYTES)
-
-
 def test_only_what_leads_up_to_what_one_has_is_offered() -> None:
     updates = of_peers((1, 4), (1, 5), (2, 7 + 2 * ENTRY_BYTES))
 
     assert updates.first_sequences({1: 5, 2: 9}) == {1: 4}
     assert [each.sequence for each in updates.between(1, 5, 5)] == [5]
-
-
-def test_behind_a_gap_it_begins_anew() -> None:
-    updates = of_peers((1, 4), (1, 5), (1, 9), (1, 10))
-
-    assert updates.first_sequences({1: 10}) == {1: 9}
-    assert updates.nbytes == 2 * (100 + ENTRY_BYTES)
 
 
 @given(

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gradwire.worker.membership import Answer, Membership
+from gradwire.worker.membership import Membership
 from gradwire.worker.state import WorkerState
 from gradwire.worker.work import WorkExchange
 from gradwire_protocol import InvalidMessageError
@@ -37,35 +37,6 @@ class Side:
     def grant(self, number: int | None, ledger: Ledger, refused: str = "") -> None:
         self.exchange.receive(Grant(PLAN.name, ledger, number, refused))
 
-    @property
-    def answer(self) -> Answer | None:
-        return self.membership.answers.get(PLAN.name)
-
-
-def test_the_next_request_says_that_the_item_before_is_finished() -> None:
-    side = Side()
-    side.ask()
-    side.grant(0, Ledger(1, (0,)))
-    assert side.answer == Answer(1, 0, "")
-
-    side.ask(sequence=7)
-
-    assert side.said[-1] == Work(PLAN, Ledger(1, (0,)), None, {0: 7}, wants=True)
-    side.grant(4, Ledger(5, (3, 4)))  # 0 is done
-    assert list(side.exchange.to_resend()) == [Work(PLAN, Ledger(5, (3, 4)), 4)]
-
-
-def test_an_item_that_comes_after_its_loop_has_ended_goes_back() -> None:
-    side = Side()
-    side.ask()
-    side.exchange.give_back(PLAN.name, 0.0)
-    said = len(side.said)
-
-    side.grant(0, Ledger(1, (0,)))
-
-    assert side.said[said:] == [Work(PLAN, Ledger(1, (0,)), None)]
-    assert side.answer is None
-
 
 def test_what_was_never_asked_for_or_is_done_is_no_grant() -> None:
     side = Side()
@@ -74,15 +45,6 @@ def test_what_was_never_asked_for_or_is_done_is_no_grant() -> None:
     side.ask()
     with pytest.raises(InvalidMessageError, match="is done"):
         side.grant(0, Ledger(1, ()))
-
-
-def test_a_refusal_is_the_answer() -> None:
-    side = Side()
-    side.ask()
-
-    side.grant(None, Ledger(), refused="it has 5 items")
-
-    assert side.answer == Answer(1, None, "it has 5 items")
 
 
 def test_who_has_finished_more_than_a_message_holds_forgets_the_oldest() -> None:

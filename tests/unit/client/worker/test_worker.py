@@ -1,6 +1,6 @@
 """The worker against a scripted master: whatever comes, in whatever order it comes."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from random import Random
 from typing import Any
@@ -20,31 +20,26 @@ from gradwire.target.buffers import BufferLayout, BufferTensor, BufferValues
 from gradwire.worker.dialing import KEYS
 from gradwire.worker.inbox import Rebase
 from gradwire.worker.membership import Membership
-from gradwire.worker.peer_sequences import Sum
-from gradwire.worker.state import TRANSITIONS, Stage
+from gradwire.worker.state import Stage
 from gradwire.worker.worker import Worker
-from gradwire_codecs import unpack_block
 from gradwire_codecs.arrays import Int32Array
 from gradwire_protocol import CloseCode, ConnectionConfig, Endpoint
 from gradwire_protocol.limits import WINDOW_BYTES, charge_of
-from gradwire_protocol.messages.admission import Join, Peer, RefusalCode, Refuse, Roster, Welcome
+from gradwire_protocol.messages.admission import Join, Peer, RefusalCode, Refuse, Welcome
 from gradwire_protocol.messages.fields import BLOCK_ELEMENTS, SEQUENCE_MAX
 from gradwire_protocol.messages.kinds import EndCode
 from gradwire_protocol.messages.layout import Layout, Tensor
-from gradwire_protocol.messages.link import Control, UpdateReceived
-from gradwire_protocol.messages.replicas import Blocks, Digest, Snapshot, Want
-from gradwire_protocol.messages.snapshots import expand_block
+from gradwire_protocol.messages.link import Control
+from gradwire_protocol.messages.replicas import Blocks, Snapshot, Want
 from gradwire_protocol.messages.standby import Promise
 from gradwire_protocol.messages.states import Buffers
 from gradwire_protocol.messages.updates import (
     Conflated,
     EncodedUpdate,
     Finish,
-    Finished,
     Leave,
     Span,
     Stable,
-    Stopping,
 )
 from gradwire_protocol.wire.packets import INIT, VERSION, pack_versions, session_id_of
 from support.dialling import dial
@@ -67,7 +62,6 @@ class Listening(Membership):
     ) -> None:
         super().__init__(layout.elements)
         self.told: list[tuple[Any, ...]] = []
-        self.differing: tuple[int, ...] = ()
         self.network = network
         self.worker = Worker(
             join_request(layout=layout, name="worker"),
@@ -84,63 +78,29 @@ class Listening(Membership):
     def on_welcome(self, welcome: Welcome) -> None:
         self.told.append(("welcome", welcome))
 
-    def on_snapshot_progress(self, elements: int) -> None:
-        self.told.append(("progress", elements))
-
     def on_live(self, snapshot: memoryview | None) -> None:
         self.told.append(("live", None if snapshot is None else bytes(snapshot)))
 
-    def on_lost(self, reason: str) -> None:
-        self.told.append(("lost", reason))
-
     def on_replica_wanted(self) -> None: ...
-
-    def on_resync(self, versions: Mapping[int, int]) -> None:
-        self.told.append(("resync", versions))
-
-    def on_new_snapshot(self) -> None:
-        self.told.append(("anew",))
-
-    def on_partial_replica(self, values: memoryview, blocks: Blocks) -> tuple[int, ...]:
-        self.told.append(("part", bytes(values), blocks))
-        return self.differing
-
-    def on_resumed(self, rebase: Rebase | None) -> None:
-        self.told.append(("back", rebase))
 
     def on_blocks(self, blocks: Blocks, *, missed: bool) -> None:
         self.told.append(("blocks", blocks, missed))
 
-    def on_repaired(self, rebase: Rebase | None) -> None:
-        self.told.append(("mended", rebase))
-
     def on_update(self, rank: int, update: EncodedUpdate) -> None:
         self.told.append(("update", rank, update.sequence))
-
-    def on_sum(self, total: Sum) -> None:
-        self.told.append(("sum", total))
-
-    def on_correction(self, correction: EncodedUpdate) -> None:
-        self.told.append(("correction", correction.sequence))
 
     def on_delivered(self, size: int, seconds: float | None = None) -> None:
         self.told.append(("delivered", size))
 
-    def on_roster(self, peers: Sequence[Peer]) -> None:
-        self.told.append(("roster", *peers))
+    def on_lost(self, reason: str) -> None:
+        self.told.append(("lost", reason))
 
-    def on_buffers(self, buffers: Mapping[int, Buffers]) -> None:
-        self.told.append(("buffers", buffers))
+    def on_resumed(self, rebase: Rebase | None) -> None:
+        self.told.append(("back", rebase))
 
     def on_stable(self, versions: Mapping[int, int]) -> None:
         super().on_stable(versions)
         self.told.append(("stable", versions))
-
-    def on_finished(self, versions: Mapping[int, int]) -> None:
-        self.told.append(("finished", versions))
-
-    def on_stopping(self, reason: str) -> None:
-        self.told.append(("stopping", reason))
 
     def on_closed(self, error: GradwireError | None) -> None:
         self.told.append(("closed", error))
@@ -222,81 +182,6 @@ def welcome_to(*, rank: int = 3, **others: Any) -> Welcome:
     return welcome(rank, roster=(Peer(rank, "worker", False),), **others)
 
 
-# Joining.
-
-
-def test_it_asks_to_join_as_soon_as_it_is_connected() -> None:
-    talk = Conversation()
-
-    assert talk.master.heard == [join_request(name="worker")]
-    assert talk.worker.stage is Stage.JOINING
-
-
-def test_a_joiner_is_live_when_the_welcome_and_the_snapshot_are_there() -> None:
-    talk = Conversation()
-
-    talk.master.say(welcome_to(sequence=7))
-    talk.side.wait_for("welcome")
-    talk.master.say_block(0, VALUES)
-    talk.side.wait_for("live")
-
-    assert talk.side.told == [
-        ("welcome", welcome_to(sequence=7)),
-        ("progress", ELEMENTS),
-        ("live", VALUES.astype("<i4").tobytes()),
-    ]
-    assert (talk.worker.rank, talk.worker.sequence) == (3, 7)
-    assert talk.worker.stage is Stage.LIVE
-
-
-def test_a_snapshot_may_overtake_the_welcome() -> None:
-    talk = Conversation()
-
-    talk.master.say_block(0, VALUES)
-    talk.network.run(lambda: bool(talk.worker._admission._early), seconds=60)
-    assert talk.worker.stage is Stage.JOINING
-    talk.master.say(welcome_to())
-    talk.side.wait_for("live")
-
-    assert talk.side.topics == ["welcome", "progress", "live"]
-    assert talk.side.told[-1] == ("live", VALUES.astype("<i4").tobytes())
-
-
-def test_blocks_come_in_any_order() -> None:
-    values = np.arange(BLOCK_ELEMENTS + 2, dtype=np.int32)
-    layout = Layout((Tensor("a", values.shape),))
-    talk = Conversation(layout)
-    talk.master.say(welcome_to(layout=layout))
-
-    talk.master.say_block(BLOCK_ELEMENTS, values[BLOCK_ELEMENTS:])
-    talk.side.wait_for("progress")
-    talk.master.say_block(0, values[:BLOCK_ELEMENTS])
-    talk.side.wait_for("live")
-
-    assert talk.side.told[1:] == [
-        ("progress", 2),
-        ("progress", len(values)),
-        ("live", values.astype("<i4").tobytes()),
-    ]
-
-
-def test_updates_may_overtake_welcome_and_snapshot_and_are_not_lost() -> None:
-    talk = Conversation()
-
-    talk.master.say_update(1, 6, b"later")
-    talk.master.say_update(0, 1, b"first")
-    talk.master.say_update(1, 5, b"sooner")
-    talk.network.run_for(1.0)
-    assert talk.side.told == []
-    talk.master.say(welcome_to(versions={1: 4}))
-    talk.master.say_block(0, VALUES)
-    talk.side.wait_for("live")
-
-    assert talk.side.topics[0] == "welcome"
-    updates = talk.side.about("update")
-    assert updates == [("update", 0, 1), ("update", 1, 5), ("update", 1, 6)]
-
-
 def test_updates_that_the_snapshot_contains_are_not_applied_again() -> None:
     talk = Conversation()
     talk.master.say_update(1, 4, b"known")
@@ -308,6 +193,9 @@ def test_updates_that_the_snapshot_contains_are_not_applied_again() -> None:
     talk.side.wait_for("update")
 
     assert talk.side.told == [("update", 0, 3)]
+
+
+# Joining.
 
 
 def test_updates_that_overtake_the_welcome_wait_for_it_however_many_they_are() -> None:
@@ -355,88 +243,7 @@ def test_a_block_that_is_none_is_nonsense() -> None:
     assert talk.side.message_of() == naming("3 bytes", "6 elements")
 
 
-# Founding.
-
-
-def test_a_founder_is_live_when_the_master_has_all_its_blocks() -> None:
-    elements = 2 * BLOCK_ELEMENTS + 5
-    layout = Layout((Tensor("weights", (elements,)),))
-    talk = Conversation(layout)
-    talk.master.say(welcome_to(founder=True, layout=layout))
-    talk.side.wait_for("welcome")
-    values = np.arange(elements, dtype="<i4").tobytes()
-
-    talk.act(talk.worker.found, values)
-    talk.side.wait_for("live")
-
-    came = sorted(talk.master.all(Snapshot), key=lambda block: block.start)
-    blocks = [expand_block(block, elements, unpack_block) for block in came]
-    assert [block.start for block in blocks] == [0, BLOCK_ELEMENTS, 2 * BLOCK_ELEMENTS]
-    assert sum(len(block.values) for block in came) < len(values)
-    assert b"".join(block.values for block in blocks) == values
-    assert talk.side.told[-1] == ("live", None)
-    assert talk.worker.stage is Stage.LIVE
-
-
-def test_who_waits_for_the_first_parameters_knows_who_takes_part() -> None:
-    talk = Conversation()
-
-    talk.master.say(Roster((Peer(0, "first", False), Peer(1, "me", False))))
-    talk.side.wait_for("roster")
-
-    assert talk.worker.stage is Stage.JOINING
-
-
-def test_only_a_founder_sends_parameters() -> None:
-    talk = Conversation().live()
-
-    talk.act(talk.worker.found, VALUES.tobytes())
-    talk.network.run_for(1.0)
-
-    assert talk.master.all(Snapshot) == []
-
-
 # Updates.
-
-
-def test_what_is_pushed_is_named_by_rank_and_sequence_and_its_delivery_is_told() -> None:
-    talk = Conversation().live(rank=2, sequence=10)
-
-    talk.push(b"one", b"three", based_on=5)
-    talk.side.wait_for("delivered", 2)
-
-    heard = [(u.rank, u.update) for u in talk.master.all(UpdateReceived)]
-    assert heard == [(2, EncodedUpdate(11, 5, b"one")), (2, EncodedUpdate(12, 5, b"three"))]
-    assert talk.side.told == [("delivered", 3), ("delivered", 5)]
-    assert talk.worker.sequence == 12
-
-
-def test_nothing_is_pushed_before_it_is_live_or_after_it_left() -> None:
-    talk = Conversation()
-    push(talk.worker, [b"too early"], 0, talk.network.now)
-    talk.live()
-    talk.worker.leave("done", talk.network.now)
-
-    talk.push(b"too late")
-    talk.master.wait_for(Leave)
-    talk.network.run_for(1.0)
-
-    assert talk.master.all(UpdateReceived) == []
-
-
-def test_an_update_of_one_s_own_that_comes_back_is_a_correction_in_whatever_order() -> None:
-    talk = Conversation().live(rank=2, sequence=10)
-    talk.push(b"one", b"two", b"three")
-
-    talk.master.say_update(2, 13, b"less")
-    talk.master.say_update(2, 11, b"less")
-    talk.side.wait_for("correction", 2)
-
-    assert talk.side.about("correction") == [
-        ("correction", 13),
-        ("correction", 11),
-    ]
-    assert talk.worker.sequence == 13
 
 
 def test_sequences_are_not_used_twice_so_they_can_run_out() -> None:
@@ -453,139 +260,9 @@ def say_part(talk: Conversation, body: bytes, span: Span | None) -> None:
     talk.network.turn(talk.master.host)
 
 
-def test_a_sum_takes_the_place_of_the_updates_in_it() -> None:
-    talk = Conversation().live(versions={1: 4})
-    talk.master.say_update(1, 5, b"?")
-    talk.master.say_update(1, 9, b"waits")
-    talk.master.say_update(0, 3, b"waits")
-    talk.side.wait_for("update")
-
-    say_part(talk, b"body", Span({1: 5, 0: 0}, {1: 8, 0: 2}, 5, 1))
-    talk.side.wait_for("update", 3)
-    talk.master.say_update(1, 10, b"?")
-    talk.side.wait_for("update", 4)
-
-    assert talk.side.told == [
-        ("update", 1, 5),
-        ("sum", Sum((b"body",), {1: 8, 0: 2}, 5)),
-        ("update", 1, 9),
-        ("update", 0, 3),
-        ("update", 1, 10),
-    ]
-    [connection] = talk.side.host.endpoint.connections()
-    assert connection.bytes_held == 0
-
-
-def test_a_sum_may_overtake_the_welcome() -> None:
-    talk = Conversation()
-
-    say_part(talk, b"body", Span({1: 4}, {1: 6}, 2, 1))
-    talk.network.run_for(1.0)
-    assert talk.side.told == []
-    talk.master.say(welcome_to(versions={1: 4}))
-    talk.master.say_block(0, VALUES)
-    talk.side.wait_for("live")
-
-    assert talk.side.about("sum") == [("sum", Sum((b"body",), {1: 6}, 2))]
-
-
-def test_updates_of_every_origin_are_put_in_order() -> None:
-    talk = Conversation().live(versions={1: 7})
-
-    talk.master.say_update(1, 9, b"?")
-    talk.master.say_update(0, 1, b"?")
-    talk.master.say_update(1, 8, b"?")
-    talk.side.wait_for("update", 3)
-
-    assert talk.side.told == [("update", 0, 1), ("update", 1, 8), ("update", 1, 9)]
-
-
-@pytest.mark.parametrize(
-    ("message", "told"),
-    [
-        (Roster((Peer(0, "a", True),)), ("roster", Peer(0, "a", True))),
-        (Stable({0: 4}), ("stable", {0: 4})),
-        (Finished({0: 4, 3: 1}), ("finished", {0: 4, 3: 1})),
-    ],
-    ids=["roster", "stable", "finished"],
-)
-def test_what_the_master_says_is_told(message: Control, told: tuple[Any, ...]) -> None:
-    talk = Conversation().live()
-
-    talk.master.say(message)
-    talk.side.wait_for(told[0])
-
-    assert talk.side.told == [told]
-
-
-def test_control_messages_are_told_in_the_order_they_were_meant() -> None:
-    talk = Conversation().live()
-
-    talk.master.say_out_of_order([Stable({0: 1}), Stable({0: 2}), Stable({0: 3})], [2, 0, 1])
-    talk.side.wait_for("stable", 3)
-
-    assert talk.side.told == [("stable", {0: 1}), ("stable", {0: 2}), ("stable", {0: 3})]
-
-
-def test_a_block_that_comes_after_all_changes_nothing() -> None:
-    talk = Conversation().live()
-
-    talk.master.say_block(0, VALUES)
-    talk.network.run_for(1.0)
-
-    assert talk.side.told == []
-    assert talk.worker.stage is Stage.LIVE
-
-
 # A replica that is compared with the master's.
 
 BLOCKS = Blocks({0: 4}, bytes(8))
-
-
-def test_what_a_replica_is_the_master_is_told_as_long_as_there_is_one() -> None:
-    talk = Conversation()
-    digest = Digest({3: 0}, 7, 0)
-    talk.worker.tell_digest(digest, talk.network.now)
-    talk.live()
-
-    talk.act(talk.worker.tell_digest, digest)
-    talk.master.wait_for(Digest)
-    talk.network.run_for(1.0)
-
-    assert talk.master.all(Digest) == [digest]
-
-
-def test_damaged_blocks_are_asked_for_and_told_when_all_are_here() -> None:
-    talk = with_zeros(2 * BLOCK_ELEMENTS + 2)
-    blocks = Blocks({0: 4}, bytes(24))
-
-    talk.master.say(blocks)
-    talk.side.wait_for("blocks")
-    [(_, said, missed)] = talk.side.told
-    talk.act(talk.worker.want, said, (1, 2))
-    assert talk.master.wait_for(Want) == Want((1, 2))
-    talk.master.say_block(2 * BLOCK_ELEMENTS, zeros(2))
-    talk.master.say_block(BLOCK_ELEMENTS, zeros(BLOCK_ELEMENTS))
-    talk.side.wait_for("mended")
-
-    assert (said, missed) == (blocks, False)
-    rebase = talk.side.told[-1][1]
-    assert rebase.blocks is said
-    assert {number: len(block) for number, block in rebase.values.items()} == {
-        1: 4 * BLOCK_ELEMENTS,
-        2: 8,
-    }
-
-
-def test_where_nothing_differs_nothing_comes() -> None:
-    talk = Conversation().live()
-    talk.master.say(BLOCKS)
-    talk.side.wait_for("blocks")
-
-    talk.act(talk.worker.want, talk.side.told[0][1], ())
-
-    assert talk.master.wait_for(Want) == Want(())
-    assert talk.side.told[1:] == [("mended", None)]
 
 
 def test_what_was_found_of_another_comparison_is_not_asked_for() -> None:
@@ -611,180 +288,6 @@ def test_a_block_that_was_not_asked_for_is_nonsense(asked: bool) -> None:
     talk.master.say_block(0, zeros(BLOCK_ELEMENTS))
 
     assert talk.side.message_of() == naming("block", "not asked")
-
-
-# A connection that is lost while the replica comes.
-
-
-class Interrupted(Conversation):
-    """A worker that has one block of two, and asks another master to go on."""
-
-    LAYOUT = Layout((Tensor("a", (BLOCK_ELEMENTS + 2,)),))
-    FIRST = np.arange(BLOCK_ELEMENTS, dtype=np.int32)
-
-    def __init__(self) -> None:
-        super().__init__(self.LAYOUT)
-        self.master.say(welcome_to(layout=self.LAYOUT, versions={0: 4}))
-        self.master.say_block(0, self.FIRST)
-        self.master.say_update(0, 5, b"known")
-        self.side.wait_for("progress")
-        self.side.wait_for("update")
-        self.network.kill(self.master.host)
-        self.side.wait_for("lost")
-        self.master = ScriptedPeer(self.network, MASTER)
-        self.request = self.master.wait_for(Join)
-        self.side.told.clear()
-
-    def welcome(self, *, resumed: bool = True, compares: bool = True) -> Welcome:
-        plain = welcome_to(layout=self.LAYOUT, versions={0: 6}, rank=2)
-        return replace(plain, resumed=resumed, compares=compares)
-
-
-def test_who_was_lost_while_the_replica_came_says_what_is_in_its_part() -> None:
-    talk = Interrupted()
-
-    assert talk.request.partial == {0: 5}
-    assert talk.request.resume is None
-    assert talk.request.run == "default"
-
-
-def test_a_part_is_compared_when_the_updates_that_it_lacks_are_here() -> None:
-    talk = Interrupted()
-    blocks = Blocks({0: 6}, bytes(16))
-    talk.side.differing = (1,)
-
-    talk.master.say(talk.welcome(), blocks)
-    talk.network.run_for(1.0)
-    assert talk.side.topics == ["resync", "welcome"]
-    talk.master.say_update(0, 6, b"missed")
-    assert talk.master.wait_for(Want) == Want((1,))
-    talk.master.say_block(BLOCK_ELEMENTS, talk.FIRST[:2])
-    talk.side.wait_for("live")
-
-    part = talk.FIRST.astype("<i4").tobytes() + bytes(8)
-    assert talk.side.about("part") == [("part", part, blocks)]
-    whole = np.append(talk.FIRST, talk.FIRST[:2]).astype("<i4").tobytes()
-    assert talk.side.told[-1] == ("live", whole)
-    assert talk.worker.rank == 2
-
-
-@pytest.mark.parametrize("differing", [(), (0, 1)])
-def test_a_part_is_compared_at_once_when_nothing_more_comes(differing: tuple[int, ...]) -> None:
-    talk = Interrupted()
-    talk.side.differing = differing
-
-    talk.master.say(talk.welcome(resumed=False), Blocks({0: 6}, bytes(16)))
-
-    assert talk.master.wait_for(Want) == Want(differing)
-    assert ("live" in talk.side.topics) == (not differing)
-
-
-def test_what_has_come_of_it_by_then_is_kept_once_more() -> None:
-    talk = Interrupted()
-    talk.side.differing = (0, 1)
-    talk.master.say(talk.welcome(resumed=False), Blocks({0: 6}, bytes(16)))
-    talk.master.wait_for(Want)
-    talk.master.say_block(BLOCK_ELEMENTS, talk.FIRST[:2])
-    talk.network.run_for(1.0)
-    talk.network.kill(talk.master.host)
-    talk.network.run_for(60.0)
-    talk.master = ScriptedPeer(talk.network, MASTER)
-    assert talk.master.wait_for(Join).partial == {0: 6}
-    talk.side.differing = ()
-
-    talk.master.say(talk.welcome(), Blocks({0: 6}, bytes(16)))
-    talk.side.wait_for("live")
-
-    whole = np.append(talk.FIRST, talk.FIRST[:2]).astype("<i4").tobytes()
-    assert talk.side.told[-1] == ("live", whole)
-
-
-def test_a_part_that_the_master_does_not_want_to_hear_of_is_forgotten() -> None:
-    talk = Interrupted()
-
-    talk.master.say_block(BLOCK_ELEMENTS, talk.FIRST[:2])
-    talk.master.say(talk.welcome(resumed=False, compares=False))
-    talk.network.run_for(1.0)
-    talk.master.say_block(0, talk.FIRST[::-1])
-    talk.side.wait_for("live")
-
-    whole = np.append(talk.FIRST[::-1], talk.FIRST[:2]).astype("<i4").tobytes()
-    assert "anew" in talk.side.topics
-    assert talk.side.told[-1] == ("live", whole)
-
-
-def test_who_is_lost_before_any_block_has_come_has_a_part_of_nothing() -> None:
-    talk = Conversation()
-    talk.master.say(welcome_to(versions={0: 4}))
-    talk.side.wait_for("welcome")
-    talk.network.kill(talk.master.host)
-    talk.side.wait_for("lost")
-
-    assert ScriptedPeer(talk.network, MASTER).wait_for(Join).partial == {0: 4}
-
-
-# Leaving.
-
-
-def test_finishing_says_which_update_was_the_last() -> None:
-    talk = Conversation().live()
-    push(talk.worker, [b"one"], 0, talk.network.now)
-
-    talk.act(talk.worker.finish)
-
-    assert talk.master.wait_for(Finish) == Finish(1)
-    assert talk.worker.stage is Stage.LIVE
-
-
-def test_who_leaves_says_why_and_is_gone_when_the_master_says_so() -> None:
-    talk = Conversation().live()
-    push(talk.worker, [b"one"], 0, talk.network.now)
-
-    talk.worker.leave("enough", talk.network.now)
-    talk.act(talk.worker.leave, "a second time")
-    assert talk.master.wait_for(Leave) == Leave(1, "enough")
-    talk.master.end(EndCode.LEFT, "left")
-    talk.side.wait_for("closed")
-
-    assert talk.side.told[-1] == ("closed", None)
-    assert talk.worker.stage is Stage.CLOSED
-    assert talk.master.all(Leave) == [Leave(1, "enough")]
-
-
-@pytest.mark.parametrize("founder", [True, False])
-def test_one_can_leave_before_the_parameters_are_there(founder: bool) -> None:
-    talk = Conversation()
-    talk.master.say(welcome_to(founder=founder))
-    talk.side.wait_for("welcome")
-
-    talk.act(talk.worker.leave, "no time")
-
-    assert talk.master.wait_for(Leave) == Leave(0, "no time")
-
-
-def test_who_is_told_that_the_master_is_about_to_end_complies_by_leaving() -> None:
-    talk = Conversation().live()
-    push(talk.worker, [b"one"], 0, talk.network.now)
-
-    talk.master.say(Stopping("maintenance"))
-    talk.side.wait_for("stopping")
-    push(talk.worker, [b"two"], 0, talk.network.now)
-    talk.act(talk.worker.comply, "maintenance")
-
-    assert talk.master.wait_for(Leave) == Leave(2, "maintenance")
-    assert ("stopping", "maintenance") in talk.side.told
-
-
-def test_who_has_finished_has_said_before_which_update_is_its_last() -> None:
-    talk = Conversation().live()
-    talk.worker.finish(talk.network.now)
-
-    talk.act(talk.worker.comply, "maintenance")
-    talk.master.wait_for(Finish)
-    talk.network.run_for(1.0)
-
-    assert talk.master.all(Leave) == []
-    assert talk.worker.stage is Stage.LIVE
 
 
 def test_who_leaves_before_it_was_let_in_is_gone_at_once() -> None:
@@ -821,36 +324,6 @@ def test_who_only_leaves_gets_no_blocks_and_claims_no_replica_any_more() -> None
     assert [resume.kept for resume in resumes] == [{3: 1}, {3: 1}]
     assert [resume.leaving for resume in resumes] == [True, True]
     assert "update" not in talk.side.topics
-
-
-def test_who_gives_up_is_gone_at_once_and_says_why() -> None:
-    talk = Conversation().live()
-
-    talk.worker.abort("no memory", talk.network.now)
-    talk.act(talk.worker.abort, "a second time")
-
-    assert talk.side.told == [("closed", None)]
-    assert talk.master.wait_for_end() == said_by_peer(EndCode.ABORTED, "no memory")
-
-
-def test_who_gives_up_before_there_is_an_answer_is_gone_too() -> None:
-    network = SimulatedNetwork(2)
-    side = Listening(network)
-
-    side.worker.abort("no time", network.now)
-    network.turn(side.host)
-
-    assert side.told == [("closed", None)]
-
-
-def test_nothing_is_told_after_the_end() -> None:
-    talk = Conversation().live()
-    talk.worker.abort("enough", talk.network.now)
-
-    talk.master.say(Stable({0: 1}))
-    talk.network.run_for(1.0)
-
-    assert talk.side.told == [("closed", None)]
 
 
 # What ends it.
@@ -958,17 +431,6 @@ def test_why_the_master_ends_it_is_told(code: int, reason: str, kind: type[Gradw
     assert str(talk.side.error_told) == naming("master at master", *broken, reason)
 
 
-def test_who_is_dropped_as_too_slow_is_told_why_and_dials_again() -> None:
-    talk = Conversation().live()
-
-    talk.master.end(EndCode.TOO_SLOW, "it has taken nothing for 60 s; the limit is 60 s")
-    talk.side.wait_for("lost")
-
-    assert talk.side.told[-1] == ("lost", "it has taken nothing for 60 s; the limit is 60 s")
-    assert talk.worker.stage is Stage.CONNECTING
-    assert talk.worker.next_timer() is not None
-
-
 def test_a_master_that_was_left_and_stops_before_it_confirms_is_lost() -> None:
     talk = Conversation().live()
     talk.act(talk.worker.leave, "enough")
@@ -1005,37 +467,6 @@ def test_a_master_of_another_version_is_told_with_both_versions() -> None:
 
 
 # The rest.
-
-
-def test_the_round_trip_is_known_once_something_was_answered() -> None:
-    network = SimulatedNetwork(5)
-    master = ScriptedPeer(network, MASTER)
-    side = Listening(network)
-    assert side.worker.rtt is None
-
-    master.wait_for(Join)
-    network.run_for(1.0)
-
-    assert side.worker.rtt == pytest.approx(2 * network.link.delay, abs=0.01)
-
-
-def test_a_worker_that_never_dialled_knows_nothing() -> None:
-    side = Listening(SimulatedNetwork(6))
-    idle = Worker(join_request(), side, MASTER, random=Random(1).random)
-
-    idle.abort("nothing to end", 0.0)
-    idle.finish(0.0)
-    idle.handle_timer(0.0)
-
-    assert (idle.stage, idle.rtt, idle.next_timer()) == (Stage.CONNECTING, None, None)
-    assert side.told == []
-
-
-def test_whatever_stage_it_is_in_it_can_be_closed_but_once() -> None:
-    assert {stage for stage in Stage if Stage.CLOSED in TRANSITIONS[stage]} == (
-        set(Stage) - {Stage.CLOSED}
-    )
-    assert TRANSITIONS[Stage.CLOSED] == frozenset()
 
 
 @pytest.mark.parametrize("unsent", [False, True])
@@ -1085,19 +516,6 @@ def test_when_the_master_confirms_that_we_left_everything_is_delivered() -> None
 
 
 # Two masters.
-
-
-def test_who_is_told_that_a_master_is_not_in_charge_goes_to_the_one_that_it_names() -> None:
-    talk = Conversation()
-    other = ScriptedPeer(talk.network, "other")
-
-    talk.master.say(Refuse(RefusalCode.NOT_IN_CHARGE, "try the other one", "other"))
-    other.wait_for(Join)
-    other.say(welcome_to())
-    other.say_block(0, VALUES)
-    talk.side.wait_for("live")
-
-    assert talk.worker.stage is Stage.LIVE
 
 
 def test_who_finds_no_master_in_charge_for_as_long_as_connecting_may_take_says_so() -> None:
@@ -1162,34 +580,3 @@ def test_an_attempt_to_come_back_that_was_turned_away_without_a_word_is_repeated
 def buffers_of(rank: int, value: float, *, final: bool = False) -> Buffers:
     values = BufferValues(np.array([value], np.float32), np.zeros(0, np.int64))
     return BUFFER_LAYOUT.pack(rank, values, final=final)
-
-
-def test_what_the_buffers_of_others_hold_is_told_as_it_comes() -> None:
-    talk = Conversation().live()
-
-    talk.master.say(buffers_of(0, 1.0), buffers_of(1, 2.0))
-    talk.side.wait_for("buffers", 2)
-
-    assert talk.side.told == [
-        ("buffers", {0: buffers_of(0, 1.0)}),
-        ("buffers", {0: buffers_of(0, 1.0), 1: buffers_of(1, 2.0)}),
-    ]
-
-
-def test_own_buffers_go_out_before_it_is_said_that_no_more_comes() -> None:
-    talk = Conversation().live()
-
-    talk.worker.share_buffers(buffers_of(3, 1.0, final=True), talk.network.now)
-    talk.act(talk.worker.finish)
-    talk.master.wait_for(Finish)
-
-    assert talk.master.heard[-2:] == [buffers_of(3, 1.0, final=True), Finish(0)]
-
-
-def test_buffers_of_no_use_are_counted() -> None:
-    talk = Conversation().live()
-
-    talk.master.say(buffers_of(0, float("nan")))
-    talk.side.wait_for("buffers")
-
-    assert (talk.side.told, talk.worker.buffers_refused) == ([("buffers", {})], 1)

@@ -7,8 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gradwire_protocol import ShapedMessage, UsageError
-from gradwire_protocol.messages.kinds import Kind
+from gradwire_protocol import UsageError
 from gradwire_server.checkpoints.resuming import resumed_runs
 from gradwire_server.config import MasterConfig
 from gradwire_udp.files.checkpoints import name_of
@@ -43,26 +42,6 @@ def test_the_run_is_there_without_any_worker(
     ]
 
 
-def test_it_keeps_as_much_for_who_comes_back_as_any_other_run(tmp_path: Path) -> None:
-    written_to(tmp_path)
-
-    [run] = resumed_runs(str(tmp_path), None, MasterConfig(update_log_bytes_max=5))
-
-    run.relay.log.append(0, 4, ShapedMessage.of(0, 4, Kind.UPDATE, b"some bytes", 1200))
-    assert run.relay.log.nbytes == 0
-
-
-def test_what_is_in_the_folder_already_is_not_written_there_again(tmp_path: Path) -> None:
-    path = written_to(tmp_path)
-    other = tmp_path / "other"
-    link = tmp_path / "link"
-    link.symlink_to(tmp_path)
-
-    for checkpoint, name in ((tmp_path, path.name), (link, path.name), (other, None), (None, None)):
-        [run] = resumed_runs(str(tmp_path), checkpoint, MasterConfig())
-        assert (run.last_checkpoint.name if run.last_checkpoint else None) == name
-
-
 def test_of_damaged_ones_the_names_are_logged_and_an_older_one_is_taken(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -95,10 +74,6 @@ def test_auto_may_find_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture)
     written_to(tmp_path)
     assert len(resumed_runs("auto", tmp_path, MasterConfig())) == 1
     assert resumed_runs(None, tmp_path, MasterConfig()) == []
-
-
-def test_auto_without_a_folder_is_refused() -> None:
-    assert refusal("auto") == naming("--resume", "auto", "--checkpoint")
 
 
 def test_a_run_that_was_finished_does_not_go_on(

@@ -114,53 +114,6 @@ def watch() -> Watch:
 # As often as was said.
 
 
-def test_a_run_is_written_when_the_time_has_come(watch: Watch) -> None:
-    watch.pass_time(SECONDS - 1)
-    assert watch.copies == []
-    watch.pass_time(1)
-
-    [copy] = watch.copies
-    assert copy.of is watch.run
-    assert copy.replica.values.tolist() == VALUES.tolist()
-
-
-def test_what_has_not_changed_is_not_written_again(watch: Watch) -> None:
-    watch.write_once()
-
-    watch.pass_time(10 * SECONDS)
-    assert len(watch.copies) == 1
-    watch.accept()
-    watch.pass_time(SECONDS)
-
-    assert len(watch.copies) == 2
-    assert watch.copies[1].versions == {0: 4, 2: 1}
-
-
-def test_a_run_that_is_from_a_checkpoint_is_written_when_it_has_changed() -> None:
-    run = founded()
-    run.last_checkpoint = None
-    watch = Watch(run)
-    watch.write_once()
-    again = Watch(watch.run)
-
-    again.pass_time(10 * SECONDS)
-
-    assert again.copies == []
-
-
-def test_one_is_written_at_a_time_and_what_comes_meanwhile_waits(watch: Watch) -> None:
-    watch.pass_time(SECONDS)
-    watch.accept()
-
-    watch.pass_time(10 * SECONDS)
-    assert len(watch.copies) == 1, "the disk is slow"
-    watch.succeed()
-    assert len(watch.copies) == 1, "and is left alone for a while"
-    watch.pass_time(SECONDS)
-
-    assert len(watch.copies) == 2
-
-
 def test_what_cannot_be_written_is_counted_and_tried_again(
     watch: Watch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -211,39 +164,7 @@ def test_metrics_and_log_tell_of_what_was_written(
     ]
 
 
-def test_a_run_that_waits_for_its_first_parameters_is_none_yet() -> None:
-    watch = Watch(Run.begin("alpha", join_request()))
-
-    watch.pass_time(10 * SECONDS)
-    assert watch.copies == []
-    watch.run.assembly = None
-    watch.checkpoints.conclude()
-    watch.pass_time(SECONDS)
-
-    assert len(watch.copies) == 1
-
-
-def test_where_there_is_no_run_nothing_is_due(watch: Watch) -> None:
-    watch.write_once()
-
-    watch.become(None)
-
-    assert watch.checkpoints.next_timer() is None
-    assert Watch().checkpoints.next_timer() is None
-
-
 # At its end.
-
-
-def test_a_run_that_is_finished_is_written_at_once(watch: Watch) -> None:
-    watch.write_once()
-
-    watch.finish_run()
-
-    assert [copy.finished for copy in watch.copies] == [False, True]
-    watch.succeed()
-    watch.pass_time(10 * SECONDS)
-    assert len(watch.copies) == 2
 
 
 def test_the_end_of_a_run_is_written_although_everybody_has_left_meanwhile(watch: Watch) -> None:
@@ -262,38 +183,6 @@ def test_the_end_of_a_run_is_written_although_everybody_has_left_meanwhile(watch
     assert watch.checkpoints.next_timer() is None
 
 
-def test_the_end_of_a_run_is_written_once_although_it_is_over_before_that_is_done(
-    watch: Watch,
-) -> None:
-    watch.finish_run()
-    watch.become(None)
-    watch.succeed()
-
-    assert len(watch.copies) == 1
-    assert watch.checkpoints.next_timer() is None
-
-
-def test_a_run_whose_place_another_takes_is_written_first(watch: Watch) -> None:
-    before, after = watch.run, founded("beta")
-
-    watch.become(after)
-    assert [copy.of for copy in watch.copies] == [before]
-    watch.succeed()
-
-    assert [copy.of for copy in watch.copies] == [before, after], "and then the other one"
-
-
-def test_the_end_of_a_run_that_cannot_be_written_is_tried_again(watch: Watch) -> None:
-    before = watch.run
-    watch.become(None)
-    watch.fail()
-
-    assert watch.checkpoints.next_timer() == SECONDS
-    watch.write_once()
-
-    assert [copy.of for copy in watch.copies] == [before, before]
-
-
 def test_of_runs_that_are_over_and_cannot_be_written_the_last_is_kept(
     watch: Watch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -306,22 +195,6 @@ def test_of_runs_that_are_over_and_cannot_be_written_the_last_is_kept(
     assert [copy.of for copy in watch.copies] == [first, second]
     assert naming("no checkpoint", "alpha", "beta") in caplog.messages
     assert watch.sample("s_failed_total") == 2
-
-
-# By order.
-
-
-def test_an_order_has_it_written_at_once_and_says_so(watch: Watch) -> None:
-    said = watch.order()
-
-    assert said == naming("alpha", "4 updates", "status")
-    assert watch.checkpoints.status() == {"file": None, "updates": None, "writing": True}
-    watch.succeed()
-    assert watch.checkpoints.status() == {
-        "file": "alpha-000001.safetensors",
-        "updates": 4,
-        "writing": False,
-    }
 
 
 def test_an_order_that_comes_while_one_is_written_has_another_written(watch: Watch) -> None:
@@ -340,6 +213,9 @@ def test_an_order_for_what_is_written_already_says_where(watch: Watch) -> None:
 
     assert watch.order() == naming("nothing", "alpha-000001.safetensors")
     assert len(watch.copies) == 1
+
+
+# By order.
 
 
 def test_an_order_is_refused_where_there_is_no_run_or_no_folder(watch: Watch) -> None:
@@ -361,15 +237,6 @@ def test_an_order_is_refused_where_there_is_no_run_or_no_folder(watch: Watch) ->
 # When the master stops.
 
 
-def test_a_master_that_stops_has_what_has_changed_written(watch: Watch) -> None:
-    watch.checkpoints.stop(broken=False)
-    assert watch.checkpoints.busy
-    watch.succeed()
-
-    assert len(watch.copies) == 1
-    assert not watch.checkpoints.busy
-
-
 def test_a_master_that_stops_while_one_is_written_has_the_rest_written_after_it(
     watch: Watch,
 ) -> None:
@@ -382,14 +249,6 @@ def test_a_master_that_stops_while_one_is_written_has_the_rest_written_after_it(
 
     assert [sum(copy.versions.values()) for copy in watch.copies] == [4, 5]
     assert not watch.checkpoints.busy, "nobody waits for a disk that is full"
-
-
-def test_a_master_that_stops_with_nothing_new_writes_nothing(watch: Watch) -> None:
-    watch.write_once()
-
-    watch.checkpoints.stop(broken=False)
-
-    assert (len(watch.copies), watch.checkpoints.busy) == (1, False)
 
 
 def test_a_master_that_fails_writes_nothing_that_may_be_wrong(watch: Watch) -> None:

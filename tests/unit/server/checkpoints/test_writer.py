@@ -8,13 +8,11 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from gradwire_server.checkpoints.folder import CheckpointFolder
 from gradwire_server.checkpoints.writer import Copy, Failed, ThreadWriter, Written
 from gradwire_server.state.run import Run
-from gradwire_udp.files.checkpoints import read
 from support.checkpointing import VALUES, checkpoint_of
 from support.wording import naming
 
@@ -59,21 +57,6 @@ def test_a_copy_is_of_one_moment() -> None:
 
     assert copy.replica.values.tolist() == VALUES.tolist()
     assert (copy.versions, copy.finished) == (checkpoint_of().versions, False)
-
-
-def test_what_is_written_is_the_run(desk: Desk, tmp_path: Path) -> None:
-    desk.writer.write(Copy.make(run_of_alpha()))
-    written = desk.outcome()
-
-    assert isinstance(written, Written)
-    file = read(tmp_path / written.name)
-    assert file.checkpoint == checkpoint_of()
-    assert np.frombuffer(file.values, "<i4").tolist() == VALUES.tolist()
-    assert written.size == (tmp_path / written.name).stat().st_size
-    assert written.seconds >= 0
-    assert written.unix_time > 1.7e9
-    assert written.complaint == ""
-    assert desk.writer.take_outcome() is None, "it is said once"
 
 
 @pytest.mark.parametrize(
@@ -127,17 +110,3 @@ def test_an_error_of_ours_is_raised_where_it_is_seen(
 
     with pytest.raises(LookupError, match="nobody has thought of this"):
         desk.outcome()
-
-
-def test_nobody_has_to_be_there_any_more_to_hear_of_it(folder: CheckpointFolder) -> None:
-    done = threading.Event()
-
-    def closed() -> None:
-        done.set()
-        raise RuntimeError("Event loop is closed")
-
-    writer = ThreadWriter(folder, closed)
-    writer.write(Copy.make(run_of_alpha()))
-
-    assert done.wait(DEADLINE_SECONDS)
-    assert isinstance(writer.take_outcome(), Written)

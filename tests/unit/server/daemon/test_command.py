@@ -102,14 +102,6 @@ def test_a_value_that_cannot_work_is_named_and_the_status_is_2(
     assert invoke(*free, *arguments.split()) == (2, naming("gradwire master:", *named))
 
 
-@pytest.mark.parametrize("arguments", [["--workers-max", "many"], ["--nonsense"], ["one", "more"]])
-def test_what_is_no_option_or_no_value_of_it_is_status_2(arguments: list[str]) -> None:
-    status, err = invoke(*arguments)
-
-    assert status == 2
-    assert arguments[0] in err
-
-
 # Where options come from. A value that is refused shows which one was taken.
 
 
@@ -135,12 +127,6 @@ def test_a_flag_comes_before_the_environment_and_that_before_the_file(
     monkeypatch.chdir(config.parent)
 
     assert invoke(*arguments.split(), environ=environ) == (2, naming("workers_max", counts))
-
-
-def test_other_tables_of_the_file_are_none_of_its_business(config: Path) -> None:
-    config.write_text("[session]\nnonsense = 1\n[master]\nworkers_max = -1\n")
-
-    assert invoke("--config", str(config)) == (2, naming("workers_max", -1))
 
 
 def test_names_that_nobody_reads_are_warned_of(
@@ -272,24 +258,12 @@ def test_with_a_key_or_when_told_to_it_does(
     assert started(*arguments.split(), environ=environ)[0] == 3
 
 
-def test_insecure_with_a_key_is_refused(key_file: Path) -> None:
-    ended = started("--insecure", "--key-file", str(key_file))
-
-    assert ended == (2, naming("--insecure", key_file))
-
-
 @pytest.mark.parametrize("deny", [["--deny", "a", "--deny", "b:c"], ["--deny", "a,b:c"]])
 def test_names_to_deny_are_checked(key_file: Path, deny: list[str]) -> None:
     as_options = started("--key-file", str(key_file), *deny)
     in_environment = started("--key-file", str(key_file), environ={"GRADWIRE_DENY": "a b:c"})
 
     assert as_options == in_environment == (2, naming("--deny", "'b:c'", "printable"))
-
-
-def test_names_to_deny_may_stand_in_the_file(key_file: Path, config: Path) -> None:
-    config.write_text(f'[master]\nkey_file = "{key_file}"\ndeny = ["a", "b:c"]\n')
-
-    assert started("--config", str(config)) == (2, naming("--deny", "'b:c'"))
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ import numpy as np
 import pytest
 
 import gradwire
-from gradwire_protocol import UnreachableError, UsageError
+from gradwire_protocol import UsageError
 from gradwire_server.checkpoints.folder import CheckpointFolder
 from gradwire_server.config import MasterConfig
 from gradwire_server.daemon.daemon import Addresses, Daemon
@@ -32,14 +32,12 @@ from gradwire_udp import new_event_loop
 from gradwire_udp.files.checkpoints import names_in, read
 from support.local_master import MasterProcess
 from support.tiers import variants
-from support.waiting import until
+from support.waiting import BRIEF, SOON, until
 from support.wording import naming
 
 Announcement: TypeAlias = dict[str, Any]
 LOOPS = pytest.mark.parametrize("kind", variants("uvloop", "asyncio"))
 ANYWHERE = Addresses(listen="127.0.0.1:0", http="127.0.0.1:0")
-LOOPBACK = Addresses(listen="127.0.0.1:0", http=None)
-CHECKPOINT_SECONDS = 0.02
 
 
 Look = Callable[[Announcement], Awaitable[None]]
@@ -78,7 +76,7 @@ class Running:
         dict
             What it has announced.
         """
-        config = MasterConfig(checkpoint_seconds=CHECKPOINT_SECONDS, recovery_seconds=0.0)
+        config = MasterConfig(checkpoint_seconds=BRIEF, recovery_seconds=0.0)
 
         async def run() -> Announcement:
             task = asyncio.create_task(Daemon(config, addresses, **options).run())
@@ -199,41 +197,6 @@ def test_status_tells_of_the_run_and_workers_hear_why_it_ends(running: Running, 
         sessions[0].step()
 
 
-def test_metrics_are_those_of_the_master_and_of_its_socket(running: Running) -> None:
-    bodies: list[str] = []
-
-    async def look(announcement: Announcement) -> None:
-        bodies.append(await (await get(announcement, "/metrics")).text())
-
-    running(ANYWHERE, look)
-
-    samples = dict(line.rsplit(" ", 1) for line in bodies[0].splitlines() if line[0] != "#")
-    assert samples['gradwire_joins_total{run="default"}'] == "0.0"
-    assert samples['gradwire_refusals_total{reason="no_run",run=""}'] == "0.0"
-    assert samples["gradwire_datagrams_received_total"] == "0.0"
-    assert samples['gradwire_datagrams_dropped_total{reason="short"}'] == "0.0"
-    assert samples[f'gradwire_build_info{{version="{version("gradwire")}"}}'] == "1.0"
-    assert "process_resident_memory_bytes" in samples
-
-
-def test_with_a_token_the_status_is_only_for_those_who_have_it(
-    running: Running, caplog: pytest.LogCaptureFixture
-) -> None:
-    secret = "correct-horse-battery"
-    statuses: list[int] = []
-
-    async def look(announcement: Announcement) -> None:
-        for headers in ({}, {"Authorization": f"Bearer {secret}"}):
-            page = await get(announcement, "/status", **headers)
-            statuses.append(page.status)
-
-    with caplog.at_level(logging.DEBUG):
-        running(ANYWHERE, look, access=Access(token=Token(secret.encode())))
-
-    assert statuses == [401, 200]
-    assert secret not in caplog.text
-
-
 @pytest.mark.parametrize(
     ("access", "pages"),
     [
@@ -253,31 +216,6 @@ def test_http_for_everyone_without_a_token_says_what_it_does_not_serve(
         if pages
         else []
     )
-
-
-def test_http_can_be_left_out_and_a_master_on_loopback_warns_of_nothing(
-    running: Running, caplog: pytest.LogCaptureFixture
-) -> None:
-    assert running(LOOPBACK)["http"] is None
-    assert warnings_in(caplog) == []
-
-
-@pytest.mark.parametrize(
-    ("advertise", "shown"),
-    [("gpu7.example", "gpu7.example:{port}"), ("203.0.113.5:999", "203.0.113.5:999")],
-)
-def test_the_address_that_workers_should_use_is_the_one_announced(
-    running: Running, caplog: pytest.LogCaptureFixture, advertise: str, shown: str
-) -> None:
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-
-    with caplog.at_level(logging.INFO, "gradwire.daemon"):
-        announced = running(Addresses(listen=f"127.0.0.1:{port}", http=None, advertise=advertise))
-
-    assert announced["master"] == shown.format(port=port)
-    assert naming(f"GRADWIRE_MASTER={shown.format(port=port)}") in caplog.messages
 
 
 @pytest.mark.parametrize(
@@ -348,7 +286,7 @@ def test_a_disk_that_never_answers_does_not_keep_it_from_ending(
 
     def hang(*arguments: object, **options: object) -> None:
         asked.set()
-        answer.wait(10)
+        answer.wait(SOON)
         raise OSError(errno.EIO, "Input/output error")
 
     async def look(announcement: Announcement) -> None:
@@ -357,13 +295,13 @@ def test_a_disk_that_never_answers_does_not_keep_it_from_ending(
         await until(asked.is_set, "the disk to be asked")
         await asyncio.to_thread(session.close)
 
-    monkeypatch.setattr("gradwire_server.daemon.daemon.STOP_WRITING_SECONDS_MAX", 0.05)
+    monkeypatch.setattr("gradwire_server.daemon.daemon.STOP_WRITING_SECONDS_MAX", BRIEF)
     with closing(CheckpointFolder(tmp_path, 1)) as folder:
         monkeypatch.setattr(folder, "write", hang)
         running(ANYWHERE, look, folder=folder)
         answer.set()
 
-    assert naming("no checkpoint", "0.05 s") in caplog.messages
+    assert naming("no checkpoint", f"{BRIEF} s") in caplog.messages
 
 
 # What it refuses.
@@ -415,19 +353,7 @@ def test_an_address_that_cannot_be_had_is_named(
     assert not isinstance(refused.value, AddressInUseError)
 
 
-def test_a_host_that_is_not_known_is_named(running: Running) -> None:
-    with pytest.raises(UnreachableError, match=naming("fe80::1%nowhere")):
-        running(Addresses(listen="[fe80::1%nowhere]:0", http=None))
-
-
 # How it ends.
-
-
-def test_sigint_ends_it_like_sigterm(running: Running, caplog: pytest.LogCaptureFixture) -> None:
-    with caplog.at_level(logging.INFO, "gradwire.daemon"):
-        running(ANYWHERE, end=signal.SIGINT)
-
-    assert naming("stopped", "SIGINT") in caplog.messages
 
 
 @LOOPS

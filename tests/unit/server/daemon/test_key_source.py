@@ -12,7 +12,6 @@ from gradwire_server.daemon.key_source import (
     DENY_FILE_BYTES_MAX,
     KeySource,
     denied_names,
-    instance_name,
 )
 from gradwire_udp.files.keys import write_key
 from support.wording import naming
@@ -26,11 +25,6 @@ def key_file(tmp_path: Path) -> Path:
     path = tmp_path / "run.key"
     write_key(path, f"{RUN_KEY.format()}\n{OTHER_KEY.format()}\n")
     return path
-
-
-def test_without_a_key_there_is_no_keyring() -> None:
-    assert KeySource().read() is None
-    assert KeySource(insecure=True).read() is None
 
 
 def test_a_keyring_has_the_keys_of_the_file_and_the_names_of_all_places(
@@ -134,13 +128,3 @@ def test_a_pipe_in_place_of_a_file_of_names_is_not_waited_for(
 )
 def test_names_to_deny_may_stand_together(given: list[str], names: tuple[str, ...]) -> None:
     assert denied_names(given) == names
-
-
-def test_a_name_that_no_worker_can_have_is_refused() -> None:
-    with pytest.raises(UsageError, match=naming("--deny", "gpu:1")):
-        denied_names(["gpu:1"])
-
-
-def test_masters_are_told_apart_by_where_they_listen() -> None:
-    assert instance_name("0.0.0.0:1") == instance_name("0.0.0.0:1")
-    assert instance_name("0.0.0.0:1") != instance_name("0.0.0.0:2")

@@ -63,16 +63,6 @@ def test_one_reason_has_a_line_now_and_then_and_each_reason_has_its_own(
     ]  # fmt: skip
 
 
-def test_what_is_dropped_for_other_reasons_is_only_counted(log: pytest.LogCaptureFixture) -> None:
-    counters = Counters()
-    for reason in (Drop.SHORT, Drop.NOT_AUTHENTIC, Drop.DUPLICATE):
-        counters.count_drop(reason)
-
-    RefusedHandshakes(counters, has_keys=True).look(1.0)
-
-    assert log.messages == []
-
-
 def test_what_another_process_of_the_master_refused_comes_from_nowhere(
     log: pytest.LogCaptureFixture,
 ) -> None:

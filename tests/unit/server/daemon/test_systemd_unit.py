@@ -73,32 +73,6 @@ def test_the_key_is_a_credential_and_cannot_get_to_a_disk() -> None:
     assert not any("key" in value.lower() for value in unit["ExecStart"] + unit["Environment"])
 
 
-def test_the_only_folders_that_can_be_written_are_for_the_compiler_and_for_checkpoints() -> None:
-    unit = settings()
-
-    assert unit["CacheDirectory"] == ["gradwire"]
-    assert unit["Environment"] == ["NUMBA_CACHE_DIR=%C/gradwire/numba"]
-    assert unit["StateDirectory"] == ["gradwire"]
-    assert unit["StateDirectoryMode"] == unit["CacheDirectoryMode"] == ["0700"]
-    assert not unit.keys() & {"ReadWritePaths", "RuntimeDirectory", "LogsDirectory"}
-
-
-def test_a_master_that_failed_is_started_again_and_goes_on_where_it_was() -> None:
-    unit = settings()
-
-    assert "--checkpoint %S/gradwire --resume auto" in unit["ExecStart"][0]
-    assert unit["Restart"] == ["on-failure"]
-    assert unit["RestartPreventExitStatus"] == ["2"]
-
-
-def test_memory_and_tasks_are_limited() -> None:
-    unit = settings()
-
-    gigabytes = {name: int(unit[name][0].removesuffix("G")) for name in ("MemoryHigh", "MemoryMax")}
-    assert gigabytes["MemoryHigh"] < gigabytes["MemoryMax"]
-    assert int(unit["TasksMax"][0]) > 0
-
-
 def test_the_command_of_the_unit_has_options_that_exist() -> None:
     [command] = settings()["ExecStart"]
     program, *arguments = command.split()

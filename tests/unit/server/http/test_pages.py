@@ -3,12 +3,11 @@
 import asyncio
 import logging
 from collections.abc import Iterator
-from time import perf_counter
 
 import pytest
 from prometheus_client import generate_latest
 
-from gradwire_server.http.limits import STEP_SECONDS_MAX, HttpLimits
+from gradwire_server.http.limits import HttpLimits
 from gradwire_server.http.pages import PageFailedError, SharedPage, metrics_parts
 from gradwire_server.metrics import ServerMetrics
 from support.http_side import HttpSide, ask, request, serving, status_of
@@ -32,18 +31,6 @@ class Numbered:
         yield str(self.made).encode()
 
 
-async def test_who_asks_again_gets_the_page_of_that_moment() -> None:
-    page = SharedPage("/x", Numbered().parts, load_max=ALWAYS)
-
-    assert [await page.get() for _ in range(3)] == [b"page 1", b"page 2", b"page 3"]
-
-
-async def test_who_asks_too_often_gets_the_last_page() -> None:
-    page = SharedPage("/x", Numbered().parts, load_max=HARDLY_EVER)
-
-    assert [await page.get() for _ in range(3)] == [b"page 1"] * 3
-
-
 async def test_all_who_wait_get_the_same_page() -> None:
     numbered = Numbered()
     refreshed = asyncio.Event()
@@ -58,46 +45,6 @@ async def test_all_who_wait_get_the_same_page() -> None:
 
     assert set(await asyncio.gather(*waiting)) == {b"page 1"}
     assert numbered.made == 1
-
-
-async def test_who_goes_away_takes_the_page_from_nobody() -> None:
-    refreshed = asyncio.Event()
-
-    async def refresh() -> None:
-        await refreshed.wait()
-
-    page = SharedPage("/x", Numbered().parts, refresh, load_max=ALWAYS)
-    first, second = (asyncio.create_task(page.get()) for _ in range(2))
-    await asyncio.sleep(0)
-    first.cancel()
-    refreshed.set()
-
-    assert await second == b"page 1"
-
-
-async def test_other_things_happen_while_a_long_page_is_made() -> None:
-    happened = 0
-
-    async def other() -> None:
-        nonlocal happened
-        while True:
-            await asyncio.sleep(0)
-            happened += 1
-
-    def parts() -> Iterator[bytes]:
-        for _ in range(8):
-            until = perf_counter() + 2 * STEP_SECONDS_MAX
-            while perf_counter() < until:
-                pass
-            yield b"part"
-
-    page = SharedPage("/x", parts, load_max=ALWAYS)
-    task = asyncio.create_task(other())
-    made = await page.get()
-    task.cancel()
-
-    assert made == b"part" * 8
-    assert happened >= 8
 
 
 async def test_a_page_that_fails_is_logged_once_and_not_tried_again_at_once(

@@ -1,6 +1,5 @@
 """The pages of the HTTP side, asked over loopback."""
 
-import errno
 import logging
 import socket
 
@@ -10,7 +9,6 @@ from prometheus_client import CONTENT_TYPE_LATEST, Counter
 from prometheus_client.parser import text_string_to_metric_families
 
 from gradwire_server.http.access import Access, Token
-from gradwire_server.http.limits import HttpLimits
 from gradwire_server.http.server import HttpServer
 from gradwire_server.metrics import HttpRefusal, ServerMetrics
 from gradwire_udp import resolve
@@ -39,22 +37,6 @@ async def test_metrics_are_served_as_prometheus_reads_them() -> None:
     assert (status, content_type) == (200, CONTENT_TYPE_LATEST)
     families = {family.name: family for family in text_string_to_metric_families(body)}
     assert [s.value for s in families["answers"].samples if s.name == "answers_total"] == [42]
-
-
-async def test_metrics_are_those_of_the_moment_that_they_are_asked_for() -> None:
-    metrics = ServerMetrics()
-    asked = Counter("asked_total", "Times that somebody asked.", registry=metrics.registry)
-
-    async def refresh() -> None:
-        asked.inc()
-
-    limits = HttpLimits(load_max=1.0)  # no pause between two
-    async with serving(metrics=metrics, refresh=refresh, limits=limits) as side:
-        _, _, first = await get(f"{side.url}/metrics")
-        _, _, second = await get(f"{side.url}/metrics")
-
-    assert "asked_total 1.0" in first
-    assert "asked_total 2.0" in second
 
 
 JSON, TEXT = "application/json; charset=utf-8", "text/plain; charset=utf-8"
@@ -124,16 +106,6 @@ async def test_with_a_token_nothing_but_health_is_shown_without_it(path: str) ->
     assert side.refused(HttpRefusal.UNAUTHORIZED) == 2
 
 
-@pytest.mark.parametrize("offered", [b"\xff\xfe", "schlüssel-schlüssel".encode(), b"", b"\t"])
-async def test_a_token_of_any_bytes_is_only_a_wrong_one(offered: bytes) -> None:
-    head = request("/status", "Authorization: Bearer @").replace(b"@", offered)
-
-    async with serving(access=Access(token=Token(TOKEN.encode()))) as side:
-        answer = await ask(side, head)
-
-    assert status_of(answer) == 401
-
-
 async def test_a_name_of_somebody_else_for_loopback_shows_nothing() -> None:
     async with serving() as side:
         head = request("/status").replace(b"127.0.0.1", b"rebound.example")
@@ -179,43 +151,3 @@ async def test_a_page_that_fails_is_one_line_in_the_log_and_no_end_of_the_server
     assert [r.message for r in caplog.records if r.levelno >= logging.WARNING] == [
         "/status could not be made"
     ]
-
-
-# Beginning and end.
-
-
-async def test_an_address_in_use_is_an_error_of_the_system() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as other:
-        server = HttpServer(ServerMetrics(), lambda: STATUS)
-
-        with pytest.raises(OSError, match="in use") as refused:
-            server.start(other.getsockname(), INET)
-        await server.close()
-
-    assert refused.value.errno == errno.EADDRINUSE
-
-
-async def test_a_server_that_is_closed_serves_nobody() -> None:
-    async with serving() as side:
-        pass
-
-    with pytest.raises(aiohttp.ClientConnectorError):
-        await get(side.url)
-
-
-async def test_a_server_that_never_started_can_be_closed() -> None:
-    server = HttpServer(ServerMetrics(), lambda: STATUS)
-
-    await server.close()
-
-    assert (server.port, server.connections) == (0, 0)
-
-
-async def test_a_server_on_loopback_knows_that_it_is() -> None:
-    server = HttpServer(ServerMetrics(), lambda: STATUS)
-
-    server.start(LOOPBACK, INET)
-    seen = (server.on_loopback, server.lacks_token)
-    await server.close()
-
-    assert seen == (True, False)

@@ -53,18 +53,6 @@ def state_of(
     return state
 
 
-def test_the_first_worker_is_let_in() -> None:
-    assert refusal(join_request(), state_of(), None) is None
-
-
-@pytest.mark.parametrize("name", [None, "alpha"])
-def test_a_worker_that_fits_the_run_is_let_in(name: str | None) -> None:
-    run = run_in_progress()
-    state = state_of(None, run, roster_of([member(0), member(1)]))
-
-    assert refusal(join_request(run=name), state, run) is None
-
-
 @pytest.mark.parametrize(
     ("asked", "code", "named"),
     [
@@ -170,24 +158,7 @@ def test_another_model_is_refused_and_the_first_difference_is_named(
     ) == (RefusalCode.OTHER_LAYOUT, naming("alpha", *named))
 
 
-def test_every_refusal_can_be_sent() -> None:
-    """A run, two tensors, and the reason around them, all with names that people use."""
-    long = "module." * 20
-    layout = Layout((Tensor(long + "weight", (4096, 4096)),))
-    run = Run.begin("r" * 100, join_request(layout=layout))
-    other = Layout((Tensor(long + "bias", (4096, 4096)),))
-
-    code, reason = reasons(join_request(layout=other), run=run, roster=roster_of([member(0)]))
-
-    assert Refuse.parse(Refuse(code, reason).pack()) == Refuse(code, reason)
-
-
 # Roles.
-
-
-@pytest.mark.parametrize("role", [Role.WORKER, Role.OBSERVER])
-def test_a_run_is_open_to_workers_and_observers(role: Role) -> None:
-    assert refusal_by_role(role, run_in_progress(), draining=False) is None
 
 
 def test_a_worker_may_come_where_there_is_no_run_and_an_observer_may_not() -> None:

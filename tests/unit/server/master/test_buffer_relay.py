@@ -7,11 +7,9 @@ import numpy as np
 
 from gradwire_protocol import CloseCode
 from gradwire_protocol.limits import BUFFERS_BURST_BYTES, BUFFERS_BYTES_MAX
-from gradwire_protocol.messages.admission import Roster, Welcome
-from gradwire_protocol.messages.kinds import EndCode
+from gradwire_protocol.messages.admission import Welcome
 from gradwire_protocol.messages.replicas import Contents
 from gradwire_protocol.messages.states import Buffers
-from gradwire_protocol.messages.updates import Finish, Finished, Leave
 from gradwire_server.config import MasterConfig
 from gradwire_server.state.roster import Member
 from support.network import Link
@@ -45,51 +43,6 @@ def settle(run: SimulatedRun) -> None:
     run.network.run_for(1.0)
 
 
-def test_all_others_are_told_what_the_buffers_of_a_worker_hold() -> None:
-    run = run_with()
-    one, other, third = (run.enter(name) for name in ("one", "other", "third"))
-
-    one.say(buffers(rank_of(one)))
-    settle(run)
-
-    assert one.all(Buffers) == []
-    assert other.all(Buffers) == third.all(Buffers) == [buffers(rank_of(one))]
-    assert (run.sample("buffers_received_total"), run.sample("buffers_relayed_total")) == (1, 3)
-
-
-def test_who_comes_later_is_told_the_latest_of_everyone() -> None:
-    run = run_with()
-    one, other = run.enter("one"), run.enter("other")
-    one.say(buffers(rank_of(one)), buffers(rank_of(one), b"5678"))
-    other.say(buffers(rank_of(other)))
-    settle(run)
-
-    late = run.enter("late")
-    settle(run)
-
-    assert late.all(Buffers) == [buffers(rank_of(one), b"5678"), buffers(rank_of(other))]
-
-
-def test_what_has_not_changed_is_not_told_again() -> None:
-    run = run_with()
-    one, other = run.enter("one"), run.enter("other")
-
-    one.say(buffers(rank_of(one)), buffers(rank_of(one)))
-    settle(run)
-
-    assert len(other.all(Buffers)) == 1
-
-
-def test_of_who_is_gone_nothing_counts_any_more() -> None:
-    run = run_with()
-    one, other = run.enter("one"), run.enter("other")
-    one.say(buffers(rank_of(one)), Leave(0, "done"))
-    settle(run)
-
-    assert other.all(Buffers)[-1] == Buffers.withdrawal(rank_of(one))
-    assert run.state.buffers == {}
-
-
 def test_a_worker_may_say_that_its_own_count_no_more() -> None:
     run = run_with()
     one, other = run.enter("one"), run.enter("other")
@@ -99,25 +52,6 @@ def test_a_worker_may_say_that_its_own_count_no_more() -> None:
 
     assert other.all(Buffers)[-1] == Buffers.withdrawal(rank_of(one))
     assert one.ended is None
-
-
-def test_the_last_of_who_is_gone_counts_until_another_one_of_its_rank_has_sent_its_own() -> None:
-    run = run_with()
-    one, other = run.enter("one"), run.enter("other")
-    last = buffers(rank_of(one), final=True)
-    one.say(last, Leave(0, "done"))
-    settle(run)
-    assert other.all(Buffers) == [last]
-
-    newcomer = run.enter("newcomer")
-    settle(run)
-
-    assert rank_of(newcomer) == rank_of(one)
-    assert newcomer.all(Buffers) == [last]
-    own = buffers(rank_of(one), b"5678")
-    newcomer.say(own)
-    settle(run)
-    assert other.all(Buffers) == [last, own]
 
 
 def test_behind_the_last_nothing_else_is_taken() -> None:
@@ -167,24 +101,6 @@ def test_of_a_member_that_takes_nothing_only_the_latest_wait() -> None:
     assert len(slow.all(Buffers)) < 16
 
 
-def test_the_run_is_not_finished_before_everyone_has_the_last_of_everyone() -> None:
-    run = run_with()
-    [worker] = run.workers
-    one = run.enter("one")
-    run.network.set_link(MASTER, worker.name, Link(loss=1.0))
-    worker.finish()
-    run.network.run_for(0.1)
-    one.say(buffers(rank_of(one), final=True), Finish(0))
-    run.network.run_for(2.0)
-    assert [each.last_sequence is not None for each in run.master.roster] == [True, True]
-    assert one.all(Finished) == []
-
-    run.network.set_link(MASTER, worker.name, Link())
-    one.wait_for(Finished)
-
-    assert member_of(run, worker.rank).buffers.is_complete
-
-
 def test_of_another_rank_nothing_is_taken_while_the_run_was_never_lost() -> None:
     run = run_with()
     one, other = run.enter("one"), run.enter("other")
@@ -208,17 +124,6 @@ def give_replica(run: SimulatedRun, one: ScriptedPeer) -> None:
     one.say(Contents({0: 0, 1: 0}))
     one.say_block(0, np.zeros(6, np.int32))
     run.network.run(lambda: run.master.run is not None and run.state.founded, seconds=10)
-
-
-def test_a_master_that_got_its_run_back_is_told_the_last_of_who_is_gone() -> None:
-    run, one = recovered_run()
-    give_replica(run, one)
-
-    one.say(buffers(0), buffers(1, final=True), buffers(2))
-    settle(run)
-
-    assert set(run.state.buffers) == {0, 1}
-    assert one.all(Buffers) == [buffers(1, final=True)], "as a worker knows what the master says"
 
 
 def test_nobody_fills_a_master_with_the_last_of_ranks_that_were_never_there() -> None:
@@ -256,29 +161,3 @@ def test_what_comes_from_a_quarantine_counts_when_that_is_over() -> None:
     settle(run)
 
     assert other.all(Buffers) == [buffers(rank_of(one), b"5678")]
-
-
-def test_a_master_that_stops_ends_with_everyone() -> None:
-    run = run_with()
-    one, other = run.enter("one"), run.enter("other")
-    one.say(buffers(rank_of(one)))
-    settle(run)
-
-    run.master.stop("the test is over", run.network.now)
-    run.turn_master()
-
-    assert other.wait_for_end().code == EndCode.STOPPED
-
-
-def test_a_roster_says_nothing_of_buffers() -> None:
-    """Others may come and go: what counts changes by what is said of it alone."""
-    run = run_with()
-    one, other = run.enter("one"), run.enter("other")
-    one.say(buffers(rank_of(one), final=True))
-    settle(run)
-    for number in range(2):
-        run.enter(f"newcomer{number}")
-    settle(run)
-
-    assert len(other.all(Roster)) > 2
-    assert other.all(Buffers) == [buffers(rank_of(one), final=True)]

@@ -17,7 +17,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gradwire_codecs import Replica, Update, encode
+from gradwire_codecs import Replica, Update
 from gradwire_codecs.format.header import pack_number
 from gradwire_codecs.format.update import pack_update
 from gradwire_codecs.replica.replica import FIRST_VALUE_MAX
@@ -248,23 +248,6 @@ def test_a_worker_closes_nothing_but_its_own_contribution(
     assert run.state.relay.versions == before
 
 
-def test_a_joiner_gets_no_rank_of_a_live_worker_and_goes_on_where_its_rank_stopped() -> None:
-    run = run_with(2)
-    first = rogue_in(run, "first")
-    say_and_wait(run, first, HARMLESS, HARMLESS)
-    first.say(Leave(2, "enough"))
-    first.wait_for_end()
-
-    second = rogue_in(run, "second", rank=2)
-    third = rogue_in(run, "third", rank=2)
-
-    assert [p.all(Welcome)[0].rank for p in (second, third)] == [2, 3]
-    assert [p.all(Welcome)[0].sequence for p in (second, third)] == [2, 0]
-    say_and_wait(run, second, HARMLESS, HARMLESS)  # 1 and 2 once more
-    assert run.sample("updates_duplicate_total") == 2
-    assert run.state.relay.versions[2] == 2
-
-
 def test_an_update_beyond_the_last_one_announced_ends_the_connection() -> None:
     run = run_with(2)
     rogue = rogue_in(run)
@@ -298,18 +281,6 @@ def test_more_than_the_rate_waits_in_order_and_nothing_is_lost() -> None:
     assert run.network.now - began == pytest.approx(seconds, abs=0.5)
     assert run.sample("updates_delayed_total") == 2 * BURST_UPDATES_MIN
     assert run.sample("updates_discarded_total") == 0
-
-
-def test_who_leaves_is_let_go_when_what_waits_for_its_rate_is_in() -> None:
-    run = run_with(2, update_rate_max=10.0)
-    rogue = rogue_in(run)
-    updates = BURST_UPDATES_MIN + 20
-
-    say_and_wait(run, rogue, *[HARMLESS] * updates)
-    rogue.say(Leave(updates, "enough"))
-
-    assert rogue.wait_for_end() == said_by_peer(EndCode.LEFT, "left")
-    assert run.state.relay.versions[2] == updates
 
 
 def test_who_floods_holds_its_own_credit_and_delays_nobody_else() -> None:
@@ -472,10 +443,6 @@ def shallow_stack() -> Iterator[None]:
         sys.setrecursionlimit(limit)
 
 
-DEEP = 300
-"""More updates than functions may call one another over: none may wait for the next one."""
-
-
 def test_what_is_being_decoded_at_the_release_keeps_its_place() -> None:
     run, decoder = held_run(2)
     rogue = rogue_in(run)
@@ -491,22 +458,6 @@ def test_what_is_being_decoded_at_the_release_keeps_its_place() -> None:
 
     assert run.state.relay.versions[2] == 5
     assert rogue.ended is None
-
-
-def test_who_leaves_from_quarantine_may_have_any_number_of_updates_being_decoded() -> None:
-    run, decoder = held_run(2)
-    rogue = rogue_in(run)
-    say_and_wait(run, rogue, OUTLIER)
-    decoder.held = True
-    say_and_wait(run, rogue, *[HARMLESS] * DEEP, first=2)
-
-    rogue.say(Leave(1 + DEEP, "enough"))
-
-    assert rogue.wait_for_end().code == EndCode.QUARANTINED
-    decoder.held = False
-    run.master.handle_decoded(run.network.now)
-    assert run.sample("updates_discarded_total") == 1 + DEEP
-    run.finish()
 
 
 def test_any_number_of_workers_may_leave_with_updates_that_are_being_decoded() -> None:
@@ -612,29 +563,6 @@ def test_who_leaves_in_quarantine_is_not_waited_for() -> None:
     run.finish()
 
 
-def test_who_had_said_that_it_leaves_goes_when_it_comes_into_quarantine() -> None:
-    run = run_with(2)
-    rogue = rogue_in(run)
-    rogue.say(Leave(2, "enough"))
-
-    say_and_wait(run, rogue, HARMLESS, OUTLIER)
-
-    assert rogue.wait_for_end().code == EndCode.QUARANTINED
-    run.finish()
-
-
-def test_the_run_ends_without_the_one_in_quarantine_and_it_hears_so() -> None:
-    run = run_with(2)
-    rogue = in_quarantine(run)
-
-    run.finish()
-
-    end = rogue.wait_for_end()
-    assert end.code == EndCode.QUARANTINED
-    assert end.reason == naming("the run is finished", "3 updates")
-    assert rogue.all(Finished) == []
-
-
 def test_a_run_that_waits_for_one_worker_ends_when_that_comes_into_quarantine() -> None:
     run = run_with(1)
     one, rogue = rogue_in(run, "one"), rogue_in(run)
@@ -650,19 +578,6 @@ def test_a_run_that_waits_for_one_worker_ends_when_that_comes_into_quarantine() 
     assert rogue.wait_for_end().code == EndCode.QUARANTINED
 
 
-def test_a_run_with_nobody_but_workers_in_quarantine_goes_on() -> None:
-    run = run_with(1)
-    rogue = in_quarantine(run)
-
-    run.workers[0].leave()
-    run.network.run_for(5.0)
-
-    assert rogue.ended is None
-    run.master.release(1, run.network.now)
-    rogue.say(Finish(4))
-    assert rogue.wait_for(Finished).versions[1] == 4
-
-
 def test_nonsense_from_quarantine_ends_the_connection_all_the_same() -> None:
     run = run_with(2)
     rogue = in_quarantine(run)
@@ -674,17 +589,6 @@ def test_nonsense_from_quarantine_ends_the_connection_all_the_same() -> None:
     assert run.sample("quarantined_workers") == 0
 
 
-def test_a_small_update_is_never_an_outlier() -> None:
-    run = run_with(2)
-    rogue = rogue_in(run)
-
-    say_and_wait(run, rogue, *[body_of(1, multiple=1)] * 20)
-    run.train(STEPS)
-
-    assert run.sample("quarantined_workers") == 0
-    assert run.sample("updates_quarantined_total") == 0
-
-
 def test_who_becomes_larger_step_by_step_is_found_out_all_the_same() -> None:
     """Its own updates are no part of what it is compared with."""
     run = run_with(2)
@@ -693,15 +597,6 @@ def test_who_becomes_larger_step_by_step_is_found_out_all_the_same() -> None:
     say_and_wait(run, rogue, *[body_of(2**i) for i in range(20)])
 
     assert run.sample("quarantined_workers") == 1
-
-
-def test_with_the_policy_off_everything_that_fits_is_accepted() -> None:
-    run = run_with(2, outlier_policy="off")
-
-    in_quarantine(run)
-
-    assert run.state.relay.versions[2] == 4
-    assert run.sample("updates_quarantined_total") == 0
 
 
 # Clipping.
@@ -729,24 +624,6 @@ def test_the_origin_of_a_clipped_update_hears_what_is_missing(
     assert caplog.messages == [naming("update 2", "rank 2 (rogue)", "clipped")]
 
 
-def test_the_run_is_not_finished_before_a_correction_has_arrived() -> None:
-    """The FINISHED of a control stream would overtake it, and its origin would end without it."""
-    run = run_with(1, outlier_policy="clip")
-    rogue = rogue_in(run)
-    run.workers[0].finish()
-    run.network.run_for(1.0)
-
-    rogue.say(Finish(1))
-    rogue.say_update(1, 1, OUTLIER)
-    rogue.wait_for(Finished)
-    heard = [type(message) for message in rogue.heard]
-
-    assert rogue.updates[-1] == (1, 1)
-    assert heard.index(Finished) > max(
-        i for i, message in enumerate(rogue.heard) if isinstance(message, UpdateReceived)
-    )
-
-
 def test_who_takes_no_corrections_is_sent_away_before_its_queue_is_too_long() -> None:
     run = run_with(2, outlier_policy="clip", relay_backlog_bytes_max=20_000)
     rogue = rogue_in(run)
@@ -758,15 +635,3 @@ def test_who_takes_no_corrections_is_sent_away_before_its_queue_is_too_long() ->
 
     assert run.sample("leaves_total", reason="too_slow") == 1
     assert len(run.master.roster) == 2
-
-
-def test_the_first_updates_of_a_run_are_compared_with_nothing() -> None:
-    run = SimulatedRun(elements=ELEMENTS)
-    run.join_and_wait(2)
-    rogue = rogue_in(run)
-    [large] = encode(np.ones(ELEMENTS, np.float32), Replica.zeros(ELEMENTS), threshold=1.0)
-
-    say_and_wait(run, rogue, large)
-
-    assert run.sample("quarantined_workers") == 0
-    assert run.sample("updates_accepted_total") == 1

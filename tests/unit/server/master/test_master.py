@@ -11,13 +11,11 @@ import numpy as np
 import pytest
 
 from gradwire_codecs import Replica, encode, pack_block
-from gradwire_codecs.arrays import Int32Array
 from gradwire_protocol import CloseCode, UsageError
 from gradwire_protocol.limits import MESSAGE_OVERHEAD_BYTES, WINDOW_BYTES_MIN
 from gradwire_protocol.messages.admission import (
     CODEC_VERSION,
     Join,
-    Peer,
     RefusalCode,
     Refuse,
     Roster,
@@ -26,14 +24,14 @@ from gradwire_protocol.messages.admission import (
 from gradwire_protocol.messages.fields import REASON_CHARACTERS_MAX
 from gradwire_protocol.messages.kinds import CONTROL_STREAM, SNAPSHOT_STREAM, EndCode, Kind
 from gradwire_protocol.messages.layout import DIMENSIONS_MAX, NAME_CHARACTERS_MAX, Layout, Tensor
-from gradwire_protocol.messages.link import Control, UpdateReceived
+from gradwire_protocol.messages.link import Control
 from gradwire_protocol.messages.replicas import Snapshot
 from gradwire_protocol.messages.updates import EncodedUpdate, Finish, Finished, Leave, Stable
 from gradwire_server.config import MasterConfig
 from gradwire_server.state.roster import Phase
 from gradwire_server.state.run import Run
-from support.peer import ScriptedPeer, join_request, said_by_peer, welcome
-from support.training import SimulatedRun, worker_id_of
+from support.peer import ScriptedPeer, join_request, said_by_peer
+from support.training import SimulatedRun
 from support.wording import naming
 
 ELEMENTS = 40
@@ -181,46 +179,6 @@ def test_a_connection_that_never_joins_is_closed_after_the_join_timeout() -> Non
     train_and_finish(run)
 
 
-@pytest.mark.parametrize(
-    ("request_", "code", "named"),
-    [
-        (join_request(codec=CODEC_VERSION + 1), RefusalCode.OTHER_CODEC, (3, 2)),
-        (
-            join_request(layout=Layout((Tensor("weights", (3,)),))),
-            RefusalCode.OTHER_LAYOUT,
-            ("'weights'", "(3,)", "(40,)"),
-        ),
-    ],
-    ids=["codec", "layout"],
-)
-def test_a_worker_that_does_not_fit_is_refused_and_the_others_go_on(
-    request_: Join, code: RefusalCode, named: tuple[object, ...]
-) -> None:
-    run = run_with(2)
-    rogue = run.dial()
-
-    rogue.say(request_)
-
-    refused = rogue.wait_for(Refuse)
-    assert refused.code == code
-    assert refused.reason == naming(*named)
-    assert rogue.wait_for_end() == said_by_peer(EndCode.REFUSED, "refused")
-    assert run.sample("refusals_total", reason=code.value) == 1
-    assert run.sample("joins_total") == 2
-    train_and_finish(run)
-
-
-def test_the_same_worker_is_let_in_once() -> None:
-    run = run_with(1)
-    rogue_in(run, "twin")
-
-    refused = run.ask_to_join(worker_id=worker_id_of("twin")).wait_for(Refuse)
-
-    assert refused == Refuse(RefusalCode.ALREADY_JOINED, naming("rank 1 (twin)"))
-    assert run.sample("refusals_total", reason="already_joined") == 1
-    assert [member.rank for member in run.master.roster] == [0, 1]
-
-
 def test_who_was_refused_is_not_heard_again(caplog: pytest.LogCaptureFixture) -> None:
     run = run_with(2)
     rogue = run.dial()
@@ -265,15 +223,6 @@ def test_a_worker_that_was_refused_and_stays_silent_is_closed_all_the_same(hears
     if hears:
         assert rogue.wait_for_end() == said_by_peer(EndCode.REFUSED, "refused")
     train_and_finish(run)
-
-
-def test_who_joins_while_the_others_leave_is_told_to_try_again() -> None:
-    run = run_with(2)
-    for worker in run.workers:
-        worker.finish()
-    run.network.run(lambda: run.master.run is not None and run.state.finished, seconds=10)
-
-    assert run.ask_to_join("late").wait_for(Refuse).code == RefusalCode.RUN_FINISHED
 
 
 OTHER_MODEL = Layout((Tensor("bias", (3,)),))
@@ -330,77 +279,6 @@ def test_where_there_is_no_run_none_is_ended() -> None:
         SimulatedRun().master.end_run("operator alice has ended the run", 0.0)
 
 
-# What a worker is told.
-
-
-def test_a_worker_is_welcomed_with_all_that_it_needs() -> None:
-    run = run_with(2)
-    run.train(3)
-    run.network.run(lambda: not run.master.unstable, seconds=10)
-
-    rogue = rogue_in(run)
-
-    assert rogue.all(Welcome) == [
-        welcome(
-            2,
-            run.layout,
-            run.state.relay.versions,
-            roster=tuple(
-                Peer(rank, name, False) for rank, name in enumerate(("worker0", "worker1", "rogue"))
-            ),
-        )
-    ]
-    values = pack_block(run.state.replica.values)
-    assert rogue.all(Snapshot) == [Snapshot(0, values)]
-
-
-def test_a_worker_may_ask_for_a_rank_and_for_a_name_of_the_run() -> None:
-    run = SimulatedRun(elements=ELEMENTS)
-
-    rogue = run.enter(rank=7, run="alpha", quantum_exponent=-20)
-
-    [welcome] = rogue.all(Welcome)
-    assert (welcome.rank, welcome.run, welcome.founder) == (7, "alpha", True)
-    assert welcome.quantum_exponent == -20
-
-
-def test_the_master_s_own_run_name_counts_where_nobody_named_it() -> None:
-    run = SimulatedRun(elements=ELEMENTS, master=MasterConfig(run="alpha"))
-
-    assert run.enter().all(Welcome)[0].run == "alpha"
-
-
-def test_everyone_is_told_who_takes_part() -> None:
-    run = run_with(1)
-    one, other = rogue_in(run, "one"), rogue_in(run, "other")
-
-    one.say(Leave(0, "enough"))
-    other.wait_for(Roster, 2)
-    run.network.run_for(1.0)
-
-    assert [[peer.rank for peer in roster.peers] for roster in other.all(Roster)] == [
-        [0, 1, 2],
-        [0, 2],
-    ]
-    assert [peer.rank for peer in run.workers[0].peers] == [0, 2]
-
-
-def test_everyone_is_told_once_which_updates_are_stable() -> None:
-    run = run_with(1)
-    one, other = rogue_in(run, "one"), rogue_in(run, "other")
-
-    run.network.on_datagram = lambda source, *_: source != "other"
-    one.say_update(1, 1, update_of(run))
-    run.network.run_for(5.0)
-    unstable = [run.master.unstable]
-    run.network.on_datagram = lambda *_: True
-    run.network.run_for(20.0)
-    unstable.append(run.master.unstable)
-
-    assert one.all(Stable) == other.all(Stable) == [Stable({1: 0}), Stable({1: 1})]
-    assert unstable == [1, 0]
-
-
 def test_the_reason_why_the_master_stops_is_told_to_those_who_have_not_joined_too() -> None:
     run = run_with(1)
     stranger = run.dial("stranger")
@@ -414,24 +292,6 @@ def test_the_reason_why_the_master_stops_is_told_to_those_who_have_not_joined_to
 
 
 # Updates.
-
-
-def test_updates_of_one_worker_are_put_in_order() -> None:
-    run = run_with(1)
-    one, other = rogue_in(run, "one"), rogue_in(run, "other")
-    before = run.state.replica.values.copy()
-
-    one.say_update(1, 2, update_of(run, 0.25))
-    run.network.run_for(1.0)
-    assert run.state.relay.versions.get(1, 0) == 0
-    one.say_update(1, 1, update_of(run, 0.5))
-    other.wait_for(UpdateReceived, 2)
-
-    assert other.updates == [(1, 1), (1, 2)]
-    assert run.state.relay.versions == {1: 2}
-    expected: Int32Array = before.copy()
-    expected[0] += round(0.75 * 2**24)
-    assert run.state.replica.values.tolist() == expected.tolist()
 
 
 def test_an_update_that_was_accepted_before_is_dropped_and_counted() -> None:
@@ -453,51 +313,6 @@ def test_an_update_that_was_accepted_before_is_dropped_and_counted() -> None:
     assert run.sample("updates_accepted_total") == 1
 
 
-def test_an_update_is_relayed_as_it_came() -> None:
-    run = run_with(1)
-    one, other = rogue_in(run, "one"), rogue_in(run, "other")
-    body = update_of(run)
-
-    one.say_update(1, 1, body)
-
-    received = other.wait_for(UpdateReceived)
-    assert (received.rank, received.update) == (1, EncodedUpdate(1, 0, body))
-    assert one.all(UpdateReceived) == []
-
-
-def test_what_a_worker_says_after_it_has_left_is_not_heard() -> None:
-    run = run_with(1)
-    rogue = rogue_in(run)
-
-    rogue.link.send_update(1, 1, EncodedUpdate(1, 0, update_of(run)).pack())
-    rogue.say(Leave(0, "enough"))  # overtakes the update, in the same datagram
-
-    assert rogue.wait_for_end() == said_by_peer(EndCode.LEFT, "left")
-    assert run.sample("updates_accepted_total") == 0
-    assert run.sample("messages_invalid_total") == 0
-    train_and_finish(run)
-
-
-def test_a_worker_that_takes_nothing_is_sent_away_after_a_while() -> None:
-    run = run_with(1, MasterConfig(relay_backlog_bytes_max=20_000, slow_seconds=5.0))
-    one, slow = rogue_in(run, "one"), rogue_in(run, "slow")
-    run.network.on_datagram = lambda source, target, _: source != "slow"
-
-    for sequence in range(1, 30):
-        one.say_update(1, sequence, update_of(run))
-        run.network.run_for(0.1)
-    conflation = run.state.relay.conflation
-    conflated = len(conflation), conflation.nbytes
-    end = slow.wait_for_end()
-
-    assert conflated == (1, 4 * run.elements)
-    assert end.code == EndCode.TOO_SLOW
-    assert re.search(r"\b\d\d updates\b.*\b5 s\b.*\b5 s\b", end.reason)
-    assert run.sample("leaves_total", reason="too_slow") == 1
-    assert (len(conflation), conflation.nbytes) == (0, 0)
-    assert [member.rank for member in run.master.roster] == [0, 1]
-
-
 def test_who_is_sent_more_than_updates_than_it_takes_is_sent_away() -> None:
     """Everybody is told who takes part, again and again; nothing adds that up."""
     run = run_with(1, MasterConfig(relay_backlog_bytes_max=1_000))
@@ -513,96 +328,6 @@ def test_who_is_sent_more_than_updates_than_it_takes_is_sent_away() -> None:
 
 
 # Leaving.
-
-
-def test_a_worker_has_left_when_its_last_update_is_in() -> None:
-    run = run_with(1)
-    leaving = rogue_in(run)
-
-    leaving.say(Leave(1, "enough"))
-    run.network.run_for(5.0)
-    assert leaving.ended is None
-    leaving.say_update(1, 1, update_of(run))
-
-    assert leaving.wait_for_end() == said_by_peer(EndCode.LEFT, "left")
-    assert run.sample("leaves_total", reason="left") == 1
-    assert run.sample("updates_accepted_total") == 1
-
-
-def test_a_worker_that_moves_is_logged(caplog: pytest.LogCaptureFixture) -> None:
-    run = run_with(1)
-    rogue = rogue_in(run)
-
-    with caplog.at_level(logging.INFO, "gradwire.master"):
-        run.network.move(rogue.host, "elsewhere")
-        rogue.say_update(1, 1, update_of(run))
-        run.network.run_for(1.0)
-
-    assert naming("rank 1 (rogue)", "elsewhere") in caplog.messages
-    assert rogue.ended is None
-
-
-def test_why_a_worker_leaves_is_logged(caplog: pytest.LogCaptureFixture) -> None:
-    run = run_with(1)
-    leaving = rogue_in(run)
-
-    with caplog.at_level(logging.INFO, "gradwire.master"):
-        leaving.say(Leave(0, "ValueError: the loss is negative"))
-        leaving.wait_for_end()
-
-    assert naming("rank 1 (rogue)", "left", "ValueError: the loss is negative") in caplog.messages
-
-
-def test_a_run_is_finished_when_every_last_update_is_in() -> None:
-    run = run_with(1)
-    one, other = rogue_in(run, "one"), rogue_in(run, "other")
-    run.workers[0].leave()
-    one.say(Finish(0))
-    other.say(Finish(1))
-    run.network.run_for(5.0)
-    assert one.all(Finished) == []
-
-    other.say_update(2, 1, update_of(run))
-
-    assert one.wait_for(Finished) == other.wait_for(Finished) == Finished({2: 1})
-    assert run.sample("runs_finished_total") == 1
-
-
-def test_who_has_finished_is_told_to_everyone() -> None:
-    run = run_with(1)
-    rogue = rogue_in(run)
-
-    rogue.say(Finish(0))
-    run.network.run(lambda: run.workers[0].peers[1].finished, seconds=10)
-
-    assert list(run.workers[0].peers) == [Peer(0, "worker0", False), Peer(1, "rogue", True)]
-
-
-def test_a_run_is_finished_when_the_last_one_that_had_not_finished_is_gone() -> None:
-    run = run_with(1)
-    one, other = rogue_in(run, "one"), rogue_in(run, "other")
-    run.workers[0].leave()
-    one.say(Finish(0))
-
-    other.end(EndCode.ABORTED, "out of memory")
-
-    assert one.wait_for(Finished) == Finished({})
-    assert run.sample("leaves_total", reason="disconnected") == 1
-
-
-def test_the_next_worker_founds_the_run_when_the_first_one_is_sent_away() -> None:
-    run = SimulatedRun(elements=ELEMENTS)
-    founder = run.enter()
-    assert founder.all(Welcome)[0].founder
-    others = [run.join(), run.join()]
-    run.network.run(lambda: len(run.master.roster) == 3, seconds=10)
-
-    founder.say_update(0, 1, update_of(run))
-
-    assert founder.wait_for_end().code == CloseCode.INVALID_MESSAGE
-    run.network.run(lambda: all(w.live for w in others), seconds=10)
-    assert [w.welcome is not None and w.welcome.founder for w in others] == [True, False]
-    train_and_finish(run)
 
 
 def test_who_waits_for_the_first_parameters_gets_the_quantum_that_they_have() -> None:

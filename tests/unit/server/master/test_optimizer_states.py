@@ -8,7 +8,7 @@ from gradwire_protocol.messages.link import Control
 from gradwire_protocol.messages.replicas import Snapshot
 from gradwire_protocol.messages.states import StatePart, WantState
 from gradwire_protocol.messages.updates import Finish, Leave
-from gradwire_server.master.optimizer_states import NOBODY, PARTS_UNDER_WAY_MAX, SOURCE_SECONDS
+from gradwire_server.master.optimizer_states import NOBODY, SOURCE_SECONDS
 from gradwire_server.state.roster import Phase
 from support.keyed import RUN_KEY
 from support.peer import ScriptedPeer, join_request, no_state, state_part
@@ -52,35 +52,6 @@ def states(peer: ScriptedPeer) -> list[StatePart]:
     return peer.all(StatePart)
 
 
-def test_parts_are_asked_for_and_passed_on_until_all_have_come(run: SimulatedRun) -> None:
-    source, asker = peer_in(run, "source"), peer_in(run, "asker")
-    parts = [state_part(1, part, 20, bytes([part])) for part in range(20)]
-
-    asker.say(ASK)
-    assert wants(source) == [WantState(1, 0)]
-    give(source, parts[0])
-    asked = wants(source)
-    give(source, *parts[1 : len(asked)])
-    give(source, *parts[len(asked) : len(wants(source))])
-
-    assert asked == [WantState(1, part) for part in range(1 + PARTS_UNDER_WAY_MAX)]
-    assert states(asker) == parts
-    assert wants(source) == [*(WantState(1, part) for part in range(20)), WantState(1, None)]
-    assert (
-        run.sample("optimizer_state_parts_total"),
-        run.sample("optimizer_state_parts_dropped_total"),
-    ) == (20, 0)
-
-
-def test_where_nobody_shares_that_is_said(run: SimulatedRun) -> None:
-    other, asker = peer_in(run, "other", gives=False), peer_in(run, "asker")
-
-    asker.say(ASK)
-
-    assert states(asker) == [no_state(1, NOBODY)]
-    assert wants(other) == []
-
-
 @pytest.mark.parametrize("unfit", ["finished", "syncing", "quarantined"])
 def test_who_is_not_training_is_not_asked(run: SimulatedRun, unfit: str) -> None:
     source, asker = peer_in(run, "source"), peer_in(run, "asker")
@@ -96,38 +67,6 @@ def test_who_is_not_training_is_not_asked(run: SimulatedRun, unfit: str) -> None
     asker.say(ASK)
 
     assert states(asker) == [no_state(1, NOBODY)]
-
-
-def test_who_has_none_is_followed_by_another_one_and_the_last_reason_is_told(
-    run: SimulatedRun,
-) -> None:
-    first, second = peer_in(run, "first"), peer_in(run, "second")
-    asker = peer_in(run, "asker")
-
-    asker.say(ASK)
-    assert wants(first) == [WantState(1, 0)]
-    give(first, no_state(1, "no step"))
-    assert wants(second) == [WantState(2, 0)]
-    give(second, no_state(2, "no step either"))
-
-    assert states(asker) == [no_state(3, "second: no step either")]
-
-
-def test_who_has_sent_the_most_updates_is_asked_first_and_then_who_gives_to_nobody(
-    run: SimulatedRun,
-) -> None:
-    first, second = peer_in(run, "first"), peer_in(run, "second")
-    askers = [peer_in(run, f"asker{i}", gives=False) for i in range(3)]
-    state = run.master.run
-    assert state is not None
-    state.relay.versions[2] = 5  # second's rank
-
-    for asker in askers:
-        asker.say(ASK)
-        run.network.run_for(0.1)
-
-    assert wants(second) == [WantState(1, 0), WantState(3, 0)]
-    assert wants(first) == [WantState(2, 0)]
 
 
 @pytest.mark.parametrize("how", ["leaves", "is lost"])
@@ -168,20 +107,6 @@ def test_a_source_that_does_not_answer_is_waited_for_unless_there_is_another(
 
     assert states(asker) == [state_part(2, 0, 1, b"state")]
     assert run.sample("optimizer_state_parts_dropped_total") == 1
-
-
-@pytest.mark.parametrize("how", ["gives up", "leaves"])
-def test_a_source_is_told_when_nobody_wants_it_any_more(run: SimulatedRun, how: str) -> None:
-    source, asker = peer_in(run, "source"), peer_in(run, "asker")
-    asker.say(ENOUGH)  # which is none
-    asker.say(ASK)
-    wants(source)
-
-    asker.say(ENOUGH if how == "gives up" else Leave(0, "bye"))
-
-    assert wants(source) == [WantState(1, 0), WantState(1, None)]
-    give(source, state_part(1, 0, 1, b"late"))
-    assert states(asker) == []
 
 
 @pytest.mark.parametrize(

@@ -35,30 +35,6 @@ def worker_of(run: SimulatedRun, resume: Resume | None = None) -> ScriptedPeer:
     return run.ask_to_join("worker", resume=resume)
 
 
-def test_one_of_two_masters_is_in_charge_of_nothing_until_its_standby_says_that_it_is_not() -> None:
-    run = run_with()
-    early = worker_of(run).wait_for(Refuse)
-    before = run.master.terms.in_charge
-
-    standby_of(run)
-    run.network.run(lambda: run.master.terms.in_charge, seconds=5)
-    [late] = run.join_and_wait(1, seconds=5)
-
-    assert (early.code, early.master) == (RefusalCode.NOT_IN_CHARGE, "standby:1")
-    assert not before
-    assert late.welcome is not None
-    assert (late.welcome.term, late.welcome.standby) == (1, "standby:1")
-
-
-def test_its_terms_are_odd_and_higher_than_what_the_standby_has_asked_for() -> None:
-    run = run_with()
-
-    standby_of(run, term=6)
-    run.network.run(lambda: run.master.terms.in_charge, seconds=5)
-
-    assert run.master.terms.term == 7
-
-
 def test_a_master_that_knows_of_no_standby_has_none() -> None:
     run = run_with(MasterConfig())
 
@@ -189,35 +165,3 @@ def test_terms_that_cannot_be_are_not_believed(config: MasterConfig, term: int) 
 
     assert "the limit is 1000 ahead" in worker.wait_for_end().reason
     assert run.master.terms.in_charge
-
-
-def test_a_master_alone_follows_the_terms_of_its_workers() -> None:
-    run = run_with(MasterConfig())
-
-    worker_of(run, resume_of(0, 0, {}, 1, term=5)).wait_for(Welcome)
-
-    assert run.master.terms.term == 5
-
-
-@pytest.mark.parametrize(
-    ("options", "term", "other"),
-    [
-        ({}, 1, None),
-        ({"standby": "b:1"}, 0, "b:1"),
-        ({"standby_of": "a:1"}, 0, "a:1"),
-    ],
-)
-def test_the_status_says_what_part_a_master_has(
-    options: dict[str, str], term: int, other: str | None
-) -> None:
-    run = SimulatedRun(master=MasterConfig(**options))  # type: ignore[arg-type]
-    role = {"standby": "primary", "standby_of": "standby"}.get(next(iter(options), ""))
-
-    assert run.runs.status()["master"] == {
-        "role": role,
-        "in_charge": other is None,
-        "term": term,
-        "other": other,
-        "standby_connected": False,
-        "standby_behind": 0,
-    }

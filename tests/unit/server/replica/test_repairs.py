@@ -2,12 +2,9 @@
 
 import logging
 
-import numpy as np
 import pytest
 
-from gradwire_codecs import unpack_block
 from gradwire_protocol.messages.replicas import Blocks, Digest, Snapshot, Want
-from gradwire_protocol.messages.snapshots import expand_block
 from gradwire_server.replica.repairs import OFFER_PASSES_MAX, PAUSE_SECONDS
 from gradwire_server.replica.self_check import PASS_SECONDS
 from support.peer import ScriptedPeer
@@ -39,38 +36,6 @@ def peer_in(run: SimulatedRun) -> ScriptedPeer:
     return peer
 
 
-def test_a_digest_that_is_right_is_counted_and_not_answered(run: SimulatedRun) -> None:
-    peer = peer_in(run)
-
-    peer.say(Digest({}, run.state.replica.digest(), 0))
-    run.network.run_for(1.0)
-
-    assert (run.sample("digest_checks_total"), run.sample("digest_mismatches_total")) == (1, 0)
-    assert peer.all(Blocks) == []
-
-
-def test_a_digest_that_is_wrong_is_answered_with_those_of_all_blocks(run: SimulatedRun) -> None:
-    peer = peer_in(run)
-
-    peer.say(Digest({}, 7, 0))
-    blocks = peer.wait_for(Blocks)
-    peer.say(Want((2, 0)))
-    peer.wait_for(Snapshot, 5)
-    run.network.run_for(1.0)
-
-    state = run.state
-    assert state.digests is not None
-    assert blocks == Blocks({}, state.digests.blocks.values.astype("<u8").tobytes())
-    sent = [expand_block(block, ELEMENTS, unpack_block) for block in peer.all(Snapshot)[3:]]
-    assert [block.start for block in sent] == [0, 2 * BLOCK]
-    for block in sent:
-        start, values = block.start, np.frombuffer(block.values, "<i4")
-        assert values.tolist() == state.replica.values[start : start + BLOCK].tolist()
-    assert run.sample("digest_mismatches_total") == 1
-    assert run.sample("blocks_repaired_total") == 2
-    assert run.sample("snapshots_sent_total") == 1
-
-
 def test_a_worker_is_not_mended_all_the_time(run: SimulatedRun) -> None:
     peer = peer_in(run)
     for _ in range(2):
@@ -83,17 +48,6 @@ def test_a_worker_is_not_mended_all_the_time(run: SimulatedRun) -> None:
     assert run.sample("digest_mismatches_total") == 2
 
 
-def test_after_a_pause_it_is_mended_again(run: SimulatedRun) -> None:
-    peer = peer_in(run)
-    for n in (1, 2):
-        peer.say(Digest({}, 7, 0))
-        peer.wait_for(Blocks, n)
-        peer.say(Want(()))
-        run.network.run_for(PAUSE_SECONDS)
-
-    assert run.sample("digest_mismatches_total") == 2
-
-
 def test_while_it_compares_nothing_else_is_checked(run: SimulatedRun) -> None:
     peer = peer_in(run)
 
@@ -102,19 +56,6 @@ def test_while_it_compares_nothing_else_is_checked(run: SimulatedRun) -> None:
     run.network.run_for(PAUSE_SECONDS + 1)
 
     assert run.sample("digest_checks_total") == 1
-
-
-def test_a_digest_waits_for_the_updates_in_it(run: SimulatedRun) -> None:
-    """It travels before them: it is a control message."""
-    peer, [worker] = peer_in(run), run.workers
-    while not worker.sent:
-        worker.step()
-    digest = worker.replica.digest()
-    ahead = Digest({worker.rank: 1}, digest, 0)
-    peer.say(Digest({9: 4}, digest, 0), ahead)
-    run.network.run_for(1.0)
-
-    assert (run.sample("digest_checks_total"), run.sample("digest_mismatches_total")) == (1, 0)
 
 
 def test_what_was_clipped_is_told_apart_from_damage(run: SimulatedRun) -> None:
@@ -165,17 +106,6 @@ def test_a_copy_is_not_kept_for_ever_and_who_answers_then_is_offered_another_one
     peer.wait_for(Blocks, 2)
     peer.say(Want((1,)))
     peer.wait_for(Snapshot, 4)
-
-
-def test_who_is_offered_a_copy_at_one_moment_is_offered_the_same(run: SimulatedRun) -> None:
-    state, [worker] = run.state, run.workers
-    first = state.copy()
-
-    assert state.copy() is first
-    while not worker.sent:
-        worker.step()
-    run.network.run_for(1.0)
-    assert state.copy() is not first
 
 
 def test_every_block_is_looked_at_once_in_a_pass(

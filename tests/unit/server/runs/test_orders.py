@@ -1,7 +1,6 @@
 """Orders: each does what it says or is refused with a reason, and every answer can be sent."""
 
 import json
-import logging
 from collections.abc import Sequence
 from typing import Any
 
@@ -110,20 +109,6 @@ def test_an_order_that_is_not_known_is_refused_with_those_that_are() -> None:
     assert Desk().refused("explode") == naming("explode", *Action)
 
 
-def test_a_checkpoint_is_written_or_the_reason_told_why_not() -> None:
-    desk = Desk()
-
-    assert desk.order("checkpoint") == "it is written"
-    desk.run.no_checkpoints = "this master keeps no checkpoints"
-    assert desk.refused("checkpoint") == "this master keeps no checkpoints"
-
-    assert desk.done == [("checkpoint",)]
-
-
-def test_a_run_is_ended_and_its_workers_are_told_by_whom() -> None:
-    assert Desk().order("end-run") == naming("over", "operator alice")
-
-
 @pytest.mark.parametrize("action", [Action.CHECKPOINT, Action.END_RUN, Action.EXPEL])
 def test_where_there_are_several_runs_an_order_says_which(action: Action) -> None:
     desk = Desk([member(0)])
@@ -142,18 +127,6 @@ def test_an_order_to_a_run_needs_one() -> None:
     desk.runs.clear()
 
     assert desk.refused("end-run") == naming("end-run", "there is none")
-
-
-def test_the_status_is_json_that_has_names_as_they_are() -> None:
-    desk = Desk([member(0, key_name="größe"), member(9, key_name="eyes", role=Role.OBSERVER)])
-
-    text = desk.order("status")
-
-    assert "größe" in text
-    assert [worker["name"] for worker in json.loads(text)["runs"][0]["workers"]] == [
-        "größe at worker0"
-    ]
-    assert [observer["rank"] for observer in json.loads(text)["runs"][0]["observers"]] == [9]
 
 
 def test_the_longest_status_fits_an_answer() -> None:
@@ -258,21 +231,6 @@ def test_a_number_may_be_a_name_but_not_the_rank_of_another() -> None:
     )
 
 
-def test_a_worker_may_have_its_rank_for_a_name() -> None:
-    desk = Desk([member(7, key_name="7")])
-
-    assert desk.order("expel", "7") == naming("rank 7 (7 at worker7)")
-
-
-def test_everyone_with_a_name_is_sent_away_in_whichever_role() -> None:
-    both = [member(0, key_name="gpu0"), member(9, key_name="gpu0", role=Role.OBSERVER)]
-    desk = Desk(both)
-
-    desk.order("expel", "gpu0")
-
-    assert [done[1] for done in desk.done] == both
-
-
 def test_only_who_is_in_quarantine_is_released() -> None:
     desk = Desk([member(0, key_name="gpu0")])
 
@@ -282,23 +240,6 @@ def test_only_who_is_in_quarantine_is_released() -> None:
 @pytest.mark.parametrize(("who", "meant"), [("gpu1", "key name gpu1"), ("1", "rank 1")])
 def test_who_is_not_there_cannot_be_sent_away(who: str, meant: str) -> None:
     assert Desk([member(0)]).refused("expel", who) == naming(meant, "status")
-
-
-def test_the_log_names_the_operator_and_what_came_of_the_order(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    desk = Desk()
-    desk.run.no_checkpoints = "this master keeps no checkpoints"
-    with caplog.at_level(logging.INFO, "gradwire.master"):
-        desk.order("deny", "gpu1")
-        desk.order("status")
-        desk.refused("checkpoint")
-
-    assert caplog.messages == [
-        naming("operator alice", "deny gpu1", "--deny gpu1"),
-        naming("operator alice", "status"),
-        naming("refused", "operator alice", "checkpoint", desk.run.no_checkpoints),
-    ]
 
 
 @given(

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from gradwire_codecs import Replica, encode
-from gradwire_protocol import CloseCode, Endpoint
+from gradwire_protocol import Endpoint
 from gradwire_protocol.messages.admission import RefusalCode, Refuse, Welcome
 from gradwire_protocol.messages.kinds import EndCode
 from gradwire_protocol.messages.layout import Layout, Tensor
@@ -76,7 +76,6 @@ class Daemon:
         *,
         resumed: Sequence[Run] = (),
         writers: Sequence[CheckpointWriter] = (),
-        reports: bool = True,
     ) -> None:
         self.config = config or MasterConfig(recovery_seconds=0)
         self.network = SimulatedNetwork(1)
@@ -90,7 +89,7 @@ class Daemon:
             self.background,
             resumed=resumed,
             on_drained=self.drained.append,
-            on_failed=(lambda run, error: self.failed.append((run, error))) if reports else None,
+            on_failed=lambda run, error: self.failed.append((run, error)),
         )
         self.runs.take_keyless_orders()
         self.endpoint = Endpoint(
@@ -190,23 +189,6 @@ def test_runs_of_other_names_and_models_go_on_beside_each_other() -> None:
     assert daemon.runs.metrics.registry.get_sample_value("gradwire_runs") == 2
 
 
-def test_who_names_no_run_joins_the_only_one() -> None:
-    daemon = Daemon()
-    daemon.enter("a", "alpha")
-
-    assert daemon.enter("b").all(Welcome)[0].run == "alpha"
-
-
-def test_who_names_no_run_begins_the_default_one_or_joins_it() -> None:
-    daemon = Daemon()
-    first = daemon.enter("a")
-    daemon.enter("b", "beta")
-
-    second = daemon.enter("c")
-
-    assert [peer.all(Welcome)[0].run for peer in (first, second)] == ["default", "default"]
-
-
 def test_who_names_no_run_is_told_which_there_are() -> None:
     daemon = Daemon()
     daemon.enter("a", "alpha")
@@ -215,16 +197,6 @@ def test_who_names_no_run_is_told_which_there_are() -> None:
     refused = daemon.ask("c").wait_for(Refuse)
 
     assert refused == Refuse(RefusalCode.OTHER_RUN, naming("'alpha', 'beta'", "GRADWIRE_RUN"))
-
-
-def test_another_model_under_the_same_name_is_told_to_take_another() -> None:
-    daemon = Daemon()
-    daemon.enter("a")
-
-    refused = daemon.ask("b", layout=OTHER).wait_for(Refuse)
-
-    assert refused == Refuse(RefusalCode.OTHER_LAYOUT, naming("'default'", "GRADWIRE_RUN"))
-    assert daemon.enter("c", "beta", OTHER).all(Welcome)[0].founder
 
 
 def test_a_master_of_one_run_serves_no_other() -> None:
@@ -249,21 +221,6 @@ def test_after_a_restart_each_worker_comes_back_to_its_own_run() -> None:
     for name, peer in back.items():
         assert peer.wait_for(Welcome).run == name
     assert late.wait_for(Welcome).run == "alpha"
-
-
-def test_runs_are_resumed_together() -> None:
-    resumed = []
-    for name, layout in (("alpha", LAYOUT), ("beta", OTHER)):
-        run = Run.begin(name, join_request(layout=layout))
-        run.found()
-        run.awaits_workers = True
-        resumed.append(run)
-    daemon = Daemon(resumed=resumed)
-
-    beta = daemon.enter("b", "beta", OTHER)
-
-    assert daemon.names == ["alpha", "beta"]
-    assert (daemon.run_of(beta), beta.all(Welcome)[0].founder) == (resumed[1], False)
 
 
 # Limits.
@@ -346,49 +303,7 @@ def test_an_error_in_the_logic_of_one_run_ends_its_service_alone(
     assert back.wait_for(Welcome).rank == 0, "to a new master, as after a restart"
 
 
-def test_an_error_while_an_order_is_carried_out_is_one_of_its_run(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    daemon = Daemon()
-    daemon.enter("a", "alpha")
-    beta = daemon.enter("b", "beta")
-
-    def fail(*_: object) -> str:
-        raise LookupError("nobody has thought of this")
-
-    monkeypatch.setattr(daemon.runs.first, "end_run", fail)
-    refused = daemon.order("end-run", run="alpha")
-
-    assert refused == Refuse(RefusalCode.ORDER, naming("internal error"))
-    assert [run for run, _ in daemon.failed] == ["alpha"]
-    daemon.train(beta)
-
-
-def test_where_nobody_is_told_of_errors_they_are_raised() -> None:
-    """As in the simulated runs of other tests."""
-    daemon = Daemon(reports=False)
-    alpha = daemon.enter("a", "alpha")
-    daemon.background.made[0].broken = True
-
-    with pytest.raises(LookupError):
-        daemon.train(alpha)
-
-
 # Orders and the end.
-
-
-def test_an_order_ends_one_run_and_the_others_go_on() -> None:
-    daemon = Daemon()
-    alpha, beta = daemon.enter("a", "alpha"), daemon.enter("b", "beta")
-
-    unsaid = daemon.order("end-run")
-    done = daemon.order("end-run", run="alpha")
-
-    assert unsaid == Refuse(RefusalCode.ORDER, naming("end-run", "'alpha', 'beta'", "--run"))
-    assert isinstance(done, OrderDone)
-    assert alpha.wait_for_end().code == EndCode.EXPELLED
-    daemon.train(beta)
-    assert daemon.names == ["beta"]
 
 
 def test_a_drained_master_stops_when_the_last_worker_of_all_runs_has_left() -> None:
@@ -407,31 +322,3 @@ def test_a_drained_master_stops_when_the_last_worker_of_all_runs_has_left() -> N
     assert before == []
     [reason] = set(daemon.drained)
     assert reason == naming("operator", "drained")
-
-
-def test_it_stops_when_all_runs_are_drained() -> None:
-    daemon = Daemon()
-    alpha, beta = daemon.enter("a", "alpha"), daemon.enter("b", "beta")
-
-    daemon.runs.drain("maintenance", daemon.network.now)
-    daemon.network.turn(daemon.host)
-    alpha.say(Leave(0, "stopping"))
-    daemon.network.run_for(1.0)
-    before = list(daemon.drained)
-    beta.say(Leave(0, "stopping"))
-    daemon.until(lambda: bool(daemon.drained))
-
-    assert (before, set(daemon.drained)) == ([], {"maintenance"})
-    refused = daemon.ask("c", "gamma").wait_for(Refuse)
-    assert refused.code == RefusalCode.DRAINING
-
-
-def test_a_newcomer_that_breaks_the_protocol_is_closed_and_counted() -> None:
-    daemon = Daemon()
-    rogue = daemon.dial("rogue")
-
-    rogue.say(Finish(0))
-
-    end = rogue.wait_for_end()
-    assert end == said_by_peer(CloseCode.INVALID_MESSAGE, naming("Finish before JOIN"))
-    assert daemon.sample("messages_invalid_total", "") == 1

@@ -11,7 +11,6 @@ from gradwire_codecs import LocalFeedback, Replica
 from gradwire_protocol import InvalidMessageError, ShapedMessage
 from gradwire_protocol.messages.admission import Welcome
 from gradwire_protocol.messages.kinds import Kind
-from gradwire_protocol.messages.layout import Layout, Tensor
 from gradwire_protocol.messages.link import UpdateReceived
 from gradwire_protocol.messages.replicas import Snapshot
 from gradwire_protocol.messages.updates import EncodedUpdate
@@ -22,7 +21,6 @@ from support.peer import welcome
 Said: TypeAlias = Welcome | Snapshot | UpdateReceived
 
 ELEMENTS = 6
-LAYOUT = Layout((Tensor("weights", (ELEMENTS,)),))
 WELCOME = welcome(9, versions={0: 4})
 VALUES = np.arange(ELEMENTS, dtype="<i4")
 SNAPSHOT = Snapshot(0, VALUES.tobytes())
@@ -71,15 +69,6 @@ def test_in_whatever_order_it_comes_the_copy_is_the_same() -> None:
         assert following.run.replica.values.tobytes() == expected.values.tobytes()
         assert following.run.relay.versions == {0: 7}
         assert [s for _, s, _ in following.run.relay.log.since({0: 4}, without=9)] == [5, 6, 7]
-
-
-def test_it_is_not_complete_without_the_snapshot() -> None:
-    encoded, _ = bodies()
-
-    following = follow([WELCOME, update(0, 5, encoded[0])])
-
-    assert not Following(RelayLimits()).complete
-    assert not following.complete
 
 
 def test_what_is_no_part_of_a_run_is_refused() -> None:

@@ -8,7 +8,6 @@ from gradwire_codecs.format.update import pack_update
 from gradwire_protocol import ShapedMessage
 from gradwire_protocol.limits import MIB, charge_of
 from gradwire_protocol.messages.kinds import Kind
-from gradwire_protocol.messages.snapshots import SnapshotFeed
 from gradwire_protocol.messages.updates import EncodedUpdate
 from gradwire_server.config import RelayLimits
 from gradwire_server.state.conflation import BEHIND_BYTES_MAX
@@ -27,8 +26,8 @@ CHARGE = charge_of(MESSAGE.total)
 class Rig:
     """A relay with room for so many updates under way to each member, and updates to pass on."""
 
-    def __init__(self, room: int = 2, *, sums: int = 100, log_bytes_max: int = MIB) -> None:
-        limits = RelayLimits(log_bytes_max, room * CHARGE, sums * SUM_BYTES)
+    def __init__(self, room: int = 2, *, sums: int = 100) -> None:
+        limits = RelayLimits(MIB, room * CHARGE, sums * SUM_BYTES)
         self.relay = Relay(ELEMENTS, limits)
         self.now = 100.0
 
@@ -104,71 +103,6 @@ def test_a_few_updates_may_follow_a_sum_and_then_there_is_the_next_one() -> None
     assert feeds[1].total.before == {0: 3 * room + 1}
     assert rig.deliver_sum(slow) == 3
     assert rig.relay.unstable == 0
-
-
-def test_a_sum_waits_for_the_snapshot_that_is_under_way() -> None:
-    rig, late = Rig(1), member(1)
-    late.feed = SnapshotFeed.of_replica(bytes(SUM_BYTES), late.link)
-    rig.accept(late, n=2)
-    rig.deliver(late, 1)
-    sent = [late.backlog.feed]
-
-    late.feed = None
-    rig.relay.on_block_delivered(late, rig.now)
-    sent.append(late.backlog.feed)
-
-    assert [feed is None for feed in sent] == [True, False]
-
-
-def test_corrections_are_part_of_no_sum() -> None:
-    rig, slow = Rig(1), member(1)
-    slow.clipped = True
-    rig.accept(slow, n=2)
-    update = EncodedUpdate(1, 0, b"part of it")
-
-    rig.relay.accept_clipped(slow, update, UPDATE, update, [], rig.now)
-    assert slow.backlog.correction_bytes
-    rig.deliver(slow, 1)
-    assert slow.backlog.feed is not None, "it does not wait for corrections"
-    rig.deliver_sum(slow)
-    assert rig.relay.stable == {0: 2, 1: 0}
-    rig.deliver(slow, 1, rank=1)
-
-    assert rig.relay.stable == {0: 2, 1: 1}
-    assert not slow.backlog.correction_bytes
-
-
-def test_what_is_left_of_a_clipped_update_is_added_up_like_any_other() -> None:
-    rig, origin, slow = Rig(1), member(0), member(1)
-    rig.accept(slow, rank=2)
-    update = EncodedUpdate(1, 0, b"part of it")
-
-    rig.relay.accept_clipped(origin, update, UPDATE, update, [slow], rig.now)
-
-    assert [total.after for total in slow.backlog.sums] == [{0: 1}]
-
-
-def test_others_get_what_comes_by_itself() -> None:
-    rig, slow, quick = Rig(1), member(1), member(2)
-
-    for sequence in range(1, 6):
-        rig.accept(slow, quick)
-        rig.deliver(quick, sequence)
-
-    assert quick.backlog.nbytes == 0
-    assert quick.backlog.sums == []
-    assert len(slow.backlog.sums) == 1
-    assert (rig.relay.stable, rig.relay.unstable) == ({0: 0}, 5)
-
-
-def test_nobody_waits_for_who_is_gone_and_its_sums_are_dropped() -> None:
-    rig, slow = Rig(1), member(1)
-    rig.accept(slow, n=5)
-
-    rig.relay.remove(slow)
-
-    assert (rig.relay.stable, len(rig.relay.conflation)) == ({0: 5}, 0)
-    assert slow.backlog.sums == []
 
 
 def test_where_there_is_no_room_for_a_sum_its_member_cannot_be_kept() -> None:
@@ -247,10 +181,3 @@ def test_who_lacks_more_than_there_is_room_for_cannot_catch_up() -> None:
     assert rig.relay.can_catch_up({0: 4}, without=1)
     assert not rig.relay.can_catch_up({0: 3}, without=1)
     assert rig.relay.can_catch_up({}, without=0)
-
-
-def test_who_lacks_what_is_not_kept_cannot_catch_up() -> None:
-    rig = Rig(log_bytes_max=1)
-    rig.accept(n=6)
-
-    assert not rig.relay.can_catch_up({0: 4}, without=1)

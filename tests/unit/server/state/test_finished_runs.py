@@ -35,22 +35,8 @@ def back(
     return join_request(run="alpha", layout=LAYOUT, resume=resume)
 
 
-def test_who_took_part_in_a_run_that_was_finished_is_known_with_what_it_had_not_sent() -> None:
-    runs = ended(run_with({0: 9, 1: 4}))
-
-    assert runs.find(back(1, 4, {0: 7})) == "alpha"
-    assert runs.find(back(1, 6, {0: 9}, {1: 5})) == "alpha"
-    assert runs.find(replace(back(1, 4, {0: 7}), run=None)) == "alpha"
-
-
 def test_a_run_that_was_not_finished_is_not_over() -> None:
     assert ended(run_with({0: 9}, finished=False)).find(back(1, 0, {0: 7})) is None
-
-
-def test_who_is_new_is_not_taken_for_somebody_who_is_back() -> None:
-    request = join_request(run="alpha", layout=LAYOUT)
-
-    assert ended(run_with({0: 9})).find(request) is None
 
 
 def test_another_run_is_not_taken_for_one_that_was_finished() -> None:
@@ -61,6 +47,7 @@ def test_another_run_is_not_taken_for_one_that_was_finished() -> None:
         back(1, 9, {0: 7}),  # all have 9 updates of it
         back(1, 9, {0: 7}, {1: 6}),  # or 5
         replace(back(1, 4, {0: 7}), run="beta"),
+        join_request(run="alpha", layout=LAYOUT),  # is new
         replace(back(1, 4, {0: 7}), layout=Layout((Tensor("weights", (7,)),))),
     ]
 

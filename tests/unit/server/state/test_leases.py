@@ -37,14 +37,6 @@ def test_nobody_else_can_claim_it(identity: Identity | None) -> None:
     assert leases.find(b"a", GPU1, 101.0) is not None
 
 
-def test_who_is_back_needs_none() -> None:
-    leases = leases_with((b"a", 3, None), (b"b", 4, None))
-
-    leases.end(b"a")
-
-    assert leases.ranks(101.0) == {4}
-
-
 def test_who_comes_with_the_same_key_takes_the_place() -> None:
     leases = leases_with((b"a", 3, GPU1), (b"b", 4, GPU2), (b"c", 5, None))
 
@@ -58,26 +50,3 @@ def test_the_oldest_place_gives_way() -> None:
     leases = leases_with((b"a", 1, None), (b"b", 2, None), (b"c", 3, None), most=2)
 
     assert (len(leases), leases.ranks(101.0)) == (2, frozenset({2, 3}))
-
-
-def test_a_place_is_kept_once() -> None:
-    leases = leases_with((b"a", 1, None), (b"a", 1, None), most=2)
-
-    assert len(leases) == 1
-
-
-def test_when_the_run_is_over_nobody_is_expected() -> None:
-    leases = leases_with((b"a", 1, None))
-
-    leases.clear()
-
-    assert len(leases) == 0
-
-
-def test_who_has_finished_is_waited_for_differently() -> None:
-    leases = leases_with((b"a", 1, None))
-    assert not leases.has_finished
-
-    leases.reserve(b"b", 2, None, 100.0, finished=True)
-
-    assert leases.has_finished

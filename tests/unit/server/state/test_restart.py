@@ -50,15 +50,6 @@ def put(recovery: RunRecovery, rank: int, first: int, last: int) -> None:
         recovery.put_update(received(rank, sequence))
 
 
-def test_it_is_complete_when_all_are_back_of_whom_anyone_knows() -> None:
-    recovery, _ = back(Resume(0, 1, {}, 2))
-    before = recovery.is_complete
-
-    recovery.returned[member(1)] = Resume(1, 1, {}, 1)
-
-    assert (before, recovery.is_complete, RunRecovery(5.0, 5.0).is_complete) == (False, True, False)
-
-
 def test_where_nothing_is_lost_the_most_advanced_is_the_heir() -> None:
     recovery, [first, _] = back(Resume(0, 90, {1: 50}, 2, {0: 1}), Resume(1, 50, {0: 80}, 2))
 
@@ -109,27 +100,6 @@ def test_what_the_heir_lacks_of_who_is_gone_is_recalled_from_whoever_keeps_it() 
     assert recovery.recalled[7].reached == 6
 
 
-def test_what_an_origin_does_not_keep_any_more_is_recalled_from_others() -> None:
-    recovery, [_, second, _] = planned(
-        Resume(0, 99, {1: 3}, 3), Resume(1, 9, {}, 3, {1: 7}), Resume(2, 0, {1: 8}, 3, {1: 3})
-    )
-
-    asked = recovery.next_request(1)
-
-    assert ranges(recovery)[1] == (3, 8)
-    assert asked is not None
-    assert asked.member is not second
-
-
-def test_what_others_have_is_recalled_also_where_its_origin_is_back() -> None:
-    recovery, [heir, _, _] = planned(
-        Resume(0, 99, {1: 3}, 3), Resume(1, 9, {}, 3, {1: 1}), Resume(2, 0, {1: 6}, 3, {1: 2})
-    )
-
-    assert recovery.heir is heir
-    assert ranges(recovery)[1] == (3, 6)
-
-
 def test_who_is_asked_next_is_another_one_when_the_first_is_gone() -> None:
     recovery, [heir, second, third] = planned(
         Resume(0, 99, {7: 3}, 4), Resume(1, 0, {7: 6}, 4, {7: 3}), Resume(2, 0, {7: 5}, 4, {7: 3})
@@ -166,18 +136,6 @@ def test_a_claim_to_keep_more_than_there_is_changes_nothing() -> None:
     assert recovery.kept_from(second, 0) == 10
     assert recovery.kept_from(first, 1) == 6
     assert ranges(recovery) == {}
-
-
-def test_when_all_have_to_come_once_more_nothing_is_left() -> None:
-    recovery, _ = planned(Resume(0, 90, {1: 50}, 2, {0: 85}), Resume(1, 50, {0: 86}, 2))
-    recovery.next_request(0)
-    put(recovery, 0, 87, 88)
-
-    recovery.restart(100.0)
-
-    assert recovery.gathering
-    assert (recovery.deadline, recovery.returned, recovery.recalled) == (105.0, {}, {})
-    assert (recovery.has_asked, recovery.bytes_recalled, recovery.contents) == (False, 0, None)
 
 
 def test_what_was_planned_for_a_lost_heir_and_what_it_said_is_forgotten_with_it() -> None:

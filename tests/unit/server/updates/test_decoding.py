@@ -10,6 +10,7 @@ import pytest
 from gradwire_codecs import MalformedUpdateError, Update, decode
 from gradwire_codecs.format.update import pack_update
 from gradwire_server.updates.decoding import INLINE_BYTES_MAX, Decoded, ThreadDecoder
+from support.waiting import SOON
 
 ELEMENTS = 200_000
 
@@ -49,16 +50,10 @@ def desk() -> Iterator[Desk]:
     desk.decoder.close()
 
 
-def test_what_is_small_is_delivered_at_once(desk: Desk) -> None:
-    desk.give(0, "a", SMALL)
-
-    assert desk.delivered == ["a"]
-
-
 def test_what_is_large_is_delivered_when_it_is_asked_for(desk: Desk) -> None:
     desk.give(0, "a")
     assert desk.delivered == []
-    assert desk.ready.wait(10)
+    assert desk.ready.wait(SOON)
 
     desk.decoder.deliver()
 
@@ -86,17 +81,6 @@ def test_an_origin_keeps_its_order_and_waits_for_no_other_one(desk: Desk) -> Non
     assert desk.delivered == ["b1", "a1", "a2"]
 
 
-def test_one_origin_can_be_had_without_the_others(desk: Desk) -> None:
-    for origin, name in [(0, "a1"), (1, "b1"), (0, "a2"), (1, "b2")]:
-        desk.give(origin, name)
-
-    desk.decoder.drain(1)
-    assert desk.delivered == ["b1", "b2"]
-
-    desk.decoder.drain()
-    assert desk.delivered == ["b1", "b2", "a1", "a2"]
-
-
 def test_who_is_called_for_one_origin_may_have_another_one(desk: Desk) -> None:
     desk.decoder.decode(0, LARGE, ELEMENTS, lambda _: desk.decoder.drain(1))
     desk.give(1, "b1")
@@ -106,13 +90,3 @@ def test_who_is_called_for_one_origin_may_have_another_one(desk: Desk) -> None:
     desk.decoder.drain(0)
 
     assert desk.delivered == ["b1", "b2", "a2"]
-
-
-def test_what_is_given_up_is_not_delivered() -> None:
-    desk = Desk()
-    desk.give(0, "a")
-
-    desk.decoder.close()
-    desk.decoder.deliver()
-
-    assert desk.delivered == []

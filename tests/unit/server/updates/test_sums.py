@@ -6,10 +6,8 @@ from hypothesis import strategies as st
 
 from gradwire_codecs import NOTHING, Replica, Update, decode, encode
 from gradwire_codecs.arrays import Int32Array
-from gradwire_protocol.messages.link import Link
 from gradwire_protocol.messages.updates import PART_ELEMENTS, Conflated, Span
 from gradwire_server.updates.sums import PARTS_UNDER_WAY_MAX, Sum, SumFeed
-from support.puppet import Puppet
 
 SMALL = 20
 
@@ -72,19 +70,6 @@ def test_its_parts_change_what_its_updates_do(seed: int, n: int, parts: int) -> 
     assert sent[-1].span == Span(total.before, total.after, total.updates, len(sent))
 
 
-def test_parts_that_nothing_has_changed_are_left_out() -> None:
-    elements = 10 * PART_ELEMENTS
-    total = Sum(elements)
-    total.add_update(0, 8, at(3 * PART_ELEMENTS + 1, 7, elements))
-    total.add_update(1, 2, at(5 * PART_ELEMENTS, 7, elements))
-    total.add_update(0, 9, at(3 * PART_ELEMENTS + 1, -7, elements))
-
-    [part] = all_parts(total)
-
-    assert part.start == 5 * PART_ELEMENTS
-    assert part.span == Span({0: 7, 1: 1}, {0: 9, 1: 2}, 3, 1)
-
-
 def test_a_sum_says_what_the_last_update_in_it_says_of_its_origin_s_steps() -> None:
     total = Sum(SMALL)
     for rank, sequence, clock in [(0, 3, 7), (1, 5, 0), (0, 4, 9), (0, 5, 0)]:
@@ -93,20 +78,6 @@ def test_a_sum_says_what_the_last_update_in_it_says_of_its_origin_s_steps() -> N
     [part] = all_parts(total)
 
     assert part == Conflated(0, b"", Span({0: 2, 1: 4}, {0: 5, 1: 5}, 4, 1, {0: 9}))
-
-
-def test_updates_of_one_threshold_have_a_sum_of_that_threshold() -> None:
-    total = Sum(SMALL)
-    counts = np.zeros(SMALL, np.int32)
-    counts[[2, 5, 9]] = 1, -1, 2
-    for sequence in (1, 2):
-        total.add_update(0, sequence, update_of(counts, 700))
-
-    [part] = all_parts(total)
-    update = decode(part.body, SMALL)
-
-    assert update.multiple == 1400
-    assert update.count.tolist() == [1, -1, 2]
 
 
 def test_a_sum_may_be_larger_than_any_threshold() -> None:
@@ -118,14 +89,6 @@ def test_a_sum_may_be_larger_than_any_threshold() -> None:
 
     assert update.multiple == 1
     assert update.count.tolist() == [2**26]
-
-
-def test_of_what_has_cancelled_out_versions_are_told() -> None:
-    total = Sum(SMALL)
-    total.add_update(0, 8, at(3, 7, SMALL))
-    total.add_update(0, 9, at(3, -7, SMALL))
-
-    assert all_parts(total) == [Conflated(0, b"", Span({0: 7}, {0: 9}, 2, 1))]
 
 
 def test_what_would_leave_the_range_is_not_added() -> None:
@@ -159,15 +122,3 @@ def test_no_more_parts_are_under_way_than_a_few() -> None:
 
     assert under_way == [*[PARTS_UNDER_WAY_MAX] * 4, *reversed(range(PARTS_UNDER_WAY_MAX))]
     assert complete == [False] * (parts - 1) + [True]
-
-
-def test_parts_arrive_over_a_connection_and_take_no_more_than_they_say() -> None:
-    connection = Puppet().connection
-    total = Sum(SMALL)
-    total.add_update(0, 1, at(3, 7, SMALL))
-
-    feed = SumFeed(total, Link(connection))
-
-    assert 0 < connection.bytes_queued <= feed.nbytes
-    assert feed.on_delivered()
-    assert feed.nbytes == 0

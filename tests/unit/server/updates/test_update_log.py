@@ -45,16 +45,6 @@ def test_it_has_all_that_somebody_lacks_exactly_when_it_says_so(
     assert log.reaches_back_to(versions, without=own) == (found == lacking)
 
 
-def test_every_message_is_the_one_that_was_relayed() -> None:
-    log = UpdateLog(BYTES_MAX)
-    message = ShapedMessage.of(2, 1, Kind.UPDATE, b"an update", 1200)
-    log.append(2, 1, message)
-
-    [(_, _, found)] = log.since({}, without=0)
-
-    assert found is message
-
-
 def test_small_updates_are_counted_with_what_they_take_besides_their_payload() -> None:
     log, names = logged([(0, 1)] * 20)
 

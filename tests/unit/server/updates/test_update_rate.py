@@ -59,24 +59,6 @@ def test_at_the_time_it_names_the_next_one_passes(per_second: float, start: floa
             assert pace.pop(at) is not None
 
 
-def test_without_a_limit_everything_passes() -> None:
-    pace = UpdateRate[int]()
-    for item in range(10_000):
-        pace.push(item)
-
-    assert passing(pace, 0.0) == list(range(10_000))
-    assert pace.next_at is None
-
-
-def test_what_is_put_in_front_passes_first() -> None:
-    pace = UpdateRate[int]()
-    pace.push(3)
-
-    pace.push_front([1, 2])
-
-    assert passing(pace, 0.0) == [1, 2, 3]
-
-
 @pytest.mark.parametrize("waiting", [0, 3])
 def test_what_is_dropped_is_counted(waiting: int) -> None:
     pace = UpdateRate[int](1.0)

@@ -69,20 +69,6 @@ def test_the_first_line_agrees_with_the_table_below_it(
     assert (use or thinner or steps or "it takes more of" in said) if "Too slow" in said else True
 
 
-def test_the_first_line_names_workers_and_density_that_fit() -> None:
-    said = headline(estimate(inputs(workers=16, density=0.01)))
-
-    assert re.fullmatch(
-        r"Too slow for 16 workers at this density: use \d+, or density 0\.\d+\.", said
-    )
-
-
-def test_where_nothing_fits_the_first_line_names_what_is_short() -> None:
-    said = headline(estimate(inputs(workers=200, link=1e3, link_up=1e3, master_link=1e3)))
-
-    assert said.startswith("Too slow for 200 workers at this density: it takes more of master's")
-
-
 def test_what_is_advised_for_a_slow_link_makes_it_fit() -> None:
     given = inputs(workers=16, density=0.01, master_link=1e10, processes=64)
     result = estimate(given)
@@ -116,14 +102,6 @@ def test_more_codec_threads_are_advised_to_who_has_one(threads: int, expected: b
     result = estimate(inputs(step_seconds=0.02))
 
     assert any("codec_threads=2" in s for s in advice(result, threads)) is expected
-
-
-def test_where_all_is_well_only_the_end_of_it_is_told() -> None:
-    given = inputs(step_seconds=1.0, link=1e9)
-
-    (sentence,) = advice(estimate(given), codec_threads=1)
-
-    assert sentence.startswith(f"up to {workers_max(given)} workers, every update arrives")
 
 
 def test_a_full_inbox_is_told() -> None:

@@ -2,7 +2,7 @@
 
 import json
 import re
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -49,18 +49,6 @@ def test_tables_say_what_is_short_and_what_would_fit(
     assert max(map(int, fits)) <= most < min(map(int, slow)) <= 16
 
 
-def test_a_training_that_scales_is_told_so(costs: str, capsys: pytest.CaptureFixture[str]) -> None:
-    options = ["--density", "0.0003", "--master-link", "1Gbit", "--workers", "4"]
-
-    assert main([*USUAL, "--costs", costs, *options]) == 0
-
-    out, _ = capsys.readouterr()
-    assert out.startswith("Fast enough for 4 workers at this density: ")
-    assert "Every update arrives as it was sent" in out
-    assert re.search(r"^│ +4 │.*│ yes ", out, re.MULTILINE)
-    assert "up to" in out
-
-
 def rows_of(out: str, columns: int) -> list[list[str]]:
     """Return the cells of each row of tables with so many columns."""
     lines = (line for line in out.splitlines() if line.count("│") == columns + 1)
@@ -102,16 +90,6 @@ def test_one_mode_is_estimated_by_itself(costs: str, capsys: pytest.CaptureFixtu
     assert phases == ["encode", "upload", "mean", "download", "apply", "round trip"]
     assert [row[0] for row in rows_of(out, 7)] == ["1", "2", "4", "8", "16", "32"]
     assert "sharing" not in out
-
-
-def test_the_mode_sharing_is_estimated_without_the_others(
-    costs: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main([*USUAL, "--costs", costs, "--mode", "sharing"]) == 0
-
-    out, _ = capsys.readouterr()
-    assert out.startswith("Too slow for 16 workers at this density: ")
-    assert "averaging" not in out
 
 
 def test_json_of_a_mode_is_that_of_the_table_and_can_be_taken_for_costs(
@@ -206,12 +184,3 @@ def test_what_a_run_has_measured_takes_the_place_of_what_kernels_say() -> None:
     assert encode.seconds == pytest.approx(0.004 + 0.005)
     assert apply.seconds == pytest.approx(0.002)
     assert as_measured(given, MEASURED).update_bytes == pytest.approx(10_000)
-
-
-def test_another_density_than_the_measured_one_is_reckoned_from_there() -> None:
-    measured = replace(MEASURED, session_seconds=0.01, apply_seconds=None)
-    sparser = as_measured(inputs(parameters=1_000_000, density=0.001, workers=2), measured)
-
-    assert sparser.update_bytes < 2_000
-    assert demands(sparser)[0].seconds < 0.009 + 0.0011
-    assert sparser.costs.apply_seconds == COSTS.apply_seconds

@@ -45,11 +45,6 @@ def test_a_file_with_something_else_is_refused(
         Costs.read(file)
 
 
-def test_no_file_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="No such file"):
-        Costs.read(tmp_path / "none.json")
-
-
 def test_scaling_changes_the_codecs_part_alone() -> None:
     scaled = COSTS.scaled_to(encode=2.0, apply=None)
 

@@ -39,20 +39,6 @@ def test_what_was_before_half_of_the_time_does_not_count() -> None:
     assert found.step_seconds == 0.01
 
 
-def test_a_single_moment_counts_from_the_beginning() -> None:
-    found = worker_figures([FIRST])
-
-    assert found.density == pytest.approx(0.9)
-    assert found.apply_seconds == pytest.approx(0.01)
-
-
-def test_several_updates_of_a_step_count_as_one() -> None:
-    found = worker_figures([moment(1, 10, 0, 30, 30, 3000, 900, 0.1, 0.3)])
-
-    assert found.update_bytes == 90
-    assert found.apply_seconds == pytest.approx(0.03)
-
-
 @pytest.mark.parametrize(
     ("found", "named"),
     [

@@ -8,12 +8,11 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from gradwire.cli.estimate.model import Inputs, estimate
-from gradwire.cli.estimate.modes import DENSE_HITS, MEAN_HITS, SCAN_HITS, USUAL_MODES, estimate_mode
+from gradwire.cli.estimate.modes import USUAL_MODES, estimate_mode
 from gradwire.cli.estimate.sizes import (
     UPDATE_HEADER_BYTES,
     ack_link_bytes,
     link_bytes,
-    ring_bytes,
     update_bytes,
 )
 from gradwire_codecs import LocalFeedback, Replica, Update, decode
@@ -32,10 +31,6 @@ PARAMETERS = 1000 * 1348 - UPDATE_HEADER_BYTES
 """With 8 bits each, a contribution fills 1,000 datagrams."""
 CARRIED = 1000 * (1348 + 94) + 32 * 90
 """Bytes of that on a link, and of the acknowledgements of as much: one for 32 datagrams."""
-
-
-def seconds_of(given: Inputs, mode: str) -> dict[str, float]:
-    return {each.name: each.seconds for each in estimate_mode(given, parse_mode(mode)).phases}
 
 
 # By hand.
@@ -77,33 +72,6 @@ def test_a_worker_waits_for_the_slower_one_of_its_link_and_the_masters_with_all_
         assert phases[name].seconds == pytest.approx(8 * CARRIED / rate)
 
 
-def test_state_of_an_optimizer_is_a_byte_for_each_value_that_it_keeps() -> None:
-    given = inputs(parameters=10**6, workers=4)
-    for kept, values in (("True", 2), ("SGD[momentum_buffer]", 1), ("Adam[a b c; step]", 3)):
-        mode = parse_mode(f"averaging(bits=4, optimizer_state={kept})")
-        found = estimate_mode(given, mode)
-        assert found.sent_bytes == UPDATE_HEADER_BYTES + 10**6 * (0.5 + values)
-        plain = estimate_mode(given, parse_mode("averaging(bits=4)"))
-        assert all(
-            mine.seconds >= its.seconds
-            for mine, its in zip(found.phases, plain.phases, strict=True)
-        )
-
-
-@pytest.mark.parametrize("streams", [1, 4])
-def test_in_streams_a_link_carries_a_part_at_once_and_training_goes_on(streams: int) -> None:
-    given = inputs(parameters=4 * PARAMETERS, workers=4, costs=FREE, link=1e8, master_link=1e9)
-
-    found = estimate_mode(given, parse_mode(f"diloco(every=64, streams={streams})"))
-
-    size = UPDATE_HEADER_BYTES + 4 * PARAMETERS / streams
-    assert found.sent_bytes == size
-    # As many bytes in all, but for what the last packet is filled with.
-    assert found.traffic.up == pytest.approx(4 * CARRIED / 64, rel=1e-3)
-    waits = 0.0 if streams > 1 else found.round_seconds / 64
-    assert found.step_seconds == pytest.approx(0.1 + waits)
-
-
 def test_in_streams_a_worker_waits_where_a_round_takes_longer_than_its_steps() -> None:
     given = inputs(parameters=4 * PARAMETERS, workers=4, link=1e8, master_link=1e9)
 
@@ -121,21 +89,6 @@ def test_in_streams_a_worker_waits_where_a_round_takes_longer_than_its_steps() -
         )
 
 
-def test_a_round_takes_the_codecs_and_the_masters_time() -> None:
-    given = inputs(parameters=10**6, workers=4, link=1e12, link_up=1e12, master_link=1e12)
-
-    seconds = seconds_of(given, "synchronous")
-
-    dense = DENSE_HITS[8]
-    master = COSTS.master_seconds_per_hit * 1e6
-    assert seconds["encode"] == pytest.approx(2e-4 + 2.5e-4 + 3e-5 + 2 * 0.015 * dense)
-    assert seconds["upload"] == pytest.approx(4 * (3e-4 + master * dense + 5e-9 * 1_000_032))
-    assert seconds["mean"] == pytest.approx((MEAN_HITS * dense + SCAN_HITS) * master)
-    assert seconds["download"] == pytest.approx(4 * (1e-4 + 5e-9 * 1_000_032))
-    assert seconds["apply"] == pytest.approx(3e-5 + 0.015 * dense)
-    assert seconds["round trip"] == 0.02
-
-
 def test_a_sparse_contribution_is_an_update_and_its_result_has_what_any_worker_changed() -> None:
     given = inputs(workers=2, density=0.1, costs=FREE)
 
@@ -145,26 +98,6 @@ def test_a_sparse_contribution_is_an_update_and_its_result_has_what_any_worker_c
     assert found.sent_bytes == given.update_bytes
     assert found.traffic.up * 16 == pytest.approx(given.update_bytes * 1442 / 1348, rel=0.01)
     assert found.traffic.down * 16 == pytest.approx(union * 1442 / 1348, rel=0.01)
-
-
-def test_each_worker_receives_every_result_of_a_master_that_makes_many_of_a_round() -> None:
-    given = inputs(workers=8)
-    single, pairs, all_together, more = (
-        estimate_mode(given, parse_mode(f"central(gradients_per_update={n})"))
-        for n in (1, 2, 8, 100)
-    )
-    synchronous = estimate_mode(given, USUAL["synchronous"])
-
-    assert all_together.traffic == more.traffic == synchronous.traffic
-    assert single.traffic.down == pytest.approx(8 * synchronous.traffic.down, rel=0.01)
-    assert pairs.traffic.down == pytest.approx(4 * synchronous.traffic.down, rel=0.01)
-    assert single.traffic.up == pytest.approx(synchronous.traffic.up, rel=0.02)
-    assert single.step_seconds > pairs.step_seconds > all_together.step_seconds
-
-
-def test_a_ring_sends_each_gradient_twice_but_for_one_part() -> None:
-    assert ring_bytes(1_000_000, 4) == 6_000_000
-    assert ring_bytes(1_000_000, 1) == 0
 
 
 # In proportion.
@@ -243,11 +176,6 @@ def test_sharing_costs_here_what_the_estimate_says_where_all_wait(given: Inputs)
     assert found.master_link_seconds == max(
         seconds["master's link, in"], seconds["master's link, out"]
     )
-
-
-def test_the_usual_modes_are_there_and_averaging_with_4_bits() -> None:
-    assert [str(mode) for mode in USUAL_MODES if mode != USUAL[mode.name]] == ["averaging(bits=4)"]
-    assert set(USUAL.values()) < set(USUAL_MODES)
 
 
 # Beside the codec.

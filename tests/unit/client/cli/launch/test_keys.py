@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gradwire.cli.launch.keys import local_keys, run_key_file_from_environment
+from gradwire.cli.launch.keys import local_keys
 from gradwire_protocol.crypto.keys import SECRET_BYTES, RunKey, WorkerKey
 from gradwire_udp.files.keys import KeyFileError, read_keys, read_run_keys, write_key
 from support.wording import naming
@@ -68,13 +68,3 @@ def test_a_worker_key_cannot_start_a_run(folder: Path) -> None:
 
     with pytest.raises(KeyFileError, match=naming(given, "worker", "gpu7")), local_keys(2, given):
         pass
-
-
-def test_the_environment_may_name_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("GRADWIRE_KEY_FILE", raising=False)
-    without = run_key_file_from_environment()
-    monkeypatch.setenv("GRADWIRE_KEY_FILE", "")
-    empty = run_key_file_from_environment()
-    monkeypatch.setenv("GRADWIRE_KEY_FILE", "my.key")
-
-    assert (without, empty, run_key_file_from_environment()) == (None, None, Path("my.key"))

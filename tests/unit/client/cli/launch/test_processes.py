@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from gradwire.cli.launch import processes
-from gradwire.cli.launch.processes import Child, local_master_process
+from gradwire.cli.launch.processes import Child
 from support.processes import has_ended
-from support.waiting import until
+from support.waiting import BRIEF, POLL_SECONDS, PROCESS, until
 
 NEVER_ENDS = "import os, signal; signal.pthread_sigmask(0, {15, 1}); os.write(1, b'up\\n')\n"
 NEVER_ENDS += "while True: signal.pause()"
@@ -26,10 +26,10 @@ os.write(1, b"%d\\n" % left.pid)
 """
 """Program that starts another and ends; the other has its pipes, and knows its process id."""
 
-WAITS_FOR_THAT = """
+WAITS_FOR_THAT = f"""
 import os, sys, threading
 while os.getppid() == int(sys.argv[1]):
-    threading.Event().wait(0.005)
+    threading.Event().wait({POLL_SECONDS})
 print("done")
 """
 
@@ -67,15 +67,6 @@ async def test_both_outputs_come_line_by_line_and_the_exit_status_last() -> None
     assert await child.stop() == 3
 
 
-async def test_bytes_that_are_no_text_are_shown_all_the_same() -> None:
-    out: list[str] = []
-
-    child = await start("import os; os.write(1, b'a\\xffb\\n')", on_stdout=out.append)
-
-    assert await child.wait() == 0
-    assert out == ["a\ufffdb"]
-
-
 async def test_a_program_that_does_not_exist_leaves_no_pipe_open() -> None:
     def pipes() -> int:
         links = (fd.readlink() for fd in Path("/proc/self/fd").iterdir() if fd.is_symlink())
@@ -92,7 +83,7 @@ async def test_a_program_that_does_not_exist_leaves_no_pipe_open() -> None:
 async def test_what_a_process_leaves_in_its_group_does_not_hold_its_end_up(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(processes, "LAST_WORDS_SECONDS_MAX", 0.1)
+    monkeypatch.setattr(processes, "LAST_WORDS_SECONDS_MAX", BRIEF)
     out: list[str] = []
 
     child = await start(LEAVES_BEHIND.format(new_session=False), NEVER_ENDS, on_stdout=out.append)
@@ -101,25 +92,10 @@ async def test_what_a_process_leaves_in_its_group_does_not_hold_its_end_up(
     await until(lambda: has_ended(left_behind(out)), "what was left to be killed")
 
 
-async def test_what_has_left_the_group_does_not_hold_the_end_up_and_lives_on(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(processes, "LAST_WORDS_SECONDS_MAX", 0.1)
-    out: list[str] = []
-
-    child = await start(LEAVES_BEHIND.format(new_session=True), NEVER_ENDS, on_stdout=out.append)
-
-    try:
-        assert await child.wait() == 0
-        assert not has_ended(left_behind(out))
-    finally:
-        os.kill(left_behind(out), signal.SIGKILL)
-
-
 async def test_what_a_process_leaves_may_say_its_last_words(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(processes, "LAST_WORDS_SECONDS_MAX", 30.0)  # for busy machines
+    monkeypatch.setattr(processes, "LAST_WORDS_SECONDS_MAX", PROCESS)
     out: list[str] = []
 
     child = await start(
@@ -128,25 +104,6 @@ async def test_what_a_process_leaves_may_say_its_last_words(
 
     assert await child.wait() == 0
     assert out[-1] == "done"
-
-
-async def test_a_signal_reaches_what_a_process_has_left_after_its_end(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(processes, "LAST_WORDS_SECONDS_MAX", 30.0)  # for busy machines
-    out: list[str] = []
-    told = "import signal; signal.signal(15, lambda *_: print('told')); print('up', flush=True)"
-
-    child = await start(
-        LEAVES_BEHIND.format(new_session=False),
-        f"{told}\nsignal.pause()",
-        on_stdout=out.append,
-    )
-    await until(lambda: "up" in out and not child.is_running, "the process to end")
-    child.send_signal(signal.SIGTERM)
-
-    assert await child.wait() == 0
-    assert out[-1] == "told"
 
 
 async def test_after_the_end_no_signal_goes_to_a_group_that_may_be_anothers(
@@ -164,7 +121,7 @@ async def test_after_the_end_no_signal_goes_to_a_group_that_may_be_anothers(
 
 
 async def test_stop_asks_first_and_insists_later(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(processes, "STOP_SECONDS_MAX", 0.1)
+    monkeypatch.setattr(processes, "STOP_SECONDS_MAX", BRIEF)
     out: list[str] = []
     child = await start(NEVER_ENDS, on_stdout=out.append)
     await until(lambda: out == ["up"], "the process to ignore SIGTERM")
@@ -200,47 +157,3 @@ async def test_a_child_that_nobody_waits_for_is_killed_with_its_event_loop() -> 
     await asyncio.to_thread(asyncio.run, start_and_forget())
 
     await until(lambda: has_ended(pids[0]), "the process to be killed")
-
-
-async def test_who_was_asked_to_end_is_not_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    out: list[str] = []
-    counts = """
-import signal
-from itertools import count
-said = count(1)
-signal.signal(15, lambda *_: print(next(said), flush=True))
-print("up", flush=True)
-while True: signal.pause()
-"""
-    child = await start(counts, on_stdout=out.append)
-    await until(lambda: out == ["up"], "the process to count")
-    child.send_signal(signal.SIGTERM)
-    await until(lambda: out == ["up", "1"], "the process to hear it")
-    monkeypatch.setattr(processes, "STOP_SECONDS_MAX", 0.1)
-
-    assert await child.stop() == 128 + signal.SIGKILL
-    assert out == ["up", "1"]
-
-
-SLOW_MASTER = """
-import json, sys, threading
-threading.Event().wait(0.2)
-print(json.dumps(dict(master="127.0.0.1:1", http=None)), flush=True)
-threading.Event().wait()
-"""
-
-
-async def test_a_master_that_takes_long_to_start_is_waited_for_with_a_word(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(processes, "MASTER_PROGRAM", SLOW_MASTER.replace("{", "{{"))
-    monkeypatch.setattr(processes, "MASTER_START_SHOWN_SECONDS", (0.01, 0.02))
-    said: list[str] = []
-
-    async with local_master_process([], {}, lambda line: None, said.append) as master:
-        assert master.address == "127.0.0.1:1"
-
-    assert [line.partition(":")[0] for line in said] == [
-        "waiting (0.01 s) for the master to start",
-        "waiting (0.02 s) for the master to start",
-    ]
