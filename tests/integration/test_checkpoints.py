@@ -15,7 +15,6 @@ from gradwire_udp.files.checkpoints import names_in, read
 from support.health import metrics, run_status
 from support.local_master import MasterProcess
 from support.sessions import HALF, change, delivered, finish
-from support.tiers import variants
 from support.waiting import wait_until
 
 OFTEN = ("--checkpoint-seconds", "0.05")
@@ -39,11 +38,8 @@ def train(*sessions: gradwire.Session) -> None:
         delivered(session, 3)
 
 
-@pytest.mark.parametrize("processes", variants("1", "2"))
-def test_a_master_that_was_killed_goes_on_where_its_last_checkpoint_ends(
-    tmp_path: Path, processes: str
-) -> None:
-    options = ("--checkpoint", str(tmp_path), "--processes", processes)
+def test_a_master_that_was_killed_goes_on_where_its_last_checkpoint_ends(tmp_path: Path) -> None:
+    options = ("--checkpoint", str(tmp_path))
     with MasterProcess(*options, *OFTEN) as master:
         lost = [join(master, leave_timeout_seconds=0.1) for _ in range(2)]
         train(*lost)

@@ -3,8 +3,6 @@
 import signal
 from contextlib import ExitStack
 
-import pytest
-
 from gradwire_protocol.limits import MIB
 from support.driven_worker import (
     ELEMENTS,
@@ -16,7 +14,6 @@ from support.driven_worker import (
 )
 from support.health import metrics
 from support.local_master import MasterProcess
-from support.tiers import variants
 from support.waiting import wait_until
 
 SUM_BYTES = 4 * ELEMENTS
@@ -27,11 +24,8 @@ def step(workers: list[DrivenWorker], times: int) -> None:
     assert not any("error" in answer for answer in ask_all(workers, "step", times=times))
 
 
-@pytest.mark.parametrize("processes", variants(1, 2))
-def test_a_worker_that_is_stopped_holds_up_nobody_and_ends_with_the_same_bits(
-    processes: int,
-) -> None:
-    options = ["--relay-backlog-mib-max", "1", "--processes", str(processes)]
+def test_a_worker_that_is_stopped_holds_up_nobody_and_ends_with_the_same_bits() -> None:
+    options = ["--relay-backlog-mib-max", "1"]
     with ExitStack() as stack:
         master = stack.enter_context(MasterProcess("--idle-timeout-seconds", "60", *options))
         http = master.announcement["http"]

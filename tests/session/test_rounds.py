@@ -16,6 +16,7 @@ from gradwire_codecs.arrays import Float32Array
 from gradwire_codecs.replica.round_sum import RANGE_ELEMENTS_MIN
 from gradwire_protocol import Role
 from gradwire_server.config import MasterConfig
+from gradwire_server.master import intake
 from support.local_master import LocalMaster
 from support.sessions import RUN_KEY, change, finish, join, participant_of, zeros
 from support.waiting import wait_until
@@ -384,7 +385,16 @@ def test_tensors_that_change_by_far_more_than_others_are_no_outliers(master: Loc
     finish(*sessions)
 
 
-def test_who_contributes_far_more_than_the_others_is_kept_aside(master: LocalMaster) -> None:
+def test_who_contributes_far_more_than_the_others_is_kept_aside(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(intake, "WORKERS_MIN", 2)
+    with LocalMaster(MasterConfig(outliers="quarantine")) as master:
+        kept_aside(master)
+
+
+def kept_aside(master: LocalMaster) -> None:
+    """Let one of two contribute far more than before."""
     (one, mine), (other, theirs) = two(master, Synchronous(bits=8))
     for _ in range(6):
         mine += change(0.001, 0, 0, 0)

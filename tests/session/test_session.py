@@ -21,6 +21,7 @@ from gradwire_protocol.messages.link import Link, Message
 from gradwire_protocol.messages.replicas import Snapshot
 from gradwire_protocol.messages.updates import Finish, Finished, Leave
 from gradwire_server.config import MasterConfig
+from gradwire_server.master import intake
 from gradwire_server.updates.vetting import NORMS_MIN, OutlierPolicy
 from support.local_master import Answering, LocalMaster
 from support.peer import welcome
@@ -552,7 +553,7 @@ def test_a_script_that_has_trained_and_does_not_finish_is_warned(
 
 
 def outliers(policy: OutlierPolicy) -> MasterConfig:
-    return MasterConfig(outlier_policy=policy, outlier_norm_multiple=10.0)
+    return MasterConfig(outliers=policy, outlier_norm_multiple=10.0)
 
 
 def sharing_as_equals(one: Session, other: Session, n: int = 2 * NORMS_MIN) -> None:
@@ -564,23 +565,10 @@ def sharing_as_equals(one: Session, other: Session, n: int = 2 * NORMS_MIN) -> N
     pull(other, n)
 
 
-def test_a_worker_whose_updates_are_clipped_ends_with_the_others_bits() -> None:
-    mine, theirs = zeros(), zeros()
-    with LocalMaster(outliers("clip")) as master:
-        one, other = join(master, mine), join(master, theirs)
-        sharing_as_equals(one, other)
-
-        for _ in range(5):
-            other.push(change(0, 0, 20.0, 0))
-        finish(one, other)
-
-        assert mine.tobytes() == theirs.tobytes()
-        assert one.digest() == other.digest()
-        assert 0 < mine[2] < 5 * 11 * HALF
-        assert (one.stats.updates_clipped, other.stats.updates_clipped) == (0, 5)
-
-
-def test_a_worker_in_quarantine_is_told_when_the_others_have_finished() -> None:
+def test_a_worker_in_quarantine_is_told_at_once_and_when_the_others_have_finished(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(intake, "WORKERS_MIN", 2)
     mine, theirs = zeros(), zeros()
     with LocalMaster(outliers("quarantine")) as master:
         one, other = join(master, mine), join(master, theirs)
@@ -588,6 +576,7 @@ def test_a_worker_in_quarantine_is_told_when_the_others_have_finished() -> None:
 
         other.push(change(0, 0, 40.0, 0))
         wait_until(lambda: master.sample("gradwire_quarantined_workers") == 1, "the quarantine")
+        wait_until(lambda: "keeps the updates of this worker aside" in caplog.text, "a warning")
         one.finish()
 
         assert mine.tolist() == [HALF * 2 * NORMS_MIN, HALF * 2 * NORMS_MIN, 0, 0]

@@ -54,7 +54,7 @@ class HookedLookahead(torch.optim.Optimizer, Lookahead):
         Lookahead.step(self)
 
 
-class UnhookedLookahead(Lookahead, torch.optim.Optimizer):
+class UnhookedLookahead(Lookahead, torch.optim.Optimizer):  # type: ignore[misc]
     """The same, as a subclass that does not call torch's `__init__`."""
 
 
@@ -76,7 +76,7 @@ def has_all(session: Session, other: Session) -> bool:
 def step(model: torch.nn.Linear, optimizer: Any) -> None:
     """Go towards 1."""
     optimizer.zero_grad()
-    (0.5 * (model.weight - 1) ** 2).sum().backward()
+    (0.5 * (model.weight - 1) ** 2).sum().backward()  # type: ignore[no-untyped-call]
     optimizer.step()
 
 

@@ -134,7 +134,7 @@ def a_copy_follows_the_replica(patch: pytest.MonkeyPatch) -> None:
 def conflation_loses_an_update(patch: pytest.MonkeyPatch) -> None:
     conflate = Inbox._conflate
 
-    def without_every_third(self: Inbox, rank: int | None, update: EncodedUpdate) -> None:
+    def without_every_third(self: Inbox, rank: int, update: EncodedUpdate) -> None:
         before = None if self._sum is None else self._sum.values.copy()
         conflate(self, rank, update)
         if update.sequence % 3 == 0 and before is not None:
@@ -224,7 +224,7 @@ def the_log_forgets_nothing(patch: pytest.MonkeyPatch) -> None:
 
 
 def the_inbox_conflates_nothing(patch: pytest.MonkeyPatch) -> None:
-    def put(self: Inbox, rank: int | None, update: EncodedUpdate) -> None:
+    def put(self: Inbox, rank: int, update: EncodedUpdate) -> None:
         self._waiting.append((rank, update))
         self._bytes += len(update.body)
 

@@ -17,13 +17,13 @@ from gradwire_protocol.messages.layout import Layout, Tensor
 from gradwire_protocol.messages.orders import Order
 from gradwire_protocol.messages.updates import Finish, Leave
 from gradwire_server.config import MasterConfig
+from gradwire_server.updates.vetting import WORKERS_MIN
 from support.health import with_only_run
 from support.keyed import RUN_KEY
 from support.network import Link, bad_link
 from support.operating import SimulatedOperator
 from support.peer import join_request
 from support.simulated_worker import CHANGE, SimulatedWorker
-from support.split_run import SplitRun
 from support.training import MASTER, SimulatedRun
 
 HISTORIES = 8
@@ -88,8 +88,7 @@ def test_a_worker_that_has_crashed_is_replaced_at_once_by_its_successor() -> Non
 
 @pytest.mark.seeds(HISTORIES)
 def test_of_two_processes_with_the_same_key_the_newer_one_stays(seed: int) -> None:
-    """Whichever process of the master each of them is connected to."""
-    run = SplitRun(seed, bad_link(Random(seed)), count=3, run_key=RUN_KEY)
+    run = SimulatedRun(seed, bad_link(Random(seed)), run_key=RUN_KEY)
     run.join_and_wait(2)
     run.train(2)
     older = run.workers[1]
@@ -131,11 +130,7 @@ def test_two_roles_of_one_name_are_two_keys_and_do_not_replace_each_other() -> N
 @pytest.mark.seeds(HISTORIES)
 def test_an_observer_has_the_same_bits_as_the_workers_in_the_end(seed: int) -> None:
     random = Random(seed)
-    link = bad_link(random)
-    if seed % 2:
-        run: SimulatedRun = SimulatedRun(seed, link, run_key=RUN_KEY)
-    else:
-        run = SplitRun(seed, link, count=2, run_key=RUN_KEY)
+    run = SimulatedRun(seed, bad_link(random), run_key=RUN_KEY)
     run.join_and_wait(random.randint(1, 3))
     run.train(3)
     observers = [run.observe() for _ in range(random.randint(1, 2))]
@@ -389,7 +384,7 @@ def test_a_name_that_is_denied_goes_at_once_and_comes_in_when_it_is_admitted() -
 
 def test_a_worker_in_quarantine_is_released_by_name_or_by_rank() -> None:
     for how in ("worker1", "1"):
-        run = run_with(3)
+        run = run_with(WORKERS_MIN, config=MasterConfig(outliers="quarantine"))
         run.train(12)
         broken = run.workers[1]
         broken.change = 1_000 * CHANGE
@@ -427,7 +422,7 @@ def test_a_worker_or_an_observer_is_sent_away_by_name_or_by_rank() -> None:
 
 
 def test_a_worker_in_quarantine_is_told_so_when_it_is_sent_away() -> None:
-    run = run_with(3)
+    run = run_with(WORKERS_MIN, config=MasterConfig(outliers="quarantine"))
     run.train(12)
     broken = run.workers.pop()
     broken.change = 1_000 * CHANGE

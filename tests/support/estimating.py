@@ -49,5 +49,4 @@ PLAUSIBLE = st.builds(
     link_up=st.floats(1e5, 1e11),
     master_link=st.floats(1e5, 1e11),
     rtt_seconds=st.floats(0, 1),
-    processes=st.integers(1, 16),
 )

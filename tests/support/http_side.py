@@ -83,13 +83,12 @@ async def serving(
     *,
     metrics: ServerMetrics | None = None,
     status: Callable[[], dict[str, Any]] = lambda: STATUS,
-    refresh: Callable[[], Awaitable[None]] | None = None,
     access: Access | None = None,
     limits: HttpLimits | None = None,
 ) -> AsyncIterator[HttpSide]:
     """Run a server on loopback."""
     metrics = metrics or ServerMetrics()
-    server = HttpServer(metrics, status, refresh=refresh, access=access, limits=limits)
+    server = HttpServer(metrics, status, access=access, limits=limits)
     family, address = resolve("127.0.0.1:0")
     server.start(address, family)
     try:

@@ -20,8 +20,6 @@ class Ledger:
         self.encoders: dict[tuple[int, int], str] = {}
         """Who encoded an update: ranks are used again."""
         self.applied: Counter[tuple[str, int, int]] = Counter()
-        self.corrections: dict[tuple[int, int], bytes] = {}
-        """What the master told the origin of an update that it has clipped."""
 
     def encoded(self, worker: str, rank: int, sequence: int, body: bytes) -> None:
         """Note a new update; its origin has it.
@@ -71,7 +69,7 @@ class Ledger:
     def sum_of(self, versions: Mapping[int, int], elements: int) -> Int32Array:
         """Add up the updates that a version vector contains, in the plainest way."""
         values = np.zeros(elements, np.int64)
-        for (rank, sequence), body in [*self.updates.items(), *self.corrections.items()]:
+        for (rank, sequence), body in self.updates.items():
             if sequence <= versions.get(rank, 0):
                 update = decode(body, elements)
                 for i, change in zip(update.index.tolist(), update.change.tolist(), strict=True):

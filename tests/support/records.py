@@ -12,6 +12,7 @@ from gradwire_protocol.messages.schema import Record
 from gradwire_protocol.messages.standby import Follow, Promise, Voters
 from gradwire_protocol.messages.states import Buffers, StatePart, WantState
 from gradwire_protocol.messages.updates import (
+    Aside,
     Conflated,
     EncodedUpdate,
     Finish,
@@ -49,7 +50,7 @@ EXAMPLES: tuple[Record, ...] = (
     Recall(1, 5, 6),
     SPAN,
     Conflated(0, b"body", SPAN),
-    Digest({1: 5}, 2**64 - 1, 0),
+    Digest({1: 5}, 2**64 - 1),
     Blocks({1: 5}, bytes(8)),
     Want((0, 7)),
     Buffers(1, final=True, layout_digest=bytes(8), floats=bytes(4), integers=bytes(8)),
@@ -70,5 +71,6 @@ EXAMPLES: tuple[Record, ...] = (
     Work(PLAN, LEDGER, 10, {3: 71}),
     Grant("train", LEDGER, 11),
     StopTraining("the loss is nan"),
+    Aside(7, 1e6, 1e4),
     WorkState(PLAN, LEDGER),
 )

@@ -29,7 +29,6 @@ from gradwire_protocol.messages.layout import Layout
 from gradwire_protocol.messages.modes.kept_state import KeptState
 from gradwire_protocol.messages.replicas import Blocks
 from gradwire_protocol.messages.states import Buffers
-from gradwire_protocol.messages.updates import EncodedUpdate
 from support.accounts_of_worker import WorkerAccounts
 from support.dialling import dial
 from support.feedbacks import counts_for
@@ -89,10 +88,6 @@ class WatchedMembership(Membership):
     def on_sum(self, total: Sum) -> None:
         super().on_sum(total)
         self._watcher.sums += 1
-
-    def on_correction(self, correction: EncodedUpdate) -> None:
-        self._watcher.on_correction(correction)
-        super().on_correction(correction)
 
     def on_stable(self, versions: Mapping[int, int]) -> None:
         assert covers(versions, self.stable), "what was stable is so for ever"
@@ -277,10 +272,6 @@ class SimulatedWorker:
     def on_finished(self, versions: Mapping[int, int]) -> None: ...
 
     def on_closed(self, error: GradwireError | None) -> None: ...
-
-    def on_correction(self, correction: EncodedUpdate) -> None:
-        assert (self.rank, correction.sequence) not in self.run.ledger.corrections
-        self.run.ledger.corrections[self.rank, correction.sequence] = correction.body
 
     def _post(self, function: Callable[..., None], *arguments: object) -> None:
         """Have the network thread do something: at once, as the training thread is never in it."""

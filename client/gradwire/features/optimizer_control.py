@@ -274,9 +274,8 @@ def torch_optimizer(optimizer: object, target: object) -> torch.optim.Optimizer:
 
 def has_hooks(optimizer: torch.optim.Optimizer) -> bool:
     """Return whether an optimizer has the hooks by which its steps are adapted."""
-    return isinstance(optimizer, torch.optim.Optimizer) and hasattr(
-        optimizer, "_optimizer_step_pre_hooks"
-    )
+    found: object = optimizer
+    return isinstance(found, torch.optim.Optimizer) and hasattr(found, "_optimizer_step_pre_hooks")
 
 
 def learning_rates(optimizer: torch.optim.Optimizer) -> list[float]:

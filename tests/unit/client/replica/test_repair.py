@@ -162,30 +162,6 @@ def test_own_updates_that_were_forgotten_cannot_be_taken_back() -> None:
     assert side.repair.compare(side.blocks, side.versions, missed=False) == ()
 
 
-def test_corrections_of_what_the_master_does_not_speak_of_are_taken_back() -> None:
-    side = Side(1)
-    side.push(accepted=False)
-    [update] = side.own.after(0)
-    less = Replica.zeros(ELEMENTS)
-    less.apply(update.body)
-    [correction] = encode(
-        -(less.values * less.quantum).astype(np.float32), Replica.zeros(ELEMENTS), threshold=0.005
-    )
-    side.feedback.apply(correction)
-    side.repair.note_correction(EncodedUpdate(1, 0, correction))
-
-    assert side.repair.compare(side.blocks, side.versions, missed=False) == ()
-    side.now = 100.0
-    said = side.repair.digest(side.versions)
-    assert said is not None
-    assert said.corrections == 1
-    side.repair.note_reconnection()
-    side.now = 200.0
-    said = side.repair.digest(side.versions)
-    assert said is not None
-    assert said.corrections == 0
-
-
 def test_a_replica_that_has_missed_updates_gets_the_blocks_that_these_have_changed() -> None:
     side = Side(3)
     missed = np.zeros(ELEMENTS, np.float32)

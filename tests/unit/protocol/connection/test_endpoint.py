@@ -1,7 +1,5 @@
 """An endpoint: who is let in, and what is dropped."""
 
-from random import Random
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -14,7 +12,6 @@ from gradwire_protocol import (
     Drop,
     Endpoint,
     Priority,
-    SessionIds,
     State,
 )
 from gradwire_protocol.wire.packets import (
@@ -27,7 +24,6 @@ from gradwire_protocol.wire.packets import (
 )
 from support.endpoints import (
     NOW,
-    PLAIN,
     agreed,
     ask,
     dialling,
@@ -249,21 +245,3 @@ def test_who_reads_everything_into_one_buffer_spoils_nothing() -> None:
     [(_, opened), (_, received)] = events_of(endpoints["responder"])
     assert opened == Connected()
     assert heard(received) == (0, 0, 1, b"payload")
-
-
-# Shards.
-
-
-def test_a_shard_gives_out_session_ids_of_its_own() -> None:
-    endpoint = Endpoint(
-        PLAIN,
-        random_bytes=Random(1).randbytes,
-        connections_max=9,
-        shard=SessionIds(index=5, count=8),
-    )
-
-    drawn = [endpoint.connect("peer", NOW).session_id for _ in range(4)]
-    drawn += [agreed(init_of(n), ask(endpoint, init_of(n))[0])[0].session_id for n in range(1, 5)]
-
-    assert len(set(drawn)) == 8
-    assert {session_id & 0xFF for session_id in drawn} == {5}

@@ -1,5 +1,6 @@
 """The messages of a run: each is read as it was written, and each field refuses what it must."""
 
+import math
 from dataclasses import fields, replace
 from itertools import product
 from typing import Any
@@ -72,8 +73,10 @@ from gradwire_protocol.messages.states import (
     WantState,
 )
 from gradwire_protocol.messages.updates import (
+    NORM_MAX,
     PART_ELEMENTS,
     UPDATE_BYTES_MAX,
+    Aside,
     Conflated,
     EncodedUpdate,
     Finish,
@@ -214,7 +217,7 @@ FIELDS: tuple[tuple[Any, ...], ...] = (
     (Contents, VERSIONS),
     (Recall, RANKS, SEQUENCES, SEQUENCES),
     (Conflated, st.integers(0, ELEMENTS_MAX), st.binary(max_size=50), st.none() | SPANS),
-    (Digest, VERSIONS, st.integers(0, 2**64 - 1), SEQUENCES),
+    (Digest, VERSIONS, st.integers(0, 2**64 - 1)),
     (Blocks, VERSIONS, st.binary(min_size=8, max_size=64)),
     (
         Buffers,
@@ -237,6 +240,7 @@ FIELDS: tuple[tuple[Any, ...], ...] = (
     ),
     (Grant, NAMES, LEDGERS, st.none() | NUMBERS, NAMES),
     (StopTraining, NAMES),
+    (Aside, SEQUENCES, st.floats(0, NORM_MAX), st.floats(0, NORM_MAX)),
     (Refuse, NAMES, NAMES, st.none() | NAMES),
     (Follow, TERMS, st.none() | SEQUENCES),
     (Promise, TERMS),
@@ -446,6 +450,9 @@ REFUSED: tuple[tuple[type[Record], str, object], ...] = (
     (Grant, "number", -1),
     (Grant, "refused", LONG_REASON),
     (StopTraining, "reason", LONG_REASON),
+    (Aside, "sequence", -1),
+    (Aside, "norm", math.nan),
+    (Aside, "limit", -1.0),
 )
 
 
@@ -571,7 +578,7 @@ LARGEST: tuple[Record, ...] = (
             ALL_VERSIONS,
         ),
     ),
-    Digest(ALL_VERSIONS, 2**64 - 1, SEQUENCE_MAX),
+    Digest(ALL_VERSIONS, 2**64 - 1),
     Blocks(ALL_VERSIONS, bytes(8 * BLOCKS_MAX)),
     Want((BLOCKS_MAX - 1,) * BLOCKS_MAX),
     Buffers(

@@ -169,11 +169,11 @@ def test_status_tells_of_the_run_and_workers_hear_why_it_ends(running: Running, 
         "master": {"role": None, "in_charge": True, "term": 1, "other": None,
                    "standby_connected": False, "standby_behind": 0},
     }  # fmt: skip
-    alone = [{"pid": os.getpid(), "connections": 0}]
-    assert seen[0] == {"processes": alone, "runs": [], **always}
+    always["pid"] = os.getpid()
+    assert seen[0] == {"connections": 0, "runs": [], **always}
     name = f"{socket.gethostname()}/{os.getpid()}"
     assert seen[1] == {
-        "processes": [{"pid": os.getpid(), "connections": 1}],
+        "connections": 1,
         "runs": [
             {
                 "name": "default",

@@ -4,17 +4,35 @@ import asyncio
 import logging
 import socket
 from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
 
 import pytest
 
-from gradwire_protocol import UsageError
+from gradwire_protocol import Connected, Connection, Event, UsageError
 from gradwire_protocol.crypto.keys import SECRET_BYTES, Keyring, RunKey
 from gradwire_server.config import MasterConfig
 from gradwire_server.daemon import listening as module
 from gradwire_server.daemon.listening import AddressInUseError, Listening, Transport
 from gradwire_udp import open_listener, open_socket
-from support.shard_rig import Heard
+from support.applications import Untimed
 from support.wording import naming
+
+
+@dataclass
+class Heard(Untimed):
+    """In place of a master: what it hears."""
+
+    events: list[tuple[Connection, Event]] = field(default_factory=list)
+
+    def handle_event(self, connection: Connection, event: Event, now: float) -> None:
+        self.events.append((connection, event))
+
+    def of(self, kind: type[Event]) -> list[Any]:
+        return [event for _, event in self.events if isinstance(event, kind)]
+
+    def last_connection(self) -> Connection:
+        return [connection for connection, event in self.events if event == Connected()][-1]
 
 
 @pytest.fixture

@@ -3,10 +3,13 @@
 import asyncio
 import logging
 from collections.abc import Iterator
+from itertools import repeat
 
 import pytest
-from prometheus_client import generate_latest
+from prometheus_client import Metric, generate_latest
+from prometheus_client.registry import Collector
 
+from gradwire_server.http import pages
 from gradwire_server.http.limits import HttpLimits
 from gradwire_server.http.pages import PageFailedError, SharedPage, metrics_parts
 from gradwire_server.metrics import ServerMetrics
@@ -31,19 +34,22 @@ class Numbered:
         yield str(self.made).encode()
 
 
+class Counted(Collector):
+    """What is asked once for each time that the metrics are made."""
+
+    def __init__(self) -> None:
+        self.scrapes = 0
+
+    def collect(self) -> Iterator[Metric]:
+        self.scrapes += 1
+        yield from ()
+
+
 async def test_all_who_wait_get_the_same_page() -> None:
     numbered = Numbered()
-    refreshed = asyncio.Event()
+    page = SharedPage("/x", numbered.parts, load_max=ALWAYS)
 
-    async def refresh() -> None:
-        await refreshed.wait()
-
-    page = SharedPage("/x", numbered.parts, refresh, load_max=ALWAYS)
-    waiting = [asyncio.create_task(page.get()) for _ in range(100)]
-    await asyncio.sleep(0)
-    refreshed.set()
-
-    assert set(await asyncio.gather(*waiting)) == {b"page 1"}
+    assert set(await asyncio.gather(*(page.get() for _ in range(100)))) == {b"page 1"}
     assert numbered.made == 1
 
 
@@ -69,11 +75,9 @@ async def test_a_page_that_fails_is_logged_once_and_not_tried_again_at_once(
     ]
 
 
-async def test_a_page_that_is_being_made_can_be_given_up() -> None:
-    async def refresh() -> None:
-        await asyncio.Event().wait()
-
-    page = SharedPage("/x", Numbered().parts, refresh, load_max=ALWAYS)
+async def test_a_page_that_is_being_made_can_be_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pages, "STEP_SECONDS_MAX", -1.0)
+    page = SharedPage("/x", lambda: repeat(b"part"), load_max=ALWAYS)
     waiting = asyncio.create_task(page.get())
     await asyncio.sleep(0)
     await page.close()
@@ -95,19 +99,17 @@ def test_metrics_in_parts_are_those_in_one_piece() -> None:
 
 
 async def test_a_flood_of_scrapes_makes_the_metrics_once() -> None:
-    refreshed = 0
-
-    async def refresh() -> None:
-        nonlocal refreshed
-        refreshed += 1
+    metrics, counted = ServerMetrics(), Counted()
+    metrics.registry.register(counted)
+    before = counted.scrapes
 
     async def scrape(side: HttpSide) -> int:
         return status_of(await ask(side, request("/metrics")))
 
     limits = HttpLimits(load_max=HARDLY_EVER, connections_per_second_max=1e6)
-    async with serving(refresh=refresh, limits=limits) as side:
+    async with serving(metrics=metrics, limits=limits) as side:
         for _ in range(10):
             statuses = await asyncio.gather(*(scrape(side) for _ in range(30)))
             assert set(statuses) == {200}
 
-    assert refreshed == 1
+    assert counted.scrapes == before + 1

@@ -70,7 +70,7 @@ def test_the_first_line_agrees_with_the_table_below_it(
 
 
 def test_what_is_advised_for_a_slow_link_makes_it_fit() -> None:
-    given = inputs(workers=16, density=0.01, master_link=1e10, processes=64)
+    given = inputs(workers=16, density=0.01, master_link=1e10)
     result = estimate(given)
     assert result.limit.name == "worker's link, down"
 
@@ -83,18 +83,6 @@ def test_what_is_advised_for_a_slow_link_makes_it_fit() -> None:
     assert keeps_up(replace(given, workers=workers))
     assert keeps_up(replace(given, step_seconds=steps * given.step_seconds))
     assert any("--conflation-mib-max" in sentence for sentence in sentences)
-
-
-def test_a_busy_master_is_given_the_processes_that_do() -> None:
-    given = inputs(workers=40, link=1e10, link_up=1e10, master_link=1e11)
-    result = estimate(given)
-    assert result.limit.name == "master's processor"
-
-    (sentence,) = (s for s in advice(result, codec_threads=1) if "--processes" in s)
-
-    processes = int(re.search(r"--processes (\d+)", sentence)[1])  # type: ignore[index]
-    assert keeps_up(replace(given, processes=processes))
-    assert not keeps_up(replace(given, processes=processes - 1))
 
 
 @pytest.mark.parametrize(("threads", "expected"), [(1, True), (2, False)])

@@ -17,7 +17,7 @@ from support.wording import naming
 
 USUAL = (
     "estimate", "--step-seconds", "100ms", "--parameters", "14.6M", "--link", "100Mbit",
-    "--rtt", "20ms", "--workers", "16", "--master-link", "10Gbit", "--processes", "8",
+    "--rtt", "20ms", "--workers", "16", "--master-link", "10Gbit",
     "--density", "0.01",
 )  # fmt: skip
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from gradwire.cli.estimate.model import Inputs, Kind, demands, estimate, keeps_up
 from gradwire.cli.estimate.sizes import link_bytes
 from gradwire.errors import UsageError
-from support.estimating import COSTS, PLAUSIBLE, inputs
+from support.estimating import PLAUSIBLE, inputs
 from support.wording import naming
 
 FACTOR = st.floats(1.0, 50.0)
@@ -120,21 +120,6 @@ def test_links_carry_an_update_up_and_those_of_all_peers_down() -> None:
     assert by_name["master's link, out"] == pytest.approx(20 * one / 1e9, rel=0.01)
 
 
-def test_processes_share_what_is_passed_on_and_not_what_is_taken_in() -> None:
-    one, four = (
-        next(r.seconds for r in demands(inputs(processes=n)) if r.name == "master's processor")
-        for n in (1, 4)
-    )
-    given = inputs()
-    taken_in = 8 * (
-        COSTS.master_update_seconds
-        + given.hits * COSTS.master_seconds_per_hit
-        + given.update_bytes * COSTS.master_seconds_per_byte
-    )
-
-    assert four - taken_in == pytest.approx((one - taken_in) / 4)
-
-
 def test_a_slow_line_upwards_puts_updates_off_in_proportion() -> None:
     given = inputs(workers=2, link_up=1e6)
     result = estimate(given)
@@ -166,7 +151,6 @@ def test_a_slow_line_downwards_has_updates_added_up_and_none_put_off() -> None:
         ({"link_up": 1e15}, ("--link-up=1e+15 bit/s",)),
         ({"master_link": 0.0}, ("--master-link=0 bit/s",)),
         ({"rtt_seconds": 100.0}, ("--rtt=100 s", "60 s")),
-        ({"processes": 0}, ("--processes=0",)),
         ({"parameters": 10, "density": 0.01}, ("--density=0.01", "10 parameters")),
     ],
 )
