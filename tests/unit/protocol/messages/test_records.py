@@ -358,7 +358,6 @@ REFUSED: tuple[tuple[type[Record], str, object], ...] = (
     (Conflated, "span", replace(SPAN, updates=-1)),
     (Digest, "versions", {0: -1}),
     (Digest, "digest", -1),
-    (Digest, "corrections", -1),
     (Blocks, "versions", {RANK_END: 1}),
     (Blocks, "digests", bytes(7)),
     (Blocks, "digests", bytes(8 * BLOCKS_MAX + 1)),

@@ -429,7 +429,9 @@ class HeldDecoder(InlineDecoder):
 def held_run(workers: int) -> tuple[SimulatedRun, HeldDecoder]:
     """Return a run whose workers are a reference, and what its master decodes with."""
     decoder = HeldDecoder()
-    run = SimulatedRun(elements=ELEMENTS, decoder=decoder)
+    run = SimulatedRun(
+        elements=ELEMENTS, decoder=decoder, master=MasterConfig(outliers="quarantine")
+    )
     run.join_and_wait(workers)
     run.train(STEPS)
     run.network.run_for(5.0)
