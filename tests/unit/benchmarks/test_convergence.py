@@ -2,17 +2,15 @@
 
 import pickle
 from dataclasses import replace
-from math import isfinite, nan
+from math import isfinite
 from pathlib import Path
 
-import numpy as np
 import pytest
-import torch
 
 from benchmarks.convergence import alone, simulated
 from benchmarks.convergence.comparison import FULL, figures_of, named, show_rates
 from benchmarks.convergence.drawing import draw_comparisons
-from benchmarks.convergence.outcome import LAST, Outcome, evaluated_after
+from benchmarks.convergence.outcome import LAST, Outcome
 from benchmarks.convergence.results import (
     DDP,
     GRADWIRE,
@@ -21,7 +19,7 @@ from benchmarks.convergence.results import (
     Comparison,
     Runs,
 )
-from benchmarks.convergence.tasks import BATCH, TASKS, Task, samples_of
+from benchmarks.convergence.tasks import TASKS, Task
 
 SHORT = {name: replace(task, steps=4) for name, task in TASKS.items()}
 
@@ -35,19 +33,6 @@ def test_every_task_is_trained_by_one_process_and_by_simulated_workers(task: Tas
     assert all(map(isfinite, [*dense.losses, *shared.losses]))
     assert list(dense.steps) == list(shared.steps) == [1, 2, 3, 4]
     assert dense.megabytes == 0 < shared.megabytes
-
-
-@pytest.mark.parametrize("task", SHORT.values(), ids=SHORT)
-def test_every_seed_has_its_model_and_every_rank_its_samples(task: Task) -> None:
-    first, again, other = (task.new_model(seed).state_dict() for seed in (0, 0, 1))
-
-    assert all(torch.equal(value, again[name]) for name, value in first.items())
-    assert not all(torch.equal(value, other[name]) for name, value in first.items())
-    inputs, targets = task.draw(samples_of(0, 0))
-    assert len(inputs) == BATCH
-    assert torch.equal(inputs, task.draw(samples_of(0, 0))[0])
-    assert not torch.equal(inputs, task.draw(samples_of(0, 1))[0])
-    assert len(targets) % BATCH == 0
 
 
 def test_what_a_pool_is_told_can_travel_and_is_the_task_that_was_meant() -> None:
@@ -73,20 +58,6 @@ def test_a_training_that_diverges_has_no_loss_from_there_on() -> None:
 
     assert len(outcome.losses) == len(outcome.steps)
     assert not isfinite(outcome.loss)
-
-
-def test_a_run_is_evaluated_evenly_and_after_its_last_step() -> None:
-    assert list(evaluated_after(3)) == [1, 2, 3]
-    points = evaluated_after(300)
-    assert points[-1] == 300
-    assert set(np.diff(points)) == {10}
-
-
-def test_the_best_rate_is_one_that_does_not_diverge() -> None:
-    runs = Runs({0.1: [_outcome(2.0)], 0.2: [_outcome(1.0)], 0.4: [_outcome(nan)]})
-
-    assert runs.best_rate == 0.2
-    assert runs.loss == 1.0
 
 
 def test_what_was_compared_is_judged_shown_and_drawn(

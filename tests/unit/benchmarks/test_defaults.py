@@ -6,8 +6,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
-from torch import nn
 
 from benchmarks.convergence.tasks import samples_of
 from benchmarks.defaults import simulated
@@ -19,7 +17,6 @@ from benchmarks.defaults.comparison import (
     geometric_mean,
     mean_loss,
 )
-from benchmarks.defaults.schedules import plateau
 from benchmarks.defaults.tasks import TASKS, Task
 
 
@@ -45,27 +42,6 @@ def test_a_task_learns_at_one_of_its_rates(task: Task) -> None:
     assert task.evaluate(model) < before
 
 
-def test_all_methods_have_the_same_beginning_and_the_same_samples() -> None:
-    task = TASKS["softmax"]
-    models = [task.new_model(3), task.new_model(3)]
-    batches = [task.draw(samples_of(3, 1)) for _ in models]
-    others = task.draw(samples_of(3, 2))
-
-    one, other = [nn.utils.parameters_to_vector(model.parameters()) for model in models]
-    assert torch.equal(one, other)
-    assert torch.equal(batches[0][0], batches[1][0])
-    assert not torch.equal(batches[0][0], others[0])
-
-
-def test_a_plateau_halves_the_rate() -> None:
-    optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], 1.0)
-    schedule = plateau(optimizer, 100)
-    for _ in range(60):
-        schedule(1.0)
-
-    assert optimizer.param_groups[0]["lr"] < 1.0
-
-
 @pytest.mark.parametrize("name", ["softmax", "lstm"])
 def test_one_simulated_worker_trains_what_ddp_trains(name: str) -> None:
     task = replace(TASKS[name], steps=5)
@@ -75,27 +51,6 @@ def test_one_simulated_worker_trains_what_ddp_trains(name: str) -> None:
 
     assert ours["loss"] == pytest.approx(theirs["loss"], rel=1e-4)
     assert theirs["megabytes"] == 0.0
-
-
-def test_simulated_workers_have_their_own_samples_and_send_less_than_ddp() -> None:
-    task = replace(TASKS["softmax"], steps=8)
-    before = task.evaluate(task.new_model(1))
-
-    ours, theirs = (train(task, 0.1, 1, 3) for train in (simulated.gradwire, simulated.ddp))
-
-    assert theirs["loss"] != simulated.ddp(task, 0.1, 1, 1)["loss"]
-    assert ours["loss"] < before
-    assert ours["loss"] == pytest.approx(theirs["loss"], rel=0.2)
-    elements = sum(parameter.numel() for parameter in task.new_model(0).parameters())
-    assert theirs["megabytes"] == 2 * (3 - 1) * 4 * elements * 8 / 1e6
-    assert 0 < ours["megabytes"] < theirs["megabytes"]
-
-
-def test_a_simulated_run_that_diverges_has_no_loss() -> None:
-    task = replace(TASKS["perceptron-momentum"], steps=30)
-
-    for train in (simulated.gradwire, simulated.ddp):
-        assert mean_loss([train(task, 1e6, 0, 2)]) == inf
 
 
 def test_figures_are_of_the_best_rate_and_of_all_tasks_together() -> None:
