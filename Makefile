@@ -59,7 +59,7 @@ CURVES ?= .cache/benchmarks
 
 bench: venv
 	$(BIN)/python tests/benchmarks all --json .cache/benchmarks/figures.jsonl \
-		--pictures .cache/benchmarks --curves $(CURVES)
+		--curves $(CURVES)
 
 # Until it is stopped; the tests run each target for a bounded count.
 fuzz: venv

@@ -43,7 +43,7 @@ class Plan:
 
 FULL: Final = Plan()
 QUICK: Final = Plan(
-    elements=20_000,
+    elements=200_000,  # of fewer, the first replica would find room in what is free
     runs=1,
     dense_shapes=((100, 100), (100,), (99, 100)),
     error_elements=2_000,

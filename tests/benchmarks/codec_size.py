@@ -29,7 +29,7 @@ from benchmarks.models import GPT_SHAPES
 from benchmarks.pictures import OURS, Curves, draw_curves
 from benchmarks.rivals import dl4j
 from benchmarks.rivals.ddp_hooks import Shapes, fp16_bytes, power_sgd_bytes
-from benchmarks.rivals.floats import TOP_K_HIT, encode_qsgd, encode_top_k
+from benchmarks.rivals.floats import TOP_K_HIT_BYTES, qsgd_bytes
 from gradwire.cli.demo.command import WORKERS
 from gradwire_codecs import LocalFeedback, Replica, encoded_hits
 from gradwire_codecs.arrays import Float32Array
@@ -117,7 +117,7 @@ def _of_density(elements: int, density: float, fixed: Mapping[str, int]) -> list
     )
     rivals = {
         DL4J: dl4j.encode(residual.copy(), threshold).nbytes,
-        TOP_K: len(encode_top_k(residual, hits)),
+        TOP_K: TOP_K_HIT_BYTES * hits,
         **fixed,
     }
     return [
@@ -156,12 +156,11 @@ def _residual(elements: int, density: float) -> Float32Array:
 
 def _fixed_sizes(shapes: Shapes) -> dict[str, int]:
     """Return what others send of a step whatever its gradient is, in bytes."""
-    random = np.random.default_rng(0)
-    gradient = random.standard_normal(sum(map(prod, shapes)), np.float32)
+    elements = sum(map(prod, shapes))
     return {
-        DENSE: gradient.nbytes,
+        DENSE: 4 * elements,
         "DDP's fp16 hook": fp16_bytes(shapes),
-        "8 bits (QSGD)": len(encode_qsgd(gradient, random)),
+        "8 bits (QSGD)": qsgd_bytes(elements),
         **{power_sgd_name(rank): power_sgd_bytes(shapes, rank) for rank in RANKS},
     }
 
@@ -206,7 +205,7 @@ def of_the_demo(workers: int, steps: int) -> list[Figure]:
 def _demo_rivals(updates: Sequence[Recorded], shapes: Shapes) -> dict[str, float]:
     return {
         DL4J: fmean(update.dl4j_bytes for update in updates),
-        TOP_K: TOP_K_HIT.itemsize * fmean(update.hits for update in updates),
+        TOP_K: TOP_K_HIT_BYTES * fmean(update.hits for update in updates),
         **_fixed_sizes(shapes),
     }
 

@@ -5,12 +5,10 @@ beside a floor or a rival that was measured alternately with it, in the same run
 differ between machines and hours, ratios hold. An aim that is missed is printed as missed.
 
 With ``--json``, each figure is also written as an object on a line of its own, as soon as its
-benchmark has ended. ``--pictures`` draws the ratios of each benchmark, ``--curves`` what the
-documentation shows.
+benchmark has ended. ``--curves`` draws what the documentation shows.
 
-With ``--quick``, everything is tiny and takes seconds, to see that it still runs, with keys and
-without. The figures say nothing and are marked so, no aim is met or missed, and drawings are made
-and thrown away.
+With ``--quick``, everything is tiny and takes seconds, to see that it still runs. The figures say
+nothing and are marked so, no aim is met or missed, and drawings are made and thrown away.
 
 A benchmark that fails stops no other. Exit status: 0 all ran to their ends, 1 some failed, and are
 named last, 2 usage.
@@ -20,13 +18,13 @@ import argparse
 import sys
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from benchmarks.commit import commit_of
-from benchmarks.figures import Figure, draw, machine, print_table
+from benchmarks.figures import Figure, machine, print_table
 from benchmarks.registry import BENCHMARKS, Benchmark
 
 ALL = "all"
@@ -37,11 +35,10 @@ class Output:
     """How benchmarks run, and where what they measure goes."""
 
     quick: bool
-    keys: Sequence[bool]
-    """Whether masters and workers have keys, where that can be chosen; both, if it is both."""
+    keys: bool
+    """Whether masters and workers have keys, where that can be chosen."""
     commit: str
     json: Path | None
-    pictures: Path | None
     curves: Path | None
 
 
@@ -63,26 +60,18 @@ def main(
     print(machine())
     if given.quick:
         print("A quick run shows what still runs; its figures are not to be quoted.")
-    with _folders(given) as (pictures, curves):
+    with _folder(given) as curves:
         output = Output(
             quick=given.quick,
-            keys=_keys(given),
+            keys=given.keys is not False,
             commit=commit_of(Path(__file__).parent),
             json=given.json,
-            pictures=pictures,
             curves=curves,
         )
         failed = [name for name in names if not _ends_well(name, benchmarks[name], output)]
     if failed:
         print(f"failed: {', '.join(failed)}", file=sys.stderr)
     return 1 if failed else 0
-
-
-def _keys(given: argparse.Namespace) -> Sequence[bool]:
-    """Return the forms to run, by whether they have keys."""
-    if given.keys is not None:
-        return (given.keys,)
-    return (True, False) if given.quick else (True,)
 
 
 def _parser(benchmarks: Mapping[str, Benchmark]) -> argparse.ArgumentParser:
@@ -98,10 +87,9 @@ def _parser(benchmarks: Mapping[str, Benchmark]) -> argparse.ArgumentParser:
         "--keys",
         action=argparse.BooleanOptionalAction,
         help="whether masters and workers have keys, where that can be chosen; they have unless "
-        "told otherwise, as users have them; --quick runs both forms",
+        "told otherwise, as users have them",
     )
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write the figures there")
-    parser.add_argument("--pictures", type=Path, metavar="FOLDER", help="draw the ratios there")
     parser.add_argument("--curves", type=Path, metavar="FOLDER", help="draw rates as lines there")
     return parser
 
@@ -115,10 +103,8 @@ def _names(
         parser.error(f"no benchmark {', '.join(unknown)}; there are {', '.join(benchmarks)}")
     if not given.names:
         parser.error(f"say which: {ALL}, {', '.join(benchmarks)}")
-    if given.quick and (given.curves or given.pictures):
-        parser.error(
-            "--quick measures nothing that may be shown: leave out --curves and --pictures"
-        )
+    if given.quick and given.curves:
+        parser.error("--quick measures nothing that may be shown: leave out --curves")
     if ALL in given.names:
         return list(benchmarks)
     if given.keys is not None:
@@ -129,27 +115,27 @@ def _names(
 
 
 @contextmanager
-def _folders(given: argparse.Namespace) -> Iterator[tuple[Path | None, Path | None]]:
-    """Have folders for pictures and for curves; a quick run draws the latter, to throw away."""
-    with ExitStack() as stack:
-        if given.quick:
-            yield None, Path(stack.enter_context(TemporaryDirectory()))
-            return
-        for folder in filter(None, (given.pictures, given.curves)):
-            folder.mkdir(parents=True, exist_ok=True)
-        yield given.pictures, given.curves
+def _folder(given: argparse.Namespace) -> Iterator[Path | None]:
+    """Have a folder for curves; those of a quick run are drawn to be thrown away."""
+    if given.quick:
+        with TemporaryDirectory() as folder:
+            yield Path(folder)
+        return
+    if given.curves is not None:
+        given.curves.mkdir(parents=True, exist_ok=True)
+    yield given.curves
 
 
 def _ends_well(name: str, benchmark: Benchmark, output: Output) -> bool:
     """Run a benchmark, and show what it measured; return whether it came to its end."""
     print(f"\n{name}: measuring", file=sys.stderr, flush=True)
     try:
-        for plan in benchmark.plans(quick=output.quick, keys=output.keys):
-            figures = benchmark.run(plan)
-            if figures:
-                _show(name, figures, output)
-                if output.curves is not None and benchmark.has_drawing:
-                    benchmark.draw(figures, output.curves, plan)
+        plan = benchmark.plan(quick=output.quick, keys=output.keys)
+        figures = benchmark.run(plan)
+        if figures:
+            _show(name, figures, output)
+            if output.curves is not None and benchmark.has_drawing:
+                benchmark.draw(figures, output.curves, plan)
     except Exception:
         traceback.print_exc()
         return False
@@ -162,5 +148,3 @@ def _show(name: str, figures: list[Figure], output: Output) -> None:
         with output.json.open("a", encoding="utf-8") as file:
             for figure in figures:
                 file.write(figure.to_json(name, commit=output.commit, quick=output.quick) + "\n")
-    if output.pictures is not None:
-        draw(name, figures, output.pictures / f"{name}.png")

@@ -12,13 +12,14 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final
 
 from benchmarks.figures import Figure, beside
 from benchmarks.masters import Master, form
-from benchmarks.programs import Program
+from benchmarks.programs import READ_SECONDS_MAX, Program, start_together
 from gradwire.cli.estimate.calibration import calibrate
 from gradwire.cli.estimate.model import Estimate, Inputs, estimate
 from gradwire.cli.estimate.sizes import update_bytes
@@ -135,14 +136,14 @@ def observe(case: Case, plan: Plan) -> dict[str, float]:
             Master(keys=plan.keys, listen=f"{here.address}:0", prefix=here.prefix)
         )
         files = [folder / f"{i}.json" for i in range(case.workers)]
-        for file in files:
-            stack.enter_context(_worker(case, plan.parameters, there, master, file))
+        start = partial(_worker, case, plan.parameters, there, master)
+        start_together(stack, [partial(start, file) for file in files])
         _limit(there, case.up)
         _limit(here, case.down)
         time.sleep(case.settle_seconds)
-        before = _read(files)
+        before = _read(files, [0] * case.workers)
         time.sleep(case.watch_seconds)
-        after = _read(files)
+        after = _read(files, [each["stats"]["steps"] for each in before])
     return _observed(before, after, plan.parameters)
 
 
@@ -166,8 +167,16 @@ def _limit(machine: Machine, rate: float) -> None:
         subprocess.run([*command, *limit.split()], check=True)
 
 
-def _read(files: Sequence[Path]) -> list[dict[str, Any]]:
-    return [json.loads(file.read_text(encoding="utf-8")) for file in files]
+def _read(files: Sequence[Path], steps: Sequence[float]) -> list[dict[str, Any]]:
+    """Return what workers have written, once each has made more than these steps and timed them."""
+    deadline = time.monotonic() + READ_SECONDS_MAX
+    while time.monotonic() < deadline:
+        said = [json.loads(file.read_text(encoding="utf-8")) for file in files]
+        pairs = zip(said, steps, strict=True)
+        if all(s["stats"]["steps"] > made and s["step_seconds"] is not None for s, made in pairs):
+            return said
+        time.sleep(0.1)
+    raise TimeoutError(f"workers have made no step for {READ_SECONDS_MAX:g} s")
 
 
 def _observed(

@@ -163,39 +163,3 @@ def print_table(name: str, figures: list[Figure], *, quick: bool) -> None:
 def _shown(value: float) -> str:
     """Return four digits, or more where there are more before the point."""
     return f"{value:.4g}" if abs(value) < 1e4 else f"{value:.0f}"
-
-
-def aimed_ratio(figure: Figure) -> float | None:
-    """Return the ratio that a figure's aim comes to, given what its rival did."""
-    if figure.aim == "none":
-        return None
-    _, number, *unit = figure.aim.split()
-    return _ratio(float(number), figure.rival_value) if unit else float(number.removesuffix("x"))
-
-
-def draw(name: str, figures: list[Figure], path: Path) -> None:
-    """Draw the ratios of one benchmark as bars, each with a mark where it should end."""
-    # Loaded where something is drawn: it takes longer than many a quick benchmark.
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure as Picture
-
-    picture = Picture(figsize=(9, 1.4 + 0.5 * len(figures)), layout="constrained")
-    FigureCanvasAgg(picture)
-    axes = picture.subplots()
-    for row, figure in enumerate(figures):
-        aim, text = aimed_ratio(figure), f" {figure.ratio:.3g}"
-        bar = end = figure.ratio if isfinite(figure.ratio) else 0.0
-        color = "tab:green" if figure.met else "tab:red"
-        if aim is None:
-            color = "tab:gray"
-        else:
-            axes.plot([aim, aim], [row - 0.4, row + 0.4], color="black", linewidth=2)
-            end, text = max(aim, end), f"{text} (aim {figure.aim})"
-        axes.barh(row, bar, height=0.6, color=color)
-        axes.annotate(text, (end, row), va="center", fontsize=8)
-    axes.set_yticks(range(len(figures)), [f"{f.figure}\nto {f.rival}" for f in figures], fontsize=8)
-    axes.invert_yaxis()
-    axes.margins(x=0.25)
-    axes.set_xlabel("ratio; the mark is the aim")
-    axes.set_title(f"{name}, on {machine()}", fontsize=9)
-    picture.savefig(path, dpi=110)

@@ -3,12 +3,13 @@
 import sys
 from collections.abc import Sequence
 from contextlib import ExitStack
+from functools import partial
 from itertools import pairwise
 from statistics import median
 
 from benchmarks.figures import Figure, at_least, within
 from benchmarks.masters import Master, form
-from benchmarks.programs import Program
+from benchmarks.programs import Program, start_together
 
 SLOWER = 3
 """How many times as long the slow worker takes for a step."""
@@ -56,20 +57,20 @@ def _train(
     """
     with ExitStack() as stack:
         master = stack.enter_context(Master(keys=keys))
-        programs = []
+        starts = []
         for at, each in enumerate(seconds, 1):
             last = dies_at if at == len(seconds) else 0
             arguments = (mode, str(len(seconds)), str(steps), str(each), str(last))
-            programs.append(
-                stack.enter_context(
-                    Program(
-                        "benchmarks.hindered_worker",
-                        *arguments,
-                        environ=master.environ(),
-                        quiet=True,
-                    )
+            starts.append(
+                partial(
+                    Program,
+                    "benchmarks.hindered_worker",
+                    *arguments,
+                    environ=master.environ(),
+                    quiet=True,
                 )
             )
+        programs = start_together(stack, starts)
         for program in programs:
             program.tell("train")
         return [program.read()["ends"] for program in programs[:-1]]

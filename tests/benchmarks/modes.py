@@ -25,7 +25,7 @@ from benchmarks.defaults.tasks import TASKS, Task
 from benchmarks.figures import Figure, at_least, at_most
 from benchmarks.hindered import hindered_figures
 from benchmarks.masters import Master, form
-from benchmarks.programs import Program
+from benchmarks.programs import Program, start_together
 from benchmarks.rivals import hivemind_averaging, torchft_diloco
 from benchmarks.round_worker import EVERY
 from support.emulator import can_have_links, emulated_link
@@ -104,9 +104,9 @@ class Plan:
 
 
 FULL: Final = Plan()
-QUICK: Final = Plan(tasks=(replace(TASKS["softmax"], steps=20),), modes=("averaging", "central"),
+QUICK: Final = Plan(tasks=(replace(TASKS["softmax"], steps=8),), modes=("central",),
                     rates=1, workers=2,
-                    parameters=100_000, rounds=3, steps=16, step_seconds=0.002,
+                    parameters=100_000, rounds=2, steps=12, step_seconds=0.002,
                     device_seconds=0.002, kills=False, crowd=0, rivals=False)  # fmt: skip
 
 
@@ -249,20 +249,20 @@ def round_figures(plan: Plan) -> list[Figure]:
     with emulated_link(LINK, LINK) as (near, far), ExitStack() as stack:
         listen = f"{near.address}:0"
         master = stack.enter_context(Master(keys=plan.keys, listen=listen, prefix=near.prefix))
-        workers = [
-            stack.enter_context(
-                Program(
+        workers = start_together(
+            stack,
+            (
+                partial(
+                    Program,
                     "benchmarks.round_worker",
-                    str(plan.parameters),
-                    str(plan.rounds),
-                    near.address,
+                    *(str(plan.parameters), str(plan.rounds), near.address),
                     prefix=machine.prefix,
                     environ=master.environ(),
                     quiet=True,
                 )
-            )
-            for machine in (near, far)
-        ]
+                for machine in (near, far)
+            ),
+        )
         for worker in workers:
             worker.tell("train")
         found = [worker.read() for worker in workers][1]

@@ -14,8 +14,9 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import Any, Final, Self
@@ -128,6 +129,25 @@ class Program:
         """Tell it to go on with what it waits for, or what a line says."""
         assert self._process.stdin is not None
         self._process.stdin.write(f"{line}\n".encode())
+
+
+def start_together(stack: ExitStack, starts: Iterable[Callable[[], Program]]) -> list[Program]:
+    """Start programs side by side, as importing takes each of them seconds; return them when ready.
+
+    Parameters
+    ----------
+    stack : ExitStack
+        For as long as it lasts, so do they.
+    starts : iterable of callable
+        Each starts one.
+    """
+    calls = list(starts)
+    with ThreadPoolExecutor(len(calls)) as pool:
+        started = [pool.submit(call) for call in calls]
+    for each in started:
+        if each.exception() is None:
+            stack.enter_context(each.result())
+    return [each.result() for each in started]
 
 
 class Meter:

@@ -14,6 +14,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 from math import nan
 from statistics import median
@@ -22,7 +23,7 @@ from typing import Final, NamedTuple
 from benchmarks import late, steps
 from benchmarks.figures import Figure, at_most, beside, within
 from benchmarks.masters import Master, form
-from benchmarks.programs import Program
+from benchmarks.programs import Program, start_together
 from gradwire_server.config import MasterConfig
 
 RESTART_SECONDS_MAX: Final = 60.0
@@ -46,6 +47,8 @@ class Plan:
     settling_seconds: float = 2.0
     """From when all train until something happens to them."""
 
+    restart_forms: Sequence[bool] = (False, True)
+    """Whether there are keys where the master dies."""
     restarts: int = 3
     restart_workers: int = 16
     processes: int = 4
@@ -73,14 +76,15 @@ class Plan:
 FULL: Final = Plan()
 QUICK: Final = Plan(
     settling_seconds=0.2,
+    restart_forms=(True,),
     restarts=1,
     restart_workers=2,
     processes=1,
     deaths=1,
     death_workers=1,
     death_idle_seconds=0.5,
-    window_seconds=1.0,
-    still_seconds=1.0,
+    window_seconds=0.8,
+    still_seconds=0.6,
     still_workers=1,
     still_parameters=20_000,
     joins=1,
@@ -93,8 +97,7 @@ QUICK: Final = Plan(
 def run(plan: Plan) -> list[Figure]:
     """Measure."""
     return [
-        *_restarts(plan, keys=False),
-        *_restarts(plan, keys=True),
+        *(figure for keys in plan.restart_forms for figure in _restarts(plan, keys=keys)),
         *_deaths(plan),
         *_still(plan),
         *_late_joins(plan),
@@ -326,13 +329,13 @@ class _Cluster:
         """Start so many workers, some in each process; return these when all train."""
         options = ("--parameters", str(parameters), "--step-seconds", str(step_seconds),
                    "--change", str(change))  # fmt: skip
-        return [
-            self._stack.enter_context(
-                Program(steps.__name__, *options, "--workers", str(each), environ=self.environ(),
-                        quiet=True)
-            )
-            for _ in range(0, count, each)
-        ]  # fmt: skip
+        start = partial(
+            Program,
+            *(steps.__name__, *options, "--workers", str(each)),
+            environ=self.environ(),
+            quiet=True,
+        )
+        return start_together(self._stack, [start for _ in range(0, count, each)])
 
 
 @contextmanager

@@ -14,7 +14,7 @@ Each is a module with these, and is imported only when it is to run:
 """
 
 import ast
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from importlib import import_module
@@ -55,10 +55,10 @@ class Benchmark:
         """Whether the documentation shows a drawing of it."""
         return hasattr(self.module, "draw")
 
-    def plans(self, *, quick: bool, keys: Sequence[bool]) -> list[Any]:
-        """Return what to measure: with keys, without, or both, where that can be chosen."""
+    def plan(self, *, quick: bool, keys: bool) -> Any:
+        """Return what to measure: with keys or without, where that can be chosen."""
         plan = self.module.QUICK if quick else self.module.FULL
-        return [replace(plan, keys=each) for each in keys] if self.has_keyless_form else [plan]
+        return replace(plan, keys=keys) if self.has_keyless_form else plan
 
     def run(self, plan: Any) -> list[Figure]:
         """Measure."""

@@ -16,6 +16,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from statistics import mean, median
 from tempfile import TemporaryDirectory
@@ -23,7 +24,7 @@ from typing import Final
 
 from benchmarks.figures import Figure, at_least, below, beside, machine, within
 from benchmarks.masters import Master, form
-from benchmarks.programs import Program
+from benchmarks.programs import Program, start_together
 from benchmarks.slowlink_methods import ALONE, DENSE, FP16, GRADWIRE, POWER_SGD, WIDTHS, WORKERS
 from support.namespaces import Machine, can_have_machines, ip, unconnected_machines
 
@@ -238,9 +239,11 @@ def train(plan: Plan, method: str, seconds: float) -> Training:
         if method == GRADWIRE:
             master = stack.enter_context(Master(keys=plan.keys, prefix=link.prefix))
             environ |= master.environ()
-        workers = [
-            stack.enter_context(
-                Program(
+        workers = start_together(
+            stack,
+            (
+                partial(
+                    Program,
                     "benchmarks.slowlink_worker",
                     *(method, str(rank), folder, "--seconds", str(seconds)),
                     *("--rate", str(how.rate), "--momentum", str(how.momentum)),
@@ -248,9 +251,9 @@ def train(plan: Plan, method: str, seconds: float) -> Training:
                     prefix=link.prefix,
                     environ=environ,
                 )
-            )
-            for rank in range(WORKERS)
-        ]
+                for rank in range(WORKERS)
+            ),
+        )
         for worker in workers:
             worker.read()  # it is ready
         _slow_down(link)

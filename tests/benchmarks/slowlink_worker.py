@@ -9,6 +9,7 @@ parent.
 import argparse
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from functools import cache
 from itertools import pairwise
 from threading import Event
 from time import perf_counter
@@ -51,6 +52,7 @@ class Digits(NamedTuple):
         return Digits(self.images[index], self.labels[index])
 
 
+@cache
 def digits() -> tuple[Digits, Digits]:
     """Return what is trained on and what is held out: 28 x 28 pixels made of 8 x 8."""
     images, labels = (torch.from_numpy(array) for array in load_digits())
@@ -142,9 +144,8 @@ def main() -> None:
         optimizer = torch.optim.SGD(model.parameters(), options.rate, momentum=options.momentum)
         share = None
         if options.method == GRADWIRE:
-            from gradwire import (
-                join,
-            )  # takes time, and memory, that no rival should be charged with
+            # It takes time, and memory, that no rival should be charged with.
+            from gradwire import join
 
             session = join(model, optimizer=optimizer, workers=WORKERS)
             stack.callback(session.close)

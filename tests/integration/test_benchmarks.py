@@ -3,8 +3,9 @@
 import json
 import sys
 from collections import Counter
-from dataclasses import dataclass
+from contextlib import suppress
 from pathlib import Path
+from subprocess import TimeoutExpired
 from typing import Any
 
 import pytest
@@ -13,10 +14,7 @@ from benchmarks import codec_size
 from benchmarks.registry import BENCHMARKS
 from support.namespaces import can_have_machines
 from support.processes import Running
-
-SECONDS_MAX = 900
-"""For all of them together, beside whatever else a machine does."""
-pytestmark = [pytest.mark.timeout(SECONDS_MAX + 30)]
+from support.waiting import BENCHMARK
 
 COMMAND = Path(__file__).parents[1] / "benchmarks"
 
@@ -25,80 +23,76 @@ FIELDS = {
     "commit", "quick",
 }  # fmt: skip
 
-NEED_MACHINES = ("convergence", "defaults", "estimate", "lossy", "slowlink")
+NEED_MACHINES = ("convergence", "defaults", "estimate", "lossy", "modes", "slowlink")
 """Without network namespaces these have nothing to measure; others leave some figures out."""
 NEEDS_A_GPU = "codec-gpu"
 
-NEEDS_A_CLUSTER = "spark"
-"""The deep tier runs it, in ``spark/test_benchmark.py``."""
-
-MEASURED = [name for name in BENCHMARKS if name != NEEDS_A_CLUSTER]
+OF_THEIR_OWN = ("codec", "codec-size", "sealed", "spark")
+"""These have tests of their own; that of the last one is ``spark/test_benchmark.py``."""
 
 KEYLESS = ("convergence", "defaults", "estimate", "latency", "overhead", "relay", "slowlink")
-"""These are measured without keys as well as with them."""
+"""These can be measured without keys as well."""
 
 
-@dataclass(frozen=True)
-class Outcome:
-    """What came of all benchmarks."""
-
-    figures: list[dict[str, Any]]
-    failed: str
-    """The line that names those that failed."""
-    log: str
-
-    def said_of(self, name: str) -> str:
-        """Return what one of them has written."""
-        return self.log.partition(f"\n{name}: measuring\n")[2].partition(": measuring\n")[0]
-
-    def figures_of(self, name: str) -> list[dict[str, Any]]:
-        """Return what one of them has measured."""
-        return [figure for figure in self.figures if figure["benchmark"] == name]
-
-
-@pytest.fixture(scope="module")
-def outcome(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
-    """Run them as a user does, in one process: most of their time is imports."""
-    folder = tmp_path_factory.mktemp("benchmarks")
+def figures_of(name: str, folder: Path, *options: str) -> list[dict[str, Any]]:
+    """Run a benchmark as a user does; return what it has measured."""
     file, log = folder / "figures.jsonl", folder / "log"
-    command = [sys.executable, str(COMMAND), *MEASURED, "--quick", "--json", str(file)]
-    with log.open("w") as out, Running(command, stdout=out, stderr=out) as running:
-        status = running.wait(SECONDS_MAX)
+    command = [sys.executable, str(COMMAND), name, "--quick", "--json", str(file), *options]
+    with (
+        log.open("w") as out,
+        suppress(TimeoutExpired),
+        Running(command, stdout=out, stderr=out) as running,
+    ):
+        running.wait(BENCHMARK)
     said = log.read_text()
-    failed = said.splitlines()[-1] if status else ""
-    assert failed.startswith("failed: ") or not status, said
-    return Outcome([json.loads(line) for line in file.read_text().splitlines()], failed, said)
-
-
-@pytest.mark.parametrize("name", MEASURED)
-def test_a_benchmark_runs_to_its_end(name: str, outcome: Outcome) -> None:
-    figures = outcome.figures_of(name)
-
-    assert name not in outcome.failed.replace(",", "").split(), outcome.said_of(name)
+    assert running.returncode == 0, said
+    figures = [json.loads(line) for line in file.read_text().splitlines()]
     measurable = name != NEEDS_A_GPU and (name not in NEED_MACHINES or can_have_machines())
-    assert bool(figures) or not measurable
+    assert bool(figures) or not measurable, said
     # None could be taken for one that means something, or for another one.
     assert all(set(figure) == FIELDS for figure in figures)
     assert all(figure["quick"] and figure["met"] is None for figure in figures)
+    assert {figure["benchmark"] for figure in figures} <= {name}
     named = Counter((f["figure"], f["rival"], f["aim"]) for f in figures)
-    assert [each for each, times in named.items() if times > 1 + (name in KEYLESS)] == []
+    assert [each for each, times in named.items() if times > 1] == []
+    return figures
+
+
+@pytest.mark.deep("a run of every benchmark")
+@pytest.mark.parametrize("name", [name for name in BENCHMARKS if name not in OF_THEIR_OWN])
+def test_a_benchmark_runs_to_its_end(name: str, tmp_path: Path) -> None:
+    figures = figures_of(name, tmp_path)
+
     if name in KEYLESS and figures:
         assert any("with keys" in figure["figure"] for figure in figures)
-        assert any("without keys" in figure["figure"] for figure in figures)
 
 
-def test_speed_and_memory_of_the_codec_are_measured(outcome: Outcome) -> None:
-    figures = outcome.figures_of("codec")
+@pytest.mark.deep("a run of every benchmark")
+def test_one_runs_without_keys_where_it_is_told_to(tmp_path: Path) -> None:
+    figures = figures_of("latency", tmp_path, "--no-keys")
+
+    assert all("without keys" in figure["figure"] for figure in figures)
+
+
+def test_one_that_takes_little_runs_to_its_end(tmp_path: Path) -> None:
+    """All others are left to the deep tier; what runs them is the same."""
+    assert figures_of("sealed", tmp_path)
+
+
+@pytest.mark.deep("a run of every benchmark")
+def test_speed_and_memory_of_the_codec_are_measured(tmp_path: Path) -> None:
+    figures = figures_of("codec", tmp_path)
 
     assert all(figure["value"] > 0 and figure["rival_value"] > 0 for figure in figures)
     assert sum("threshold pass" in figure["figure"] for figure in figures) == 5
 
 
-def test_the_demo_is_trained_and_its_updates_are_measured(outcome: Outcome) -> None:
-    figures = outcome.figures_of("codec-size")
+@pytest.mark.deep("a run of every benchmark")
+def test_the_demo_is_trained_and_its_updates_are_measured(tmp_path: Path) -> None:
+    figures = figures_of("codec-size", tmp_path)
+
     first = [figure["figure"] for figure in figures].index("mean of 4 updates of the demo")
     mean, together, *sizes = figures[first:]
-
     assert mean["runs"] == 4
     assert 0.5 < mean["ratio"] < 2
     assert 0.5 < together["ratio"] < 2

@@ -29,6 +29,8 @@ PROCESSES_MAX: Final = 16
 COMPILE: Final = "from gradwire_codecs import warm_up; warm_up()"
 ROOT: Final = Path(__file__).parents[2]
 SPARK: Final = "tests/integration/spark/"
+DEALT_SINGLY: Final = ("tests/integration/test_benchmarks.py",)
+"""Each case of a function in these files takes long, and shares nothing with the next."""
 LOCK: Final = ROOT / ".cache" / "kernels.lock"
 """Held while kernels are being compiled."""
 COLLECTED: Final = ROOT / ".cache" / "collected"
@@ -42,7 +44,7 @@ def pytest_xdist_auto_num_workers() -> int:
 
 
 class Scheduling(LoadScopeScheduling):  # type: ignore[misc]
-    """Gives a process the tests of one function at a time; of some files, all tests at once.
+    """Gives a process the tests of one function at a time; of some files, all tests or one at once.
 
     All that need Spark go to one process, one after the other: each is a Java machine and several
     processes with torch. Two at once leave two cores no time for the training that they wait for.
@@ -53,6 +55,8 @@ class Scheduling(LoadScopeScheduling):  # type: ignore[misc]
         file = nodeid.partition("::")[0]
         if file.startswith(SPARK):
             return SPARK
+        if file in DEALT_SINGLY:
+            return nodeid
         return file if _shares_a_fixture(file) else nodeid.partition("[")[0]
 
 

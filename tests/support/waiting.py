@@ -50,6 +50,8 @@ PROCESS: Final = 120.0 * FACTOR
 start beside fifteen busy processes."""
 JOB: Final = 300.0 * FACTOR
 """For several processes to train, and for a cluster of Spark."""
+BENCHMARK: Final = 60.0 * FACTOR
+"""For a benchmark with ``--quick``, which takes a third of it on a machine of its own."""
 
 BRIEF: Final = 0.05
 """For limits of the product that have to pass in a test, and for nothing that has to come first."""

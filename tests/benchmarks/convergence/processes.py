@@ -7,14 +7,14 @@ what a method sends, with all headers and acknowledgements.
 
 import json
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from tempfile import TemporaryDirectory
 from typing import Any
 
 from benchmarks.convergence.outcome import Outcome
 from benchmarks.masters import Master
-from benchmarks.programs import Program
+from benchmarks.programs import Program, start_together
 from support.emulator import emulated_link
 from support.link import Link
 from support.namespaces import DEVICE, Machine, ip, unconnected_machines
@@ -88,20 +88,18 @@ def processes(
             host, device = machines[0].address, DEVICE
         first = machines[0]
         master = stack.enter_context(Master(keys=keys, listen=f"{host}:0", prefix=first.prefix))
-        start = ThreadPoolExecutor(workers)
-        stack.callback(start.shutdown)
-        started = start.map(
-            lambda rank: Program(
-                f"benchmarks.{member}",
-                task,
-                str(steps),
-                str(rank),
-                str(workers),
-                folder,
-                prefix=machines[rank % len(machines)].prefix,
-                quiet=True,
-                environ=master.environ() | {"GLOO_SOCKET_IFNAME": device},
+        members = start_together(
+            stack,
+            (
+                partial(
+                    Program,
+                    f"benchmarks.{member}",
+                    *(task, str(steps), str(rank), str(workers), folder),
+                    prefix=machines[rank % len(machines)].prefix,
+                    quiet=True,
+                    environ=master.environ() | {"GLOO_SOCKET_IFNAME": device},
+                )
+                for rank in range(workers)
             ),
-            range(workers),
         )
-        yield Processes([stack.enter_context(member) for member in started])
+        yield Processes(members)

@@ -64,8 +64,8 @@ class Plan:
 
 
 FULL: Final = Plan()
-QUICK: Final = Plan(tasks=(replace(TASKS["softmax"], steps=6),), rates=1, seeds=1, workers=(2,),
-                   linked=(2,), simulated=(3,))  # fmt: skip
+QUICK: Final = Plan(tasks=(replace(TASKS["softmax"], steps=3),), rates=1, seeds=1, workers=(),
+                   linked=(2,), simulated=(2,))  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

@@ -95,19 +95,6 @@ def encode(residual: Float32Array, threshold: np.float32) -> Int32Array:
     return np.zeros(HEADER_WORDS, np.int32) if words is None else words
 
 
-def decode(words: Int32Array, target: Float32Array) -> None:
-    """Add what was sent to `target`."""
-    threshold = words[2:3].view(np.float32)[0]
-    if words[3] == THRESHOLD:
-        signed = words[HEADER_WORDS:]
-        target[np.abs(signed) - 1] += np.sign(signed) * threshold
-        return
-    low, high = _elements(words & 0xFFFF, target.size), _elements(words >> 16, target.size)
-    target[low & ~high] += threshold
-    target[low & high] -= threshold
-    target[high & ~low] -= np.float32(0.5) * threshold
-
-
 class EncodingHandler:
     """Chooses the encoding of each update of a worker, as Deeplearning4j does.
 
@@ -137,9 +124,3 @@ def _halfwords(bits: Mask) -> npt.NDArray[np.uint32]:
     padded = np.zeros(16 * (bits.size // 16 + 1), np.bool_)
     padded[: bits.size] = bits
     return np.packbits(padded, bitorder="little").view("<u2").astype(np.uint32)
-
-
-def _elements(words: Int32Array, elements: int) -> Mask:
-    """Return what `_halfwords` was made of."""
-    halfwords = words[HEADER_WORDS:].astype("<u2")
-    return np.unpackbits(halfwords.view(np.uint8), bitorder="little")[:elements].astype(np.bool_)

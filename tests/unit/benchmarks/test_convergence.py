@@ -1,14 +1,14 @@
 """Benchmark `convergence` runs, on few steps; what it measures there means nothing."""
 
+import pickle
 from dataclasses import replace
-from math import nan
+from math import isfinite
 from pathlib import Path
 
 import pytest
-import torch
 
-from benchmarks.convergence import simulated
-from benchmarks.convergence.comparison import FULL, figures_of, show_rates
+from benchmarks.convergence import alone, simulated
+from benchmarks.convergence.comparison import FULL, figures_of, named, show_rates
 from benchmarks.convergence.drawing import draw_comparisons
 from benchmarks.convergence.outcome import LAST, Outcome
 from benchmarks.convergence.results import (
@@ -19,22 +19,29 @@ from benchmarks.convergence.results import (
     Comparison,
     Runs,
 )
-from benchmarks.convergence.tasks import BATCH, TASKS, Task, samples_of
+from benchmarks.convergence.tasks import TASKS, Task
 
 SHORT = {name: replace(task, steps=4) for name, task in TASKS.items()}
 
 
+@pytest.mark.processor_seconds(20, "it trains for real; 10 s on a slow machine")
 @pytest.mark.parametrize("task", SHORT.values(), ids=SHORT)
-def test_every_seed_has_its_model_and_every_rank_its_samples(task: Task) -> None:
-    first, again, other = (task.new_model(seed).state_dict() for seed in (0, 0, 1))
+def test_every_task_is_trained_by_one_process_and_by_simulated_workers(task: Task) -> None:
+    dense = alone.train(task, task.rates[0], 0, 2)
+    shared = simulated.train(task, task.rates[0], 0, 2)
 
-    assert all(torch.equal(value, again[name]) for name, value in first.items())
-    assert not all(torch.equal(value, other[name]) for name, value in first.items())
-    inputs, targets = task.draw(samples_of(0, 0))
-    assert len(inputs) == BATCH
-    assert torch.equal(inputs, task.draw(samples_of(0, 0))[0])
-    assert not torch.equal(inputs, task.draw(samples_of(0, 1))[0])
-    assert len(targets) % BATCH == 0
+    assert all(map(isfinite, [*dense.losses, *shared.losses]))
+    assert list(dense.steps) == list(shared.steps) == [1, 2, 3, 4]
+    assert dense.megabytes == 0 < shared.megabytes
+
+
+def test_what_a_pool_is_told_can_travel_and_is_the_task_that_was_meant() -> None:
+    options = {"delay": 0}
+
+    sent = pickle.dumps((named, (simulated.train, "regression", 4, 1e-2, 0, 2, options)))
+
+    function, arguments = pickle.loads(sent)
+    assert list(function(*arguments).steps) == [1, 2, 3, 4]
 
 
 def test_workers_that_take_turns_know_everything_and_late_ones_do_not() -> None:
@@ -46,11 +53,11 @@ def test_workers_that_take_turns_know_everything_and_late_ones_do_not() -> None:
     assert late.loss > serial.loss
 
 
-def test_the_best_rate_is_one_that_does_not_diverge() -> None:
-    runs = Runs({0.1: [_outcome(2.0)], 0.2: [_outcome(1.0)], 0.4: [_outcome(nan)]})
+def test_a_training_that_diverges_has_no_loss_from_there_on() -> None:
+    outcome = simulated.train(SHORT["regression"], 1e4, 0, 2)
 
-    assert runs.best_rate == 0.2
-    assert runs.loss == 1.0
+    assert len(outcome.losses) == len(outcome.steps)
+    assert not isfinite(outcome.loss)
 
 
 def test_what_was_compared_is_judged_shown_and_drawn(
