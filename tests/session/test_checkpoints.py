@@ -105,17 +105,6 @@ def test_an_array_is_written_in_place(tmp_path: Path) -> None:
     assert array.reshape(-1).tolist() == expected(VALUES[:6])
 
 
-def test_a_weight_that_is_tied_is_one(tmp_path: Path) -> None:
-    module = torch.nn.Sequential(torch.nn.Linear(2, 2, bias=False), torch.nn.Linear(2, 2))
-    module[1].weight = module[0].weight
-    layout = Layout((Tensor("0.weight", (2, 2)), Tensor("1.bias", (2,))))
-    save(tmp_path, VALUES[:6], layout)
-
-    gradwire.load_checkpoint(tmp_path, module)
-
-    assert flat(module) == expected(VALUES[:6])
-
-
 def test_a_model_that_was_loaded_can_begin_a_run(tmp_path: Path, master: LocalMaster) -> None:
     module = model()
     loaded = gradwire.load_checkpoint(save(tmp_path, of_model()), module)
@@ -189,9 +178,3 @@ def test_a_file_that_is_damaged_changes_nothing(tmp_path: Path) -> None:
     path.write_bytes(bytes_of(checkpoint_of(of_model(), layout=MODEL_LAYOUT, digest=7), of_model()))
     assert refusal(path, module) == naming(path, "digest", f"{7:016x}")
     assert flat(module) == before
-
-
-def test_what_cannot_be_trained_is_refused_before_anything_is_read(tmp_path: Path) -> None:
-    assert refusal(tmp_path, "a model") == naming("target", "str")
-    assert refusal(Path(__file__), model()) == naming(__file__, "no checkpoint")
-    assert refusal(tmp_path / "missing", model()) == naming(tmp_path / "missing", "No such file")

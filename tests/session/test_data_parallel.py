@@ -13,6 +13,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 import gradwire
 from support.local_master import LocalMaster
+from support.tiers import variants
 from support.wording import naming
 
 
@@ -40,14 +41,13 @@ def warning_of_join(target: object, master: LocalMaster) -> str:
 
 @pytest.mark.parametrize(
     "wrapped",
-    [
+    variants(
         DistributedDataParallel,
         # Its first backward pass ended with an internal error of torch.
         lambda module: DistributedDataParallel(module, static_graph=True),
         lambda module: nn.Sequential(DistributedDataParallel(module)),
         lambda module: torch.compile(DistributedDataParallel(module), backend="eager"),
-    ],
-    ids=["ddp", "static graph", "a part", "compiled"],
+    ),
 )
 def test_a_module_that_ddp_wraps_is_trained_by_its_own_gradients(
     wrapped: Callable[[nn.Module], nn.Module], master: LocalMaster

@@ -72,15 +72,6 @@ def test_a_session_of_another_thread_is_no_reason_to_catch_it(master: LocalMaste
     assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
 
 
-def test_a_session_that_another_thread_closes_is_closed_all_the_same(master: LocalMaster) -> None:
-    session = join(master)
-
-    with ThreadPoolExecutor(1) as pool:
-        pool.submit(session.close).result()
-
-    master.wait_for_workers(0)
-
-
 def assert_is_over(session: Session, reason: str) -> None:
     with pytest.raises(gradwire.UsageError, match=naming(reason)):
         session.step()

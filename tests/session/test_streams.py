@@ -8,7 +8,7 @@ from typing import Any, Final
 import numpy as np
 import pytest
 
-from gradwire import DiLoCo, RefusedError, UsageError
+from gradwire import DiLoCo, UsageError
 from gradwire.participant.contributing import Contributing
 from gradwire_codecs.arrays import Float32Array
 from gradwire_codecs.replica.fragments import fragments_of
@@ -177,11 +177,3 @@ def test_what_cannot_be_cut_so_is_refused(options: Any, named: tuple[str, ...]) 
     with pytest.raises(UsageError) as caught:
         DiLoCo(**options)
     assert str(caught.value) == naming(*named)
-
-
-def test_another_number_of_streams_is_another_mode(master: LocalMaster) -> None:
-    with join(master, zeros_of(SIZE), mode=MODE) as session:
-        with pytest.raises(RefusedError) as caught:
-            join(master, zeros_of(SIZE), mode=DiLoCo(every=EVERY))
-        assert str(caught.value) == naming("diloco(every=6, streams=2)", "diloco(every=6)")
-        session.finish()

@@ -92,7 +92,7 @@ class TiedByMemory(TiedByAttribute):
         self.outwards.weight.data = self.inwards.weight.data
 
 
-@pytest.mark.parametrize("make", [TiedByAttribute, TiedByMemory])
+@pytest.mark.parametrize("make", variants(TiedByAttribute, TiedByMemory))
 def test_tied_weights_stay_tied(make: type[TiedByAttribute], master: LocalMaster) -> None:
     with two_workers(master, make, at_most=0.8) as workers:
         train(workers, [adam(worker) for worker in workers], 60)
@@ -148,7 +148,7 @@ class Bags(nn.Module):
         return computed
 
 
-@pytest.mark.parametrize("kind", ["SparseAdam", "SGD"])
+@pytest.mark.parametrize("kind", variants("SparseAdam", "SGD"))
 def test_sparse_gradients_of_an_embedding_bag(kind: str, master: LocalMaster) -> None:
     with two_workers(master, Bags) as workers:
         for _ in range(80):
@@ -249,7 +249,7 @@ def has_all_of(worker: TrainingWorker, other: TrainingWorker) -> bool:
     return worker.session.stats.updates_applied >= other.updates_sent
 
 
-@pytest.mark.parametrize("line_search", [None, "strong_wolfe"])
+@pytest.mark.parametrize("line_search", variants(None, "strong_wolfe"))
 def test_lbfgs_with_a_closure(line_search: str | None, master: LocalMaster) -> None:
     with two_workers(master, mlp) as workers:
         optimizers = [
@@ -295,7 +295,7 @@ def test_loops_that_change_data_by_hand(master: LocalMaster) -> None:
 # Modules.
 
 
-@pytest.mark.parametrize("joins_with", ["module", "compiled"])
+@pytest.mark.parametrize("joins_with", variants("compiled", "module"))
 @pytest.mark.parametrize("backend", variants("aot_eager", "eager"))
 def test_compiled_modules_train_together_with_others(
     backend: str, joins_with: str, master: LocalMaster
@@ -348,7 +348,7 @@ def test_lazy_modules_after_they_ran_once(master: LocalMaster) -> None:
 
 
 @pytest.mark.parametrize(
-    "norm", [parametrizations.weight_norm, parametrizations.spectral_norm], ids=["weight", "spec"]
+    "norm", variants(parametrizations.weight_norm, parametrizations.spectral_norm)
 )
 def test_parametrizations_that_were_there_before(
     norm: Callable[[nn.Module], nn.Module], master: LocalMaster
@@ -445,18 +445,6 @@ def test_a_layer_that_is_replaced_by_one_of_the_same_shape_is_trained_from_then_
             setattr(worker.module, "2", nn.Linear(32, 1))
         optimizers = [adam(worker) for worker in workers]
         train(workers, optimizers, 100)
-
-
-def test_what_is_not_trained_may_come_and_go(master: LocalMaster) -> None:
-    """Modules without parameters, and other names of the same ones."""
-    module = mlp()
-    session = join(master, module)
-    module.register_buffer("count", torch.zeros(1))
-    module.activation = nn.ReLU()
-    module.last = module[2]
-    session.step()
-    del module.last
-    session.step()
 
 
 def test_who_joins_with_a_list_may_add_what_is_not_shared(master: LocalMaster) -> None:
