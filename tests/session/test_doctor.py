@@ -164,7 +164,7 @@ def served(key_file: Path) -> Iterator[str]:
         yield json.loads(running.read_line("its address"))["address"]
 
 
-def test_between_two_machines_without_a_master_all_is_measured(
+def test_between_two_machines_without_a_master_all_is_measured_by_who_has_the_key(
     doctor: Doctor, served: str, key_file: Path
 ) -> None:
     status, checks = doctor("--master", served, "--key-file", key_file, hello_seconds=SOON)
@@ -178,8 +178,6 @@ def test_between_two_machines_without_a_master_all_is_measured(
         assert checks[name]["figures"]["bits_per_second"] > 0
         assert checks[name]["figures"]["bytes"] <= 2**26
 
-
-def test_who_serves_lets_nobody_in_without_the_key(doctor: Doctor, served: str) -> None:
     status, checks = doctor("--master", served, answer_seconds=IN_VAIN)
 
     assert status == 5

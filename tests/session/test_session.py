@@ -343,34 +343,18 @@ def test_a_session_belongs_to_the_process_that_joined(master: LocalMaster) -> No
     delivered(session, 1)
 
 
-@pytest.mark.parametrize("keep", variants("", "session = "))
-def test_a_script_that_ends_without_a_word_leaves(
-    master: LocalMaster, caplog: pytest.LogCaptureFixture, keep: str
-) -> None:
-    script = (
-        "import numpy, gradwire\n"
-        "zeros = numpy.zeros(4, numpy.float32)\n"
-        f"{keep}gradwire.join(zeros, master='{master.address}', quiet=True)\n"
-    )
-
-    with caplog.at_level(logging.INFO, "gradwire.master"):
-        done = subprocess.run([sys.executable, "-c", script], capture_output=True)
-
-    assert (done.returncode, done.stderr) == (0, b"")
-    assert caplog.messages[-1] == naming("left", "the process ended")
-
-
 @pytest.mark.parametrize(
     ("end", "warned"),
     variants(
         ("", True),
+        ("del session", True),
         ("raise SystemExit", True),
         ("session.close()", False),
         ("session.finish()", False),
     ),
 )
-def test_a_script_that_has_trained_and_does_not_finish_is_warned(
-    master: LocalMaster, end: str, warned: bool
+def test_a_script_that_has_trained_and_does_not_finish_leaves_with_a_warning(
+    master: LocalMaster, caplog: pytest.LogCaptureFixture, end: str, warned: bool
 ) -> None:
     script = (
         "import numpy, gradwire\n"
@@ -382,12 +366,14 @@ def test_a_script_that_has_trained_and_does_not_finish_is_warned(
         f"{end}\n"
     )
 
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    with caplog.at_level(logging.INFO, "gradwire.master"):
+        done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
 
     assert done.returncode == 0
     if not warned:
         assert not done.stderr
         return
+    assert caplog.messages[-1] == naming("left", "the process ended")
     [line] = done.stderr.splitlines()
     assert line == naming("GradwireWarning", "rank 0", "3 steps", "finish()", "with gradwire.join")
 
