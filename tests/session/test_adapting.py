@@ -3,6 +3,7 @@
 Updates of a session come to its peer in order, so that waits are for numbers, never for time.
 """
 
+import logging
 import math
 from collections.abc import Callable
 from functools import partial
@@ -408,6 +409,24 @@ def test_staleness_is_known_for_each_rank_and_for_our_own_updates(master: LocalM
 
 
 # What cannot work, and what is only said.
+
+
+def test_momentum_that_nobody_lowers_is_warned_of(
+    master: LocalMaster, caplog: pytest.LogCaptureFixture
+) -> None:
+    def warned(**options: Any) -> int:
+        target = zeros()
+        session = join(master, target, feedback="shared", **options)
+        caplog.clear()
+        with caplog.at_level(logging.WARNING, "gradwire.session"):
+            for _ in range(300):
+                target += HALF / 8
+                session.step()
+        session.close()
+        return sum("acts like momentum" in record.getMessage() for record in caplog.records)
+
+    assert warned() == 1
+    assert warned(momentum="keep") == 0
 
 
 def test_an_observer_adapts_nothing(keyed_master: LocalMaster) -> None:

@@ -3,7 +3,6 @@
 import pytest
 import torch
 
-from gradwire import UsageError
 from support.local_master import LocalMaster
 from support.sessions import (
     finish,
@@ -61,15 +60,3 @@ def test_buffers_of_another_module_are_not_averaged_and_counted(
     assert (variance_of(one), variance_of(other)) == ([1.0] * 2, [3.0] * 2)
     assert [session.stats.buffers_refused for session in sessions] == [1, 1]
     assert naming("buffers", "rank 1", "other ones") in caplog.messages
-
-
-def test_buffers_that_are_too_large_are_refused_unless_they_are_not_shared(
-    master: LocalMaster,
-) -> None:
-    norm = norm_of(1.0)
-    norm.register_buffer("table", torch.zeros(2**20 + 1))
-
-    with pytest.raises(UsageError, match=r"'table'.*share_buffers=False"):
-        join(master, norm)
-
-    join(master, norm, share_buffers=False).close()

@@ -1,6 +1,5 @@
 """The mode ``central``, in sessions against a real master: gradients go there, steps come back."""
 
-import copy
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -116,23 +115,6 @@ def test_with_the_gradients_of_all_it_is_one_process_with_all_batches(master: Lo
         mine, *others = (each[step - 1] for each in found.values())
         assert (mine - values).abs().max() <= 2e-6 * step
         assert all(torch.equal(mine, other) for other in others)
-
-
-def test_a_script_may_save_and_go_on(master: LocalMaster) -> None:
-    """What few bits have left of gradients is in the state of the session."""
-    target = zeros()
-    session = join(master, target, mode=Central(lr=1.0, bits=4))
-    session.push(change(1.0, 0.05, 0, 0))
-    session.pull()
-    state = copy.deepcopy(session.state_dict())
-    assert state["residual"].shape == (4,)
-    assert state["residual"][1] == pytest.approx(0.05)
-
-    session.load_state_dict({**state, "residual": change(0, 0.5, 0, 0)})
-    session.push(change(0, 0.5, 0, 0))
-    session.pull()
-    assert target[1] < -0.8  # of 1, what 4 bits carry
-    session.finish()
 
 
 # Mistakes.

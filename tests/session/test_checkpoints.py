@@ -96,15 +96,6 @@ def test_a_list_of_tensors_keeps_its_dtypes(tmp_path: Path) -> None:
     assert tensors[2].item() == expected(VALUES)[6]
 
 
-def test_an_array_is_written_in_place(tmp_path: Path) -> None:
-    save(tmp_path, VALUES[:6], Layout((Tensor("array", (2, 3)),)))
-    array = np.zeros((2, 3), np.float32)
-
-    gradwire.load_checkpoint(str(tmp_path), array)
-
-    assert array.reshape(-1).tolist() == expected(VALUES[:6])
-
-
 def test_a_model_that_was_loaded_can_begin_a_run(tmp_path: Path, master: LocalMaster) -> None:
     module = model()
     loaded = gradwire.load_checkpoint(save(tmp_path, of_model()), module)
@@ -133,10 +124,6 @@ def test_of_a_folder_the_newest_is_taken_that_is_whole(
     assert (loaded.path, loaded.finished) == (newer, True)
     assert flat(module) == expected(of_model(2))
     assert caplog.messages[0] == naming(damaged)
-
-
-def test_of_a_folder_without_any_that_is_said(tmp_path: Path) -> None:
-    assert refusal(tmp_path, model()) == naming("no checkpoint", tmp_path)
 
 
 # What is refused, and changes nothing.

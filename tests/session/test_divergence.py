@@ -127,6 +127,20 @@ def test_the_error_says_what_to_do(
     other.close()
 
 
+def test_what_grows_out_of_the_range_little_by_little_is_told_of_the_quantum(
+    master: LocalMaster,
+) -> None:
+    target = zeros()
+    session = join(master, target)
+    for _ in range(4):
+        session.push(change(30.0, 0, 0, 0))
+
+    with pytest.raises(
+        gradwire.OutOfRangeError, match=naming("array[0]", 150, 128, f"quantum={2.0**-22}")
+    ):
+        session.push(change(30.0, 0, 0, 0))
+
+
 def test_what_only_all_workers_together_take_out_of_the_range_is_no_fault_of_the_network(
     master: LocalMaster,
 ) -> None:

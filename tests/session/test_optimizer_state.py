@@ -1,7 +1,11 @@
 """A session with an optimizer whose state is shared: what may be asked for, and what it does."""
 
 import logging
-from typing import Any
+from collections.abc import Iterator
+from contextlib import contextmanager
+from time import monotonic
+from types import SimpleNamespace
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -9,9 +13,17 @@ import torch
 
 import gradwire
 from gradwire import DeadlineError, UsageError
+from gradwire.features.optimizer_state import OptimizerStateSharing
+from gradwire.optimizer.torch_state import TorchOptimizer
+from gradwire.worker.membership import Membership
+from gradwire.worker.optimizer_state import OptimizerStateExchange
+from gradwire.worker.state import WorkerState
+from gradwire_protocol.messages.layout import Layout, Tensor
+from gradwire_protocol.messages.replicas import Blocks
 from support.local_master import LocalMaster
+from support.peer import welcome
 from support.sessions import join
-from support.waiting import wait_until
+from support.waiting import SOON, wait_until
 from support.wording import naming
 
 NOWHERE = "127.0.0.1:9"
@@ -84,6 +96,57 @@ def test_whose_kept_values_are_not_known_begins_cold(
     sharing(master, second, Failing(second, lr=0.1))
 
     assert naming("without the state", "Failing") in caplog.messages
+
+
+class Cut:
+    """A network and a `Pull`: the connection is lost, and then the replica is compared."""
+
+    def __init__(self) -> None:
+        self.worker = SimpleNamespace(
+            optimizer_states=OptimizerStateExchange(cast("WorkerState", None))
+        )
+        self.membership, self.pulls = Membership(4), 0
+        layout, mine = Layout((Tensor("0", (4,)),)), tensors()
+        self.membership.on_welcome(welcome(1, layout, {0: 1}))
+        self.membership.post = self.post
+        self.part = OptimizerStateSharing(
+            TorchOptimizer(adam(mine), mine, layout), layout, self.membership,
+            cast("Any", self.worker),
+        )  # fmt: skip
+
+    def take_over(self) -> None:
+        """Have the state of another worker taken over, and wait for nothing."""
+        for _ in self.part.take_over(cast("Any", self), monotonic() + SOON, monotonic):
+            pass
+
+    def post(self, function: Any) -> None:
+        if function == self.worker.optimizer_states.ask and not self.membership.closed:
+            self.membership.on_blocks(Blocks({}, bytes(8)), missed=True)
+
+    @contextmanager
+    def lent(self, *, applies: bool) -> Iterator[None]:
+        assert applies
+        yield
+
+    def pull(self) -> None:
+        self.pulls += 1
+        if self.pulls == 1:
+            self.membership.on_roster(())  # news, but none for the comparison
+            self.membership.updates_received += 1
+        elif self.pulls == 2:
+            self.membership.comparison = None
+            self.part.on_state(None, "nobody has one")
+
+
+def test_who_is_cut_off_while_it_waits_has_its_replica_compared(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    cut = Cut()
+
+    cut.take_over()
+
+    assert cut.pulls == 2
+    assert naming("without the state", "nobody") in caplog.messages
 
 
 def test_a_worker_that_finishes_gives_no_more(

@@ -92,18 +92,6 @@ def test_the_world_grows_and_who_is_in_it_comes_and_goes(master: LocalMaster) ->
     assert one.world_size == 2
 
 
-def test_a_late_worker_divides_data_as_the_others_do(master: LocalMaster) -> None:
-    first, second = join(master), join(master)
-    second.push(change(HALF, 0, 0, 0))
-    delivered(second, 1)
-    first.close()
-
-    late = join(master)
-
-    assert (late.rank, late.world_size) == (0, second.world_size)
-    second.close()
-
-
 def test_what_the_launcher_says_of_the_world_holds_from_the_beginning(master: LocalMaster) -> None:
     assert join(master, workers=4).world_size == 4
 
