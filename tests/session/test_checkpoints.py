@@ -12,7 +12,7 @@ from gradwire_codecs import Replica
 from gradwire_codecs.arrays import Int32Array
 from gradwire_protocol.messages.layout import Layout, Tensor
 from gradwire_udp.files.checkpoints import name_of
-from support.checkpointing import VALUES, VERSIONS, bytes_of, checkpoint_of, written_to
+from support.checkpointing import VERSIONS, bytes_of, checkpoint_of, written_to
 from support.local_master import LocalMaster
 from support.sessions import join
 from support.wording import naming
@@ -82,18 +82,6 @@ def test_a_module_has_the_parameters_and_keeps_its_memory(tmp_path: Path) -> Non
         finished=False,
         digest=f"{Replica(of_model()).digest():016x}",
     )
-
-
-def test_a_list_of_tensors_keeps_its_dtypes(tmp_path: Path) -> None:
-    layout = Layout((Tensor("0", (2, 3)), Tensor("1", (0,)), Tensor("2", ())))
-    save(tmp_path, VALUES, layout)
-    tensors = [torch.zeros(3, 2, dtype=torch.float64).T, torch.zeros(0), torch.zeros(())]
-
-    gradwire.load_checkpoint(tmp_path, tensors)
-
-    assert tensors[0].reshape(-1).tolist() == expected(VALUES)[:6]
-    assert tensors[0].dtype == torch.float64
-    assert tensors[2].item() == expected(VALUES)[6]
 
 
 def test_a_model_that_was_loaded_can_begin_a_run(tmp_path: Path, master: LocalMaster) -> None:
