@@ -17,7 +17,6 @@ from torch import nn
 
 from gradwire import Session, UsageError
 from gradwire.metrics import SessionCollector
-from gradwire_codecs.arrays import Float32Array
 from gradwire_protocol import Role
 from support.local_master import LocalMaster
 from support.optimizers import hooks_of
@@ -33,7 +32,6 @@ from support.sessions import (
     zeros,
 )
 from support.waiting import wait_until
-from support.wording import naming
 
 FEEDBACKS = pytest.mark.parametrize("feedback", ["local", "shared", 0.25])
 
@@ -107,17 +105,6 @@ def test_a_portion_of_the_residual_is_in_the_parameters(
     assert values(mine) == values(theirs) == [0.75, 0.25, -0.25, HALF]
 
 
-@pytest.mark.parametrize("trained", [trained_with_sgd, trained_by_hand])
-def test_a_portion_goes_with_a_scale(master: LocalMaster, trained: Trained) -> None:
-    session, mine = trained(master, scale=0.5, threshold=0.25)
-
-    session.step()
-
-    assert np.asarray(session.state_dict()["residual"]).tolist() == [0.125, 0.125, -0.125, 0]
-    assert values(mine) == [0.25 + 0.03125, 0.03125, -0.03125, 0]
-    assert session.stats.scale == 0.5
-
-
 # Multiplying changes.
 
 
@@ -170,19 +157,6 @@ def test_workers_whose_steps_agree_count_less_than_by_the_root(
     finish(*sessions)
 
 
-def test_where_steps_grow_with_the_gradient_nobody_asks_how_far_they_agree(
-    master: LocalMaster,
-) -> None:
-    model = linear()
-    optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
-    session = join(master, model, optimizer=optimizer)
-    for _ in range(3):
-        step(model, optimizer, 1.0, 0.0, 0.0, 0.0)
-        session.step()
-
-    assert session.stats.agreement is None
-
-
 @FEEDBACKS
 def test_what_peers_send_is_not_multiplied(master: LocalMaster, feedback: str | float) -> None:
     target, theirs = zeros(), zeros()
@@ -229,25 +203,6 @@ def test_a_change_that_cannot_be_sent_is_not_multiplied(
     assert target.tolist() == [HALF, 0, 0, 0]
 
 
-@FEEDBACKS
-def test_steps_of_an_evaluation_and_a_checkpoint_multiply_once(
-    master: LocalMaster, feedback: str | float
-) -> None:
-    target = zeros()
-    session = join(master, target, feedback=feedback, scale=0.5, threshold=10.0)
-    with session.paused():
-        target += change(1.0, 0, 0, 0)
-        session.step()
-    saved = session.state_dict()
-    target += change(0, 4.0, 0, 0)
-    session.step()
-
-    session.load_state_dict(saved)
-    session.step()
-
-    assert session.state_dict()["residual"].tolist() == [HALF, 0, 0, 0]
-
-
 def test_what_is_trained_after_the_last_step_is_multiplied_in_the_end(master: LocalMaster) -> None:
     target, theirs = zeros(), zeros()
     session, other = join(master, target, scale=0.5), join(master, theirs)
@@ -276,18 +231,30 @@ def test_a_function_is_asked_with_workers_and_staleness(master: LocalMaster) -> 
     assert target[0] == 1.0
 
 
-def test_a_function_that_returns_nonsense_changes_nothing(master: LocalMaster) -> None:
-    target = zeros()
-    session = join(master, target, scale=lambda workers, staleness: 0.0)
-    target[0] += 1.0
-
-    with pytest.raises(UsageError, match=naming("scale(1, 0)", 0.0)):
-        session.step()
-
-    assert target.tolist() == [1.0, 0, 0, 0]
-
-
 # With an optimizer.
+
+
+def test_workers_that_come_or_go_move_the_scale_smoothly(master: LocalMaster) -> None:
+    model = linear()
+    optimizer = torch.optim.SGD(model.parameters(), 1.0)
+    session = join(master, model, optimizer=optimizer)
+    scales = []
+
+    def steps(n: int) -> None:
+        for _ in range(n):
+            step(model, optimizer, -1.0, 0, 0, 0)
+            session.step()
+            scales.append(session.stats.scale)
+
+    steps(2)
+    _other = join(master, linear())
+    session.wait(2)
+    steps(100)
+
+    assert scales[:2] == [1.0, 1.0]
+    assert scales == sorted(scales, reverse=True)
+    assert all(later > 0.95 * before for before, later in pairwise(scales))
+    assert scales[-1] == pytest.approx(0.5, rel=0.01)
 
 
 @FEEDBACKS
@@ -304,19 +271,6 @@ def test_an_optimizer_is_scaled_by_its_rate(master: LocalMaster, feedback: str |
 
     assert weights(model) == [1.0, HALF, 0, 0]
     assert optimizer.param_groups[0]["lr"] == 1.0
-
-
-def test_an_optimizer_that_ignores_its_rate_is_scaled_by_what_it_changes(
-    master: LocalMaster,
-) -> None:
-    model = linear()
-    optimizer = torch.optim.Rprop(model.parameters(), 1.0)
-    session = join(master, model, optimizer=optimizer, scale=0.5)
-
-    step(model, optimizer, -2.0, 3.0, 0, 0)
-    session.step()
-
-    assert weights(model) == [HALF, -HALF, 0, 0]
 
 
 @pytest.mark.parametrize(
@@ -343,43 +297,6 @@ def test_workers_together_make_the_step_of_their_mean_gradient(
     assert weights(model)[0] == pytest.approx(expected)
     assert session.stats.scale == expected
     assert optimizer.param_groups[0]["lr"] == 1.0
-
-
-def test_workers_that_come_or_go_move_the_scale_smoothly(master: LocalMaster) -> None:
-    model = linear()
-    optimizer = torch.optim.SGD(model.parameters(), 1.0)
-    session = join(master, model, optimizer=optimizer)
-    scales = []
-
-    def steps(n: int) -> None:
-        for _ in range(n):
-            step(model, optimizer, -1.0, 0, 0, 0)
-            session.step()
-            scales.append(session.stats.scale)
-
-    steps(2)
-    _other = join(master, linear())
-    session.wait(2)
-    steps(100)
-
-    assert scales[:2] == [1.0, 1.0]
-    assert scales == sorted(scales, reverse=True)
-    assert all(later > 0.95 * before for before, later in pairwise(scales))
-    assert scales[-1] == pytest.approx(0.5, rel=0.01)
-
-
-def test_changes_count_in_full_where_that_is_asked_for(master: LocalMaster) -> None:
-    model = linear()
-    optimizer = torch.optim.SGD(model.parameters(), 1.0, momentum=0.9)
-    session = join(master, model, optimizer=optimizer, scale="sum")
-    _other = join(master, linear())
-    session.wait(2)
-
-    step(model, optimizer, -1.0, 0, 0, 0)
-    session.step()
-
-    assert weights(model) == [1.0, 0, 0, 0]
-    assert (session.stats.scale, session.stats.momentum) == (1.0, 0.9)
 
 
 @FEEDBACKS
@@ -443,57 +360,7 @@ def test_steps_are_smaller_where_updates_of_peers_come_late(
     assert optimizer.param_groups[0]["lr"] == 1.0
 
 
-def test_momentum_is_kept_where_that_is_asked_for(master: LocalMaster) -> None:
-    model = linear()
-    optimizer = torch.optim.SGD(model.parameters(), 0.01, momentum=0.9)
-    session = join(master, model, optimizer=optimizer, feedback="shared", momentum="keep")
-    for _ in range(40):
-        step(model, optimizer, -1.0, 0, 0, 0)
-        session.step()
-
-    assert session.stats.delay_steps > 1.0
-    assert session.stats.momentum == 0.9
-
-
-def test_alone_nothing_is_late(master: LocalMaster) -> None:
-    model, reference = linear(), linear()
-    optimizers = [torch.optim.Adam(m.parameters(), 0.01) for m in (model, reference)]
-    session = join(master, model, optimizer=optimizers[0])
-    for t in range(60):
-        for m, optimizer in zip((model, reference), optimizers, strict=True):
-            step(m, optimizer, -1.0, t % 3, 0, 0)
-        session.step()
-
-    assert session.stats.delay_steps == 0.0
-    assert weights(model) == weights(reference)
-
-
 # Steps that were none.
-
-
-def test_gradients_that_are_accumulated_send_nothing_and_peers_are_heard(
-    master: LocalMaster,
-) -> None:
-    model = linear()
-    optimizer = torch.optim.SGD(model.parameters(), 1.0)
-    session, other = join(master, model, optimizer=optimizer, scale="sum"), join(master, linear())
-    step(model, optimizer, -2.0, 0, 0, 0)
-    session.step()
-    other.push(change(0, 1.0, 0, 0))
-    delivered(other, 1)
-
-    def heard() -> bool:
-        session.step()
-        return weights(model) == [2.0, 1.0, 0, 0]
-
-    wait_until(heard, "the peer's update")
-
-    stats = session.stats
-    assert stats.steps_untrained == stats.steps - 1 > 0
-    assert stats.updates_sent == 1
-    step(model, optimizer, -2.0, 0, 0, 0)
-    session.step()
-    assert session.stats.updates_sent == 2
 
 
 def test_with_two_optimizers_each_ones_steps_are_sent_and_scaled(master: LocalMaster) -> None:
@@ -508,21 +375,6 @@ def test_with_two_optimizers_each_ones_steps_are_sent_and_scaled(master: LocalMa
 
     assert [parameter.tolist() for parameter in model] == [[1.0, 0.0], [2.0, 0.0]]
     assert (session.stats.updates_sent, session.stats.steps_untrained) == (3, 0)
-
-
-def test_what_is_frozen_has_no_optimizer(master: LocalMaster) -> None:
-    model = nn.ParameterList([torch.zeros(2), torch.zeros(2)])
-    model[1].requires_grad_(False)
-    optimizer = torch.optim.SGD([model[0]], 1.0)
-    session = join(master, model, optimizer=optimizer, scale=0.5)
-    model[0].grad = torch.tensor([-2.0, 0.0])
-    optimizer.step()
-    assert model[0].tolist() == [1.0, 0.0]
-
-    for _ in range(3):
-        session.step()
-
-    assert session.stats.steps_untrained == 2
 
 
 # What is measured.
@@ -556,47 +408,7 @@ def test_staleness_is_known_for_each_rank_and_for_our_own_updates(master: LocalM
     assert other.stats.own_staleness_distribution.at_most[:4] == (0, 0, 0, 1)
 
 
-def test_who_has_left_has_no_staleness(master: LocalMaster) -> None:
-    one, other = join(master), join(master)
-    other.push(change(HALF, 0, 0, 0))
-    pull(one, 1)
-    assert one.stats.staleness_by_rank == {1: 0.0}
-
-    other.close()
-    wait_until(lambda: len(one.workers) == 1, "the other to be gone")
-
-    assert one.stats.staleness_by_rank == {}
-    assert one.stats.staleness_distribution.count == 1
-
-
-def test_the_age_of_the_residual_is_how_long_a_change_waits(master: LocalMaster) -> None:
-    """An eighth of a threshold in each step: one change in eight steps, after 3.5 on average."""
-    target = zeros()
-    session = join(master, target)
-    for _ in range(200):
-        target += HALF / 8
-        session.step()
-
-    stats = session.stats
-    assert stats.residual_age_steps == pytest.approx(3.5, abs=0.5)
-    assert stats.residual_age_distribution.count >= 194
-
-
 # What cannot work, and what is only said.
-
-
-@pytest.mark.parametrize(
-    ("optimizer", "named"),
-    [
-        (lambda: 0.1, "param_groups"),
-        (lambda: torch.optim.SGD(linear().parameters(), 0.1), "1 parameters"),
-    ],
-)
-def test_an_optimizer_of_no_use_is_an_error_of_joining(
-    master: LocalMaster, optimizer: Callable[[], Any], named: str
-) -> None:
-    with pytest.raises(UsageError, match=naming("optimizer", named)):
-        join(master, linear(), optimizer=optimizer())
 
 
 def test_momentum_that_nobody_lowers_is_warned_of(
@@ -607,18 +419,14 @@ def test_momentum_that_nobody_lowers_is_warned_of(
         session = join(master, target, feedback="shared", **options)
         caplog.clear()
         with caplog.at_level(logging.WARNING, "gradwire.session"):
-            _train_long(session, target)
+            for _ in range(300):
+                target += HALF / 8
+                session.step()
         session.close()
         return sum("acts like momentum" in record.getMessage() for record in caplog.records)
 
     assert warned() == 1
     assert warned(momentum="keep") == 0
-
-
-def _train_long(session: Session, target: Float32Array) -> None:
-    for _ in range(300):
-        target += HALF / 8
-        session.step()
 
 
 def test_an_observer_adapts_nothing(keyed_master: LocalMaster) -> None:

@@ -2,30 +2,17 @@
 
 import pytest
 import torch
-from torch import nn
 
-from gradwire import NonFiniteError, Session, UsageError
-from gradwire_protocol import Role
 from support.local_master import LocalMaster
 from support.sessions import (
-    RUN_KEY,
     finish,
     join,
-    membership_of,
     norm_of,
     state_of,
     variance_of,
 )
 from support.waiting import wait_until
 from support.wording import naming
-
-
-def step_until(session: Session, norm: nn.Module, expected: float) -> None:
-    def has_it() -> bool:
-        session.step()
-        return variance_of(norm) == [expected] * 2
-
-    wait_until(has_it, f"the running variance to become {expected}")
 
 
 def test_at_the_end_all_have_the_mean_and_the_largest_count(master: LocalMaster) -> None:
@@ -40,22 +27,6 @@ def test_at_the_end_all_have_the_mean_and_the_largest_count(master: LocalMaster)
     assert [session.stats.buffers_refused for session in sessions] == [0] * 3
 
 
-def test_while_paused_the_buffers_stay_as_they_are(master: LocalMaster) -> None:
-    norms = [norm_of(1.0), norm_of(3.0)]
-    one, other = (join(master, norm, buffer_steps=1) for norm in norms)
-    for session in (one, other):
-        session.step()
-    wait_until(lambda: master.sample("gradwire_buffers_relayed_total") == 2, "two deliveries")
-    wait_until(lambda: len(membership_of(one).buffers) == 1, "the buffers of the other one")
-
-    with one.paused():
-        one.step()
-        assert variance_of(norms[0]) == [1.0, 1.0]
-    one.step()
-
-    assert variance_of(norms[0]) == [2.0, 2.0]
-
-
 def test_who_comes_later_begins_with_what_the_others_have(master: LocalMaster) -> None:
     first = join(master, norm_of(5.0), buffer_steps=1)
     first.step()
@@ -66,18 +37,6 @@ def test_who_comes_later_begins_with_what_the_others_have(master: LocalMaster) -
 
     assert variance_of(norm) == [5.0, 5.0]
     assert later.stats.buffers_averaged == 1
-
-
-def test_an_observer_has_the_buffers_before_its_first_step(keyed_master: LocalMaster) -> None:
-    """Also those of a worker that has left with all that it had."""
-    worker = join(keyed_master, norm_of(5.0), key=RUN_KEY.worker_key("one"))
-    worker.step()
-    worker.leave()
-    norm = norm_of(1.0)
-
-    join(keyed_master, norm, key=RUN_KEY.worker_key("eyes", Role.OBSERVER))
-
-    assert variance_of(norm) == [5.0, 5.0]
 
 
 def test_without_sharing_each_keeps_its_own(master: LocalMaster) -> None:
@@ -101,38 +60,3 @@ def test_buffers_of_another_module_are_not_averaged_and_counted(
     assert (variance_of(one), variance_of(other)) == ([1.0] * 2, [3.0] * 2)
     assert [session.stats.buffers_refused for session in sessions] == [1, 1]
     assert naming("buffers", "rank 1", "other ones") in caplog.messages
-
-
-def test_a_buffer_that_is_not_finite_is_named_before_anything_is_sent(master: LocalMaster) -> None:
-    norm = norm_of(1.0)
-    session = join(master, norm, buffer_steps=1)
-    session.step()
-    state_of(norm)["running_var"][1] = float("nan")
-    norm.weight.data += 100.0
-
-    with pytest.raises(NonFiniteError, match=naming("buffer", "running_var[1]", "nan")):
-        session.step()
-
-    assert session.stats.updates_sent == 0
-
-
-def test_buffers_that_are_too_large_are_refused_unless_they_are_not_shared(
-    master: LocalMaster,
-) -> None:
-    norm = norm_of(1.0)
-    norm.register_buffer("table", torch.zeros(2**20 + 1))
-
-    with pytest.raises(UsageError, match=r"'table'.*share_buffers=False"):
-        join(master, norm)
-
-    join(master, norm, share_buffers=False).close()
-
-
-def test_an_observer_ends_with_the_same_buffers(keyed_master: LocalMaster) -> None:
-    norms = [norm_of(1.0), norm_of(2.0), norm_of(50.0)]
-    names = {"one": Role.WORKER, "other": Role.WORKER, "eyes": Role.OBSERVER}
-    keys = [RUN_KEY.worker_key(name, role) for name, role in names.items()]
-
-    finish(*[join(keyed_master, norm, key=key) for norm, key in zip(norms, keys, strict=True)])
-
-    assert [variance_of(norm) for norm in norms] == [[1.5, 1.5]] * 3

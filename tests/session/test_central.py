@@ -1,6 +1,5 @@
 """The mode ``central``, in sessions against a real master: gradients go there, steps come back."""
 
-import copy
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -10,15 +9,13 @@ import torch
 from torch import nn
 
 import gradwire
-from gradwire import Central, Session
-from gradwire_protocol import Role
+from gradwire import Central
 from gradwire_server.config import MasterConfig
 from support.local_master import LocalMaster
-from support.sessions import RUN_KEY, change, finish, join, zeros
-from support.waiting import wait_until
+from support.sessions import change, join, zeros
+from support.tiers import variants
 from support.wording import naming
 
-QUANTUM = 2.0**-24
 GRADIENT_QUANTUM = 2.0**-25
 STEPS = 25
 WORKERS = 3
@@ -69,7 +66,7 @@ LOCAL: list[tuple[Any, Callable[[Any], torch.optim.Optimizer]]] = [
 ]
 
 
-@pytest.mark.parametrize(("mode", "optimizer"), LOCAL, ids=[str(mode) for mode, _ in LOCAL])
+@pytest.mark.parametrize(("mode", "optimizer"), variants(*LOCAL[::-1]))
 def test_with_one_worker_it_is_the_same_optimizer_in_this_process(
     master: LocalMaster, mode: Any, optimizer: Callable[[Any], torch.optim.Optimizer]
 ) -> None:
@@ -85,22 +82,6 @@ def test_with_one_worker_it_is_the_same_optimizer_in_this_process(
 
         assert (values_of(alone) - values_of(module)).abs().max() <= 2e-6 * (step + 1)
         assert all(parameter.grad is None for parameter in module.parameters())
-    session.finish()
-
-
-def test_the_rate_follows_its_schedule(master: LocalMaster) -> None:
-    mode = Central(lr=0.5, warm_up=4, steps=10, schedule="linear", bits=0)
-    target = zeros()
-    session = join(master, target, mode=mode, **EXACT)
-    moved = []
-    for _ in range(11):
-        before = target[0]
-        session.push(change(1, 0, 0, 0))
-        session.pull()
-        moved.append(float(before - target[0]))
-
-    rising, falling = [0.125, 0.25, 0.375, 0.5], [5 / 12, 4 / 12, 3 / 12, 2 / 12, 1 / 12, 0, 0]
-    assert moved == pytest.approx([*rising, *falling], abs=1e-6)
     session.finish()
 
 
@@ -136,83 +117,6 @@ def test_with_the_gradients_of_all_it_is_one_process_with_all_batches(master: Lo
         assert all(torch.equal(mine, other) for other in others)
 
 
-def test_each_gradient_makes_a_step_where_none_waits(master: LocalMaster) -> None:
-    mode = Central(lr=0.01, bits=0)
-    joined = [(join(master, target, mode=mode, **EXACT), target) for target in (zeros(), zeros())]
-
-    def work(session: Session) -> None:
-        for _ in range(STEPS):
-            session.push(change(1, 0, 0, 0))
-            session.pull()
-
-    at_once(*(lambda session=session: work(session) for session, _ in joined))
-    finish(*(session for session, _ in joined))
-
-    for _, target in joined:
-        assert target.tolist() == pytest.approx([-0.01 * 2 * STEPS, 0, 0, 0], abs=1e-5)
-
-
-@pytest.mark.parametrize("bits", [8, 4])
-def test_what_few_bits_leave_out_of_gradients_is_sent_later(master: LocalMaster, bits: int) -> None:
-    target, gradient = zeros(), change(1.0, 0.3, 0.01, 0.0)
-    session = join(master, target, mode=Central(lr=0.1, bits=bits))
-    for _ in range(50):
-        session.push(gradient)
-        session.pull()
-    session.finish()
-
-    assert target == pytest.approx(-0.1 * 50 * gradient, abs=0.1 * 0.5 * 1.0)
-    assert target[2] < 0
-
-
-def test_a_worker_that_says_no_mode_takes_that_of_the_run(master: LocalMaster) -> None:
-    first, late = net(), net()
-    one = join(master, first, mode=Central("adam", lr=0.01))
-    backward(first, 0)
-    one.step()
-    other = join(master, late)
-
-    assert torch.equal(values_of(first), values_of(late))
-    backward(late, 1)
-    other.step()
-    backward(first, 2)
-    one.step()
-    finish(one, other)
-    assert one.digest() == other.digest()
-
-
-def test_an_observer_has_the_parameters(keyed_master: LocalMaster) -> None:
-    target, seen = zeros(), zeros()
-    mode = Central(lr=1.0, momentum=0.5, bits=0)
-    worker = join(keyed_master, target, mode=mode, key=RUN_KEY, **EXACT)
-    worker.push(change(0, 1, 0, 0))
-    observer = join(keyed_master, seen, key=RUN_KEY.worker_key("eyes", Role.OBSERVER))
-
-    def is_there() -> bool:
-        observer.step()
-        return bool(seen[1] == -1)
-
-    wait_until(is_there, "the observer to see the step")
-    worker.finish()
-
-
-def test_a_script_may_save_and_go_on(master: LocalMaster) -> None:
-    """What few bits have left of gradients is in the state of the session."""
-    target = zeros()
-    session = join(master, target, mode=Central(lr=1.0, bits=4))
-    session.push(change(1.0, 0.05, 0, 0))
-    session.pull()
-    state = copy.deepcopy(session.state_dict())
-    assert state["residual"].shape == (4,)
-    assert state["residual"][1] == pytest.approx(0.05)
-
-    session.load_state_dict({**state, "residual": change(0, 0.5, 0, 0)})
-    session.push(change(0, 0.5, 0, 0))
-    session.pull()
-    assert target[1] < -0.8  # of 1, what 4 bits carry
-    session.finish()
-
-
 # Mistakes.
 
 
@@ -239,13 +143,6 @@ def test_a_step_of_the_script_is_refused(master: LocalMaster) -> None:
         session.step()
 
 
-def test_an_array_has_no_gradient(master: LocalMaster) -> None:
-    session = join(master, zeros(), mode=Central(lr=0.1))
-
-    with pytest.raises(gradwire.UsageError, match=r"push\(gradient\)"):
-        session.step()
-
-
 @pytest.mark.parametrize(
     ("value", "says"),
     [(float("nan"), "nan"), (float("inf"), "inf"), (40.0, "gradient_max"), (-1e30, "below 32")],
@@ -258,14 +155,6 @@ def test_a_gradient_that_is_none_is_not_sent(master: LocalMaster, value: float, 
         session.push(change(0, value, 0, 0))
 
     assert (target.tolist(), session.stats.updates_sent) == ([0, 0, 0, 0], 0)
-
-
-def test_a_step_without_a_gradient_sends_none(master: LocalMaster) -> None:
-    module = net()
-    session = join(master, module, mode=Central(lr=0.1))
-    session.step()
-    assert (session.stats.steps_untrained, session.stats.updates_sent) == (1, 0)
-    session.finish()
 
 
 def test_a_model_whose_state_the_master_has_no_room_for() -> None:

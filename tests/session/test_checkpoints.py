@@ -12,7 +12,7 @@ from gradwire_codecs import Replica
 from gradwire_codecs.arrays import Int32Array
 from gradwire_protocol.messages.layout import Layout, Tensor
 from gradwire_udp.files.checkpoints import name_of
-from support.checkpointing import VALUES, VERSIONS, bytes_of, checkpoint_of, written_to
+from support.checkpointing import VERSIONS, bytes_of, checkpoint_of, written_to
 from support.local_master import LocalMaster
 from support.sessions import join
 from support.wording import naming
@@ -84,38 +84,6 @@ def test_a_module_has_the_parameters_and_keeps_its_memory(tmp_path: Path) -> Non
     )
 
 
-def test_a_list_of_tensors_keeps_its_dtypes(tmp_path: Path) -> None:
-    layout = Layout((Tensor("0", (2, 3)), Tensor("1", (0,)), Tensor("2", ())))
-    save(tmp_path, VALUES, layout)
-    tensors = [torch.zeros(3, 2, dtype=torch.float64).T, torch.zeros(0), torch.zeros(())]
-
-    gradwire.load_checkpoint(tmp_path, tensors)
-
-    assert tensors[0].reshape(-1).tolist() == expected(VALUES)[:6]
-    assert tensors[0].dtype == torch.float64
-    assert tensors[2].item() == expected(VALUES)[6]
-
-
-def test_an_array_is_written_in_place(tmp_path: Path) -> None:
-    save(tmp_path, VALUES[:6], Layout((Tensor("array", (2, 3)),)))
-    array = np.zeros((2, 3), np.float32)
-
-    gradwire.load_checkpoint(str(tmp_path), array)
-
-    assert array.reshape(-1).tolist() == expected(VALUES[:6])
-
-
-def test_a_weight_that_is_tied_is_one(tmp_path: Path) -> None:
-    module = torch.nn.Sequential(torch.nn.Linear(2, 2, bias=False), torch.nn.Linear(2, 2))
-    module[1].weight = module[0].weight
-    layout = Layout((Tensor("0.weight", (2, 2)), Tensor("1.bias", (2,))))
-    save(tmp_path, VALUES[:6], layout)
-
-    gradwire.load_checkpoint(tmp_path, module)
-
-    assert flat(module) == expected(VALUES[:6])
-
-
 def test_a_model_that_was_loaded_can_begin_a_run(tmp_path: Path, master: LocalMaster) -> None:
     module = model()
     loaded = gradwire.load_checkpoint(save(tmp_path, of_model()), module)
@@ -144,10 +112,6 @@ def test_of_a_folder_the_newest_is_taken_that_is_whole(
     assert (loaded.path, loaded.finished) == (newer, True)
     assert flat(module) == expected(of_model(2))
     assert caplog.messages[0] == naming(damaged)
-
-
-def test_of_a_folder_without_any_that_is_said(tmp_path: Path) -> None:
-    assert refusal(tmp_path, model()) == naming("no checkpoint", tmp_path)
 
 
 # What is refused, and changes nothing.
@@ -189,9 +153,3 @@ def test_a_file_that_is_damaged_changes_nothing(tmp_path: Path) -> None:
     path.write_bytes(bytes_of(checkpoint_of(of_model(), layout=MODEL_LAYOUT, digest=7), of_model()))
     assert refusal(path, module) == naming(path, "digest", f"{7:016x}")
     assert flat(module) == before
-
-
-def test_what_cannot_be_trained_is_refused_before_anything_is_read(tmp_path: Path) -> None:
-    assert refusal(tmp_path, "a model") == naming("target", "str")
-    assert refusal(Path(__file__), model()) == naming(__file__, "no checkpoint")
-    assert refusal(tmp_path / "missing", model()) == naming(tmp_path / "missing", "No such file")

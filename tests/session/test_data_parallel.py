@@ -2,6 +2,7 @@
 
 import warnings
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 import torch
@@ -13,6 +14,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 import gradwire
 from support.local_master import LocalMaster
+from support.tiers import variants
 from support.wording import naming
 
 
@@ -38,19 +40,18 @@ def warning_of_join(target: object, master: LocalMaster) -> str:
     return str(warning.message)
 
 
-@pytest.mark.parametrize(
-    "wrapped",
-    [
-        DistributedDataParallel,
-        # Its first backward pass ended with an internal error of torch.
-        lambda module: DistributedDataParallel(module, static_graph=True),
-        lambda module: nn.Sequential(DistributedDataParallel(module)),
-        lambda module: torch.compile(DistributedDataParallel(module), backend="eager"),
-    ],
-    ids=["ddp", "static graph", "a part", "compiled"],
-)
+WRAPPED: dict[str, Callable[[nn.Module], Any]] = {
+    "ddp": DistributedDataParallel,
+    # Its first backward pass ended with an internal error of torch.
+    "static graph": lambda module: DistributedDataParallel(module, static_graph=True),
+    "a part": lambda module: nn.Sequential(DistributedDataParallel(module)),
+    "compiled": lambda module: torch.compile(DistributedDataParallel(module), backend="eager"),
+}
+
+
+@pytest.mark.parametrize("wrapped", variants(*WRAPPED))
 def test_a_module_that_ddp_wraps_is_trained_by_its_own_gradients(
-    wrapped: Callable[[nn.Module], nn.Module], master: LocalMaster
+    wrapped: str, master: LocalMaster
 ) -> None:
     averaged: list[torch.Tensor] = []
 
@@ -61,7 +62,7 @@ def test_a_module_that_ddp_wraps_is_trained_by_its_own_gradients(
         return future
 
     module = net()
-    model = wrapped(module)
+    model = WRAPPED[wrapped](module)
     for each in model.modules():
         if isinstance(each, DistributedDataParallel):
             each.register_comm_hook(None, hook)

@@ -3,9 +3,8 @@
 import pytest
 import torch
 
-from gradwire import DivergedError
 from support.local_master import LocalMaster
-from support.sessions import HALF, change, delivered, finish, join, pull
+from support.sessions import HALF, change, finish, join, pull
 
 FEEDBACKS = pytest.mark.parametrize("feedback", ["local", "shared"])
 
@@ -81,29 +80,6 @@ def test_a_pull_in_between_forgets_nothing(
     assert target.tolist() == [3 * HALF, 6 * HALF, 0, 0]
 
 
-@FEEDBACKS
-def test_what_a_network_that_was_behind_did_not_get_is_sent_in_a_step_that_trains_nothing(
-    feedback: str, master: LocalMaster
-) -> None:
-    target, theirs = parameter(), parameter()
-    mine, other = join(master, [target], feedback=feedback), join(master, [theirs])
-
-    with master.held_up():
-        for _ in range(70):
-            add(target, HALF, 0, 0, 0)
-            mine.step()
-        assert mine.stats.steps_deferred == 5
-        mine.step()
-        assert mine.stats.steps_deferred == 6
-    delivered(mine, 65)
-    mine.step()
-    mine.step()
-    pull(other, 66)
-
-    assert mine.stats.updates_sent == 66
-    assert theirs.tolist() == [70 * HALF, 0, 0, 0]
-
-
 def test_a_residual_that_was_loaded_is_sent_though_nothing_was_trained(master: LocalMaster) -> None:
     theirs = parameter()
     mine, other = join(master, [parameter()]), join(master, [theirs])
@@ -116,22 +92,3 @@ def test_a_residual_that_was_loaded_is_sent_though_nothing_was_trained(master: L
 
     assert theirs.tolist() == [1.0, 0, 0, 0]
     assert mine.state_dict()["residual"].tolist() == [0.25, 0, 0, 0]
-
-
-def test_a_change_that_is_pushed_is_sent_though_no_tensor_was_trained(master: LocalMaster) -> None:
-    mine = join(master, [parameter()])
-
-    assert [mine.push(), mine.push(change(HALF, 0, 0, 0)), mine.push()] == [0, 1, 0]
-
-
-def test_a_value_that_is_not_finite_is_named_until_it_is_mended(master: LocalMaster) -> None:
-    target = parameter()
-    mine = join(master, [target])
-
-    add(target, float("nan"), 0, 0, 0)
-    for _ in range(3):
-        with pytest.raises(DivergedError):
-            mine.step()
-    with torch.no_grad():
-        target.zero_()
-    mine.step()

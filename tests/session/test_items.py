@@ -12,7 +12,7 @@ from gradwire import Item, Session, UsageError
 from gradwire_protocol import Role
 from support.local_master import LocalMaster
 from support.sessions import RUN_KEY, change, finish, join
-from support.waiting import wait_until
+from support.waiting import SOON, wait_until
 from support.wording import naming
 
 
@@ -29,7 +29,7 @@ def run_together(*sessions: Session, count: int, **options: int) -> list[list[It
     met = Barrier(len(sessions))
 
     def take(session: Session) -> list[Item]:
-        met.wait(30)
+        met.wait(SOON)
         return list(loop(session, count, **options))
 
     with ThreadPoolExecutor(len(sessions)) as pool:
@@ -63,12 +63,6 @@ def test_all_workers_shuffle_alike_and_each_epoch_anew(master: LocalMaster) -> N
     assert epochs[0] == np.random.RandomState([3, 0]).permutation(50).tolist()
 
 
-def test_an_item_is_an_index(master: LocalMaster) -> None:
-    shards = ["a", "b", "c"]
-
-    assert [shards[item] for item in loop(join(master), 3)] == shards
-
-
 def test_what_a_loop_has_not_finished_goes_to_another_worker(master: LocalMaster) -> None:
     one, other = join(master), join(master)
     taken = loop(one, 3)
@@ -93,7 +87,7 @@ def test_a_worker_waits_for_the_last_items_of_others_and_gets_those_of_a_lost_on
 
         one.close()
 
-        assert rest.result(30) == [Item(0, 1), Item(0, 0)]
+        assert rest.result(SOON) == [Item(0, 1), Item(0, 0)]
 
 
 def test_a_loop_that_is_left_and_begun_again_goes_on(master: LocalMaster) -> None:
@@ -160,19 +154,6 @@ def test_who_says_that_training_is_to_end_is_heard_by_all(master: LocalMaster) -
     finish(one, other, late)
 
 
-def test_early_stopping_at_one_worker_ends_the_training_of_all(master: LocalMaster) -> None:
-    one, other = join(master), join(master)
-    early = one.early_stopping(patience=1)
-
-    noted = [early.note(score) for score in (3.0, 2.0, 2.0, 2.0)]
-    wait_until(lambda: other.stopping is not None, "the other to hear of it")
-
-    assert noted == [False, False, False, True]
-    assert other.stopping == early.reason
-    assert other.early_stopping(target=0.0).note(1.0)
-    finish(one, other)
-
-
 def test_an_observer_gets_no_items_and_has_no_say(keyed_master: LocalMaster) -> None:
     join(keyed_master, key=RUN_KEY.worker_key("one"))
     observer = join(keyed_master, key=RUN_KEY.worker_key("two", Role.OBSERVER))
@@ -181,17 +162,3 @@ def test_an_observer_gets_no_items_and_has_no_say(keyed_master: LocalMaster) -> 
         with pytest.raises(UsageError) as refused:
             act()
         assert str(refused.value) == naming("observer")
-
-
-def test_the_master_says_how_far_a_work_is(master: LocalMaster) -> None:
-    session = join(master)
-    taken = loop(session, 5, epochs=2)
-    next(taken), next(taken)
-
-    def work() -> dict[str, object]:
-        [said] = master.master.status()["works"]
-        return dict(said)
-
-    wait_until(lambda: work()["done"] == 1, "the first item to be done")
-    said = work()
-    assert (said["name"], said["held"], said["left"]) == ("train", 1, 8)

@@ -5,10 +5,8 @@ import pytest
 import torch
 
 import gradwire
-from gradwire_protocol import Role
 from support.local_master import LocalMaster
 from support.sessions import (
-    RUN_KEY,
     change,
     finish,
     join,
@@ -19,7 +17,7 @@ from support.sessions import (
     variance_of,
     zeros,
 )
-from support.waiting import wait_until
+from support.waiting import SOON
 from support.wording import naming
 
 
@@ -49,16 +47,6 @@ def test_the_setting_for_the_end_of_a_run_is_not_for_who_leaves(master: LocalMas
     assert theirs.tolist() == [0.25, 0, 0, 0]
 
 
-def test_where_the_training_is_over_it_is(master: LocalMaster) -> None:
-    mine = zeros()
-    one = join(master, mine, finish_residual="drop")
-    one.push(change(0.25, 0, 0, 0))
-
-    one.leave(training_is_over=True)
-
-    assert mine.tolist() == [0, 0, 0, 0]
-
-
 def test_the_others_train_on_and_finish_without_it(master: LocalMaster) -> None:
     first, second, third = zeros(), zeros(), zeros()
     one, other, another = (join(master, target) for target in (first, second, third))
@@ -82,19 +70,6 @@ def test_workers_that_come_one_after_the_other_train_one_run(master: LocalMaster
         assert target.tolist() == [0.125 * (i + 1), 0, 0, 0]
 
 
-def test_its_buffers_count_at_the_end(master: LocalMaster) -> None:
-    norms = [norm_of(1.0), norm_of(3.0)]
-    one, other = (join(master, norm) for norm in norms)
-    one.step()
-
-    one.leave()
-    wait_until(lambda: master.sample("gradwire_buffers_relayed_total") == 1, "its buffers")
-    other.finish()
-
-    assert variance_of(norms[0]) == [1.0, 1.0]
-    assert variance_of(norms[1]) == [2.0, 2.0]
-
-
 def test_the_next_worker_of_its_rank_begins_with_its_buffers(master: LocalMaster) -> None:
     """And where that one has not trained, it leaves them as they are."""
     norms = [norm_of(5.0), norm_of(1.0), norm_of(2.0)]
@@ -115,52 +90,15 @@ def test_the_next_worker_of_its_rank_begins_with_its_buffers(master: LocalMaster
     assert variance_of(norms[2]) == [7.0, 7.0]
 
 
-def test_a_worker_that_has_not_trained_leaves_no_buffers(master: LocalMaster) -> None:
-    """The driver of a cluster founds a run so, and leaves it to others."""
-    norms = [norm_of(1.0), norm_of(1.0), norm_of(3.0)]
-    founder = join(master, norms[0])
-    founder.leave()
-    one, other = (join(master, norm) for norm in norms[1:])
-    for session in (one, other):
-        session.step()
-
-    finish(one, other)
-
-    assert variance_of(norms[1]) == variance_of(norms[2]) == [2.0, 2.0]
-
-
-def test_it_ends_with_the_shared_parameters(master: LocalMaster) -> None:
-    mine = zeros()
-    one, other = join(master, mine), join(master)
-    other.push(change(0, 0, 1, 0))
-    pull(one, 1)
-    one.push(change(0.25, 0, 0, 0))
-
-    one.leave()
-
-    assert mine.tolist() == [0.25, 0, 1, 0]
-    with pytest.raises(gradwire.UsageError, match=naming("over", "left", "join again")):
-        one.step()
-
-
 def test_nobody_is_waited_for_but_the_slowest_to_take_it(master: LocalMaster) -> None:
     """A worker that never steps holds nobody up: its updates wait at the master and with it."""
     one = join(master, np.zeros(200_000, np.float32))
     join(master, np.zeros(200_000, np.float32))
     one.push(np.full(200_000, 0.25, np.float32))
 
-    one.leave(timeout=10.0)
+    one.leave(timeout=SOON)
 
     master.wait_for_workers(1)
-
-
-def test_an_observer_leaves_as_well(keyed_master: LocalMaster) -> None:
-    worker = join(keyed_master, key=RUN_KEY.worker_key("one"))
-    observer = join(keyed_master, key=RUN_KEY.worker_key("eyes", Role.OBSERVER))
-
-    observer.leave()
-
-    assert worker.is_open
 
 
 def test_it_is_no_way_out_of_a_pause(master: LocalMaster) -> None:

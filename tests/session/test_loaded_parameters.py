@@ -68,16 +68,6 @@ def test_a_checkpoint_loaded_after_joining_is_not_pushed(
     assert (session.stats.updates_sent, session.digest()) == (1, digest)
 
 
-def test_the_error_names_the_parameter(master: LocalMaster) -> None:
-    model = net()
-    session = join(master, model)
-    state = model.state_dict()
-    model.load_state_dict({**state, "1.bias": state["1.bias"] + 1.0})
-
-    with pytest.raises(UsageError, match=naming("'1.bias'")):
-        session.push()
-
-
 def test_an_average_that_an_evaluation_puts_in_and_takes_out_is_none(master: LocalMaster) -> None:
     model = net()
     session = join(master, model)

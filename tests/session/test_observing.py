@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 
 import gradwire
-from gradwire import RefusedError
 from gradwire_codecs.arrays import Float32Array
 from gradwire_protocol import Role
 from support.local_master import LocalMaster
@@ -13,7 +12,6 @@ from support.sessions import (
     change,
     finish,
     join,
-    loss_of,
     pull,
     stepping_changes,
     zeros,
@@ -51,16 +49,6 @@ def test_a_step_applies_what_workers_sent_and_sends_nothing(master: LocalMaster)
     assert master.sample("gradwire_updates_accepted_total") == 1
 
 
-def test_it_counts_for_nobody_and_sees_the_workers(master: LocalMaster) -> None:
-    worker = worker_in(master)
-    observer = observer_in(master)
-    other = worker_in(master, "gpu2")
-    wait_until(lambda: observer.world_size == 2, "both workers in the roster")
-    worker.wait(2)
-
-    assert (worker.world_size, other.rank) == (2, 1)
-
-
 def test_finish_ends_with_the_bits_that_the_workers_have(master: LocalMaster) -> None:
     worker = worker_in(master)
     observer = observer_in(master)
@@ -72,18 +60,6 @@ def test_finish_ends_with_the_bits_that_the_workers_have(master: LocalMaster) ->
     assert not before
     assert observer.finished
     assert observer.digest() == worker.digest()
-
-
-def test_workers_finish_without_it_and_it_may_finish_after_them(master: LocalMaster) -> None:
-    worker, target = worker_in(master), zeros()
-    observer = observer_in(master, target)
-    worker.push(ONE)
-    worker.finish()
-    wait_until(lambda: observer.finished, "the observer to hear of the end")
-
-    observer.finish()
-
-    assert target.tolist() == ONE.tolist()
 
 
 def test_finish_says_whom_it_waits_for(master: LocalMaster) -> None:
@@ -100,29 +76,3 @@ def _pulled(worker: gradwire.Session, observer: gradwire.Session) -> list[gradwi
     """Return what the observer hears of an update that the worker sends now."""
     worker.push(ONE)
     return pull(observer, 1)
-
-
-def test_it_leaves_when_its_block_ends_with_an_error(master: LocalMaster) -> None:
-    worker_in(master)
-
-    with pytest.raises(ZeroDivisionError), observer_in(master):
-        raise ZeroDivisionError
-
-    wait_until(lambda: master.sample("gradwire_observers") == 0, "the observer to be gone")
-
-
-def test_where_there_is_no_run_it_is_told_so(master: LocalMaster) -> None:
-    with pytest.raises(RefusedError, match=naming("no run")) as refused:
-        observer_in(master)
-
-    assert refused.value.code == "no_run"
-
-
-def test_who_comes_with_the_same_key_takes_the_place_of_who_was_there(master: LocalMaster) -> None:
-    worker_in(master)
-    former = worker_in(master, "gpu2")
-
-    latter = worker_in(master, "gpu2")
-
-    assert str(loss_of(former)) == naming("same key", "gpu2")
-    assert latter.rank == 1

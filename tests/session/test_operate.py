@@ -12,7 +12,7 @@ from gradwire_protocol import Role
 from gradwire_udp.files.keys import write_key
 from support.local_master import LocalMaster
 from support.sessions import RUN_KEY, join, loss_of
-from support.waiting import wait_until
+from support.waiting import SOON, wait_until
 from support.wording import naming
 
 Operate = Callable[..., tuple[int, str, str]]
@@ -30,7 +30,7 @@ def operate(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, key_file: Path
 ) -> Operate:
     """Run the command; return exit status, stdout and the last line of stderr."""
-    monkeypatch.setenv("GRADWIRE_CONNECT_TIMEOUT_SECONDS", "0.5")
+    monkeypatch.setenv("GRADWIRE_CONNECT_TIMEOUT_SECONDS", str(SOON))
     logger = logging.getLogger("gradwire")
     before = list(logger.handlers)
 
@@ -68,17 +68,6 @@ def test_an_order_about_a_worker_is_carried_out(operate: Operate, master: LocalM
     assert str(loss_of(worker)) == naming("operator alice")
 
 
-def test_a_run_key_is_an_operator_s_too(
-    operate: Operate, master: LocalMaster, tmp_path: Path
-) -> None:
-    path = tmp_path / "run.key"
-    write_key(path, RUN_KEY.format())
-
-    status, _, _ = operate("status", "--master", master.address, key=path)
-
-    assert status == 0
-
-
 def test_what_is_refused_has_status_4(operate: Operate, master: LocalMaster) -> None:
     status, shown, said = operate("checkpoint", "--master", master.address)
 
@@ -86,7 +75,11 @@ def test_what_is_refused_has_status_4(operate: Operate, master: LocalMaster) -> 
     assert said == naming("gradwire:", master.address, "refused", "checkpoint is for a run")
 
 
-def test_where_nobody_answers_it_has_status_5(operate: Operate) -> None:
+def test_where_nobody_answers_it_has_status_5(
+    operate: Operate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GRADWIRE_CONNECT_TIMEOUT_SECONDS", "0.1")
+
     status, shown, said = operate("status", "--master", "127.0.0.1:9")
 
     assert (status, shown) == (5, "")
@@ -111,11 +104,3 @@ def test_without_a_key_it_says_how_to_make_one(operate: Operate) -> None:
 
     assert status == 2
     assert "gradwire keygen --worker NAME --role operator --from run.key" in said
-
-
-@pytest.mark.parametrize("name", ["x" * 65, "line\nbreak"])
-def test_a_name_that_nobody_can_have_is_refused(operate: Operate, name: str) -> None:
-    status, _, said = operate("deny", name, "--master", "127.0.0.1:9")
-
-    assert status == 2
-    assert said == naming("printable", 64)

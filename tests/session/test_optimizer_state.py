@@ -12,7 +12,7 @@ import pytest
 import torch
 
 import gradwire
-from gradwire import ConnectionLostError, DeadlineError, UsageError
+from gradwire import DeadlineError, UsageError
 from gradwire.features.optimizer_state import OptimizerStateSharing
 from gradwire.optimizer.torch_state import TorchOptimizer
 from gradwire.worker.membership import Membership
@@ -22,8 +22,8 @@ from gradwire_protocol.messages.layout import Layout, Tensor
 from gradwire_protocol.messages.replicas import Blocks
 from support.local_master import LocalMaster
 from support.peer import welcome
-from support.sessions import join, participant_of
-from support.waiting import wait_until
+from support.sessions import join
+from support.waiting import SOON, wait_until
 from support.wording import naming
 
 NOWHERE = "127.0.0.1:9"
@@ -116,7 +116,7 @@ class Cut:
 
     def take_over(self) -> None:
         """Have the state of another worker taken over, and wait for nothing."""
-        for _ in self.part.take_over(cast("Any", self), monotonic() + 10, monotonic):
+        for _ in self.part.take_over(cast("Any", self), monotonic() + SOON, monotonic):
             pass
 
     def post(self, function: Any) -> None:
@@ -147,33 +147,6 @@ def test_who_is_cut_off_while_it_waits_has_its_replica_compared(
 
     assert cut.pulls == 2
     assert naming("without the state", "nobody") in caplog.messages
-
-
-def test_joining_fails_with_the_connection_and_not_for_want_of_a_state() -> None:
-    cut = Cut()
-    cut.membership.on_closed(ConnectionLostError("gone"))
-
-    with pytest.raises(ConnectionLostError, match="gone"):
-        cut.take_over()
-
-
-def test_what_cannot_be_copied_is_said_to_who_asks_and_once_in_the_log(
-    master: LocalMaster,
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    first = tensors()
-    plain = torch.optim.SGD(first, lr=0.1)
-    one = sharing(master, first, plain)
-    step(one, first, plain)
-    [part] = [
-        part for part in participant_of(one).features if isinstance(part, OptimizerStateSharing)
-    ]
-    for _ in range(2):
-        part.on_state_wanted()
-        step(one, first, plain)
-
-    asked = "another worker asked for the state of our optimizer: SGD keeps no state"
-    assert caplog.text.count(asked) == 1
 
 
 def test_a_worker_that_finishes_gives_no_more(

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -95,17 +94,6 @@ def test_of_workers_with_checkpoints_of_their_own_each_brings_its_residual_once(
     assert one.tolist() == other.tolist() == [0.75, 0.375, 1.125, 0]
 
 
-def test_what_is_rounded_where_a_run_begins_is_no_difference() -> None:
-    """Of which a portion in the parameters makes more."""
-    [(parameters, state)] = saved(change(0.7, 0.1, 0, -0.3), feedback=0.25)
-
-    with workers(parameters, feedback=0.25) as [session]:
-        session.load_state_dict(state)
-        session.finish()
-
-    np.testing.assert_allclose(parameters, [0.7, 0.1, 0, -0.3], rtol=0, atol=2.0**-22)
-
-
 @pytest.mark.parametrize("feedback", ["local", 0.25])
 def test_where_all_begin_with_the_checkpoint_of_one_its_residual_counts_once(
     feedback: str | float,
@@ -130,47 +118,6 @@ def test_who_founds_a_run_from_the_shared_parameters_adds_its_residual() -> None
         session.finish()
 
     assert shared.tolist() == [0.75, 0.125, 0, 0]
-
-
-def test_modules_of_half_precision_have_it_once_too() -> None:
-    model = torch.nn.Linear(2, 1, bias=False, dtype=torch.bfloat16)
-    with torch.no_grad():
-        model.weight.zero_()
-    with workers(model) as [session]:
-        with torch.no_grad():
-            model.weight += torch.tensor([[0.75, 0.125]])
-        session.step()
-        kept, state = model.weight.detach().clone(), session.state_dict()
-    with torch.no_grad():
-        model.weight.copy_(kept)
-
-    with workers(model) as [session]:
-        session.load_state_dict(state)
-        session.finish()
-
-    assert model.weight.tolist() == [[0.75, 0.125]]
-
-
-def test_who_goes_back_to_a_checkpoint_after_a_step_gets_the_residual_of_it() -> None:
-    target = zeros()
-    with workers(target) as [session]:
-        session.push(change(0.75, 0, 0, 0))
-        state = session.state_dict()
-        session.push(change(0, 0.25, 0, 0))
-
-        session.load_state_dict(state)
-
-        assert target.tolist() == [0.75, 0, 0, 0]
-        assert session.state_dict()["residual"].tolist() == [0.25, 0, 0, 0]
-
-
-def test_it_is_said_that_a_residual_is_not_added_again(caplog: pytest.LogCaptureFixture) -> None:
-    [(parameters, state)] = saved(change(0.75, 0, 0, 0))
-
-    with workers(parameters) as [session], caplog.at_level(logging.INFO, "gradwire.session"):
-        session.load_state_dict(state)
-
-    assert naming("residual", "not added") in caplog.messages
 
 
 def test_a_portion_is_added_but_for_what_the_run_began_with(

@@ -10,7 +10,7 @@ import pytest
 import gradwire
 from gradwire import Session
 from gradwire.replica.waits import Wait
-from gradwire.threads.signals import SIGNALS, uninterrupted
+from gradwire.threads.signals import SIGNALS
 from gradwire.threads.waits import Waits
 from gradwire.worker.inbox import Arrivals
 from support.local_master import LocalMaster
@@ -70,15 +70,6 @@ def test_a_session_of_another_thread_is_no_reason_to_catch_it(master: LocalMaste
         pool.submit(join, master).result()
 
     assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
-
-
-def test_a_session_that_another_thread_closes_is_closed_all_the_same(master: LocalMaster) -> None:
-    session = join(master)
-
-    with ThreadPoolExecutor(1) as pool:
-        pool.submit(session.close).result()
-
-    master.wait_for_workers(0)
 
 
 def assert_is_over(session: Session, reason: str) -> None:
@@ -174,11 +165,3 @@ def test_a_handler_that_raises_in_the_middle_of_a_step_ends_that_and_the_session
     session.step()
     session.close()
     master.wait_for_workers(0)
-
-
-def test_what_another_thread_closes_is_not_put_off(master: LocalMaster) -> None:
-    session = join(master)
-
-    with uninterrupted(), ThreadPoolExecutor(1) as pool:
-        pool.submit(session.close).result()
-        assert membership_of(session).closed

@@ -57,13 +57,6 @@ def test_a_session_keeps_its_numbers_in_the_file_that_the_environment_names(
     assert 0 < found["session_seconds"] < found["seconds"]
 
 
-def test_without_the_variable_there_is_no_file() -> None:
-    assert StatsFile.from_environment({}, 0, 10, lambda: stats_of(0)) is None
-    assert (
-        StatsFile.from_environment({"GRADWIRE_STATS_FILE": ""}, 0, 10, lambda: stats_of(0)) is None
-    )
-
-
 def test_a_step_is_what_lies_between_two_of_the_sessions(tmp_path: Path) -> None:
     clock, path = Clock(), tmp_path / "stats.json"
     file = StatsFile(path, 0, 10, lambda: stats_of(3), clock=clock)

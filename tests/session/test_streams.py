@@ -6,9 +6,8 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final
 
 import numpy as np
-import pytest
 
-from gradwire import DiLoCo, RefusedError, UsageError
+from gradwire import DiLoCo
 from gradwire.participant.contributing import Contributing
 from gradwire_codecs.arrays import Float32Array
 from gradwire_codecs.replica.fragments import fragments_of
@@ -16,7 +15,6 @@ from gradwire_codecs.replica.round_sum import ranges_of
 from support.local_master import LocalMaster
 from support.sessions import join, participant_of
 from support.waiting import wait_until
-from support.wording import naming
 
 STREAMS: Final = 2
 EVERY: Final = 6
@@ -162,26 +160,3 @@ def test_a_worker_that_joins_knows_whose_turn_it_is(master: LocalMaster) -> None
     at_once(lambda: first.play(2 * BETWEEN), lambda: second.play(2 * BETWEEN))
     at_once(first.session.finish, second.session.finish)
     assert first.target.tobytes() == second.target.tobytes()
-
-
-@pytest.mark.parametrize(
-    ("options", "named"),
-    [
-        ({"every": 4, "streams": 3}, ("streams", 3, "every=4")),
-        ({"streams": 0}, ("streams", "0", "64")),
-        ({"streams": 65}, ("streams", "65", "64")),
-        ({"streams": 2, "bits": 0}, ("streams=2", "bits=0", "bits=8")),
-    ],
-)
-def test_what_cannot_be_cut_so_is_refused(options: Any, named: tuple[str, ...]) -> None:
-    with pytest.raises(UsageError) as caught:
-        DiLoCo(**options)
-    assert str(caught.value) == naming(*named)
-
-
-def test_another_number_of_streams_is_another_mode(master: LocalMaster) -> None:
-    with join(master, zeros_of(SIZE), mode=MODE) as session:
-        with pytest.raises(RefusedError) as caught:
-            join(master, zeros_of(SIZE), mode=DiLoCo(every=EVERY))
-        assert str(caught.value) == naming("diloco(every=6, streams=2)", "diloco(every=6)")
-        session.finish()

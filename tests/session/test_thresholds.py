@@ -10,24 +10,9 @@ from gradwire.metrics import PERCENTILES, STATISTICS, SessionCollector
 from gradwire.optimizer.delays import BUCKETS
 from gradwire_codecs.arrays import Float32Array
 from support.local_master import LocalMaster
-from support.sessions import HALF, change, double_zeros, join, pull, zeros
+from support.sessions import HALF, change, double_zeros, join, zeros
 
 FEEDBACKS = pytest.mark.parametrize("feedback", ["local", "shared"])
-
-
-def test_a_shake_up_sends_what_else_would_wait(master: LocalMaster) -> None:
-    theirs = zeros()
-    one = join(master, shake_up_steps=3, shake_up_divisor=4.0)
-    other = join(master, theirs)
-
-    sent = [one.push(change(0.125, 0, 0, 0)) for _ in range(3)]
-    pull(other, 1)
-
-    assert sent == [0, 0, 1]
-    assert theirs.tolist() == [0.375, 0, 0, 0]
-    assert one.stats.threshold == HALF / 4
-    one.push(change(0, 0, 0, HALF))
-    assert one.stats.threshold == HALF
 
 
 @FEEDBACKS
@@ -54,15 +39,6 @@ def test_what_clipping_loses_is_counted_and_gone(
     assert residual == [1.0, 0.25, -1.0, 0]
     kept = [1.0, 0.25, -1.0, 0] if feedback == "local" else [0, 0, 0, 0]
     assert target.tolist() == [sent + kept[0], kept[1], -sent + kept[2], 0]
-
-
-def test_nothing_is_clipped_unless_it_is_asked_for(master: LocalMaster) -> None:
-    session = join(master, quantum=2.0**-20)
-    for _ in range(10):
-        session.push(change(200.0, 0, 0, 0))
-
-    assert session.stats.elements_clipped == 0
-    assert session.state_dict()["residual"].tolist() == [2_000.0 - 10 * 127 * HALF, 0, 0, 0]
 
 
 # What there is to see of it.

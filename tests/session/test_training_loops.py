@@ -65,7 +65,7 @@ def test_parameters_that_only_one_worker_freezes_are_trained_by_the_other(
     with two_workers(master, mlp, at_most=0.6) as workers:
         workers[0].module[0].requires_grad_(False)  # type: ignore[index]
         before = workers[0].values()[0]
-        train(workers, [adam(worker) for worker in workers], 80)
+        train(workers, [adam(worker) for worker in workers], 60)
 
     assert workers[0].values()[0] != before
 
@@ -92,7 +92,7 @@ class TiedByMemory(TiedByAttribute):
         self.outwards.weight.data = self.inwards.weight.data
 
 
-@pytest.mark.parametrize("make", [TiedByAttribute, TiedByMemory])
+@pytest.mark.parametrize("make", variants(TiedByAttribute, TiedByMemory))
 def test_tied_weights_stay_tied(make: type[TiedByAttribute], master: LocalMaster) -> None:
     with two_workers(master, make, at_most=0.8) as workers:
         train(workers, [adam(worker) for worker in workers], 60)
@@ -118,13 +118,13 @@ def test_parameter_groups_keep_their_own_rates_and_new_ones_can_be_added(
             optimizers.append(torch.optim.SGD(groups, lr=0.01))
         before = [worker.values() for worker in workers]
 
-        train(workers, optimizers, 40)
+        train(workers, optimizers, 20)
         after = [worker.values() for worker in workers]
         for worker, optimizer in zip(workers, optimizers, strict=True):
             last = list(worker.module.children())[-1]
             optimizer.add_param_group({"params": last.parameters(), "lr": 0.05})
             optimizer.param_groups[1]["lr"] = 0.05
-        train(workers, optimizers, 150)
+        train(workers, optimizers, 80)
 
     for values, values_before in zip(after, before, strict=True):
         assert values[0] != values_before[0]
@@ -148,7 +148,7 @@ class Bags(nn.Module):
         return computed
 
 
-@pytest.mark.parametrize("kind", ["SparseAdam", "SGD"])
+@pytest.mark.parametrize("kind", variants("SparseAdam", "SGD"))
 def test_sparse_gradients_of_an_embedding_bag(kind: str, master: LocalMaster) -> None:
     with two_workers(master, Bags) as workers:
         for _ in range(80):
@@ -166,13 +166,13 @@ def test_sparse_gradients_of_an_embedding_bag(kind: str, master: LocalMaster) ->
                 worker.share()
 
 
-@pytest.mark.parametrize("every_batch", [True, False], ids=["every batch", "every fourth"])
+@pytest.mark.parametrize("every_batch", variants(True, False))
 def test_gradient_accumulation_sends_only_what_the_optimizer_s_steps_changed(
     every_batch: bool, master: LocalMaster
 ) -> None:
     with two_workers(master, mlp, threshold=SMALL) as workers:
         optimizers = [torch.optim.SGD(w.module.parameters(), lr=0.05) for w in workers]
-        for i in range(400):
+        for i in range(240):
             for worker, optimizer in zip(workers, optimizers, strict=True):
                 (worker.loss() / 4).backward()
                 sent = worker.updates_sent
@@ -188,7 +188,7 @@ def test_gradient_accumulation_sends_only_what_the_optimizer_s_steps_changed(
 def test_gradient_clipping(clip: Callable[..., object], master: LocalMaster) -> None:
     with two_workers(master, mlp) as workers:
         optimizers = [torch.optim.SGD(w.module.parameters(), lr=0.05) for w in workers]
-        for _ in range(150):
+        for _ in range(90):
             for worker, optimizer in zip(workers, optimizers, strict=True):
                 optimizer.zero_grad()
                 (1e6 * worker.loss()).backward()
@@ -204,7 +204,7 @@ def test_a_step_that_a_grad_scaler_skips_sends_nothing(master: LocalMaster) -> N
     with two_workers(master, mlp, threshold=SMALL) as workers:
         optimizers = [torch.optim.SGD(w.module.parameters(), lr=0.05) for w in workers]
         scalers = [torch.amp.GradScaler("cpu", init_scale=1024.0) for _ in workers]
-        for i in range(100):
+        for i in range(60):
             for worker, optimizer, scaler in zip(workers, optimizers, scalers, strict=True):
                 overflows = i % 10 == 9
                 sent, values = worker.updates_sent, worker.values()
@@ -229,7 +229,7 @@ def test_a_step_that_a_grad_scaler_skips_sends_nothing(master: LocalMaster) -> N
 @pytest.mark.parametrize("dtype", variants(torch.bfloat16, torch.float64))
 def test_modules_of_another_precision(dtype: torch.dtype, master: LocalMaster) -> None:
     with two_workers(master, lambda: mlp().to(dtype)) as workers:
-        train(workers, [torch.optim.SGD(w.module.parameters(), lr=0.05) for w in workers], 120)
+        train(workers, [torch.optim.SGD(w.module.parameters(), lr=0.05) for w in workers], 75)
 
         assert {p.dtype for w in workers for p in w.module.parameters()} == {dtype}
 
@@ -249,7 +249,7 @@ def has_all_of(worker: TrainingWorker, other: TrainingWorker) -> bool:
     return worker.session.stats.updates_applied >= other.updates_sent
 
 
-@pytest.mark.parametrize("line_search", [None, "strong_wolfe"])
+@pytest.mark.parametrize("line_search", variants(None, "strong_wolfe"))
 def test_lbfgs_with_a_closure(line_search: str | None, master: LocalMaster) -> None:
     with two_workers(master, mlp) as workers:
         optimizers = [
@@ -282,7 +282,7 @@ def test_fused_optimizers(master: LocalMaster) -> None:
 
 def test_loops_that_change_data_by_hand(master: LocalMaster) -> None:
     with two_workers(master, mlp) as workers:
-        for _ in range(150):
+        for _ in range(80):
             for worker in workers:
                 worker.module.zero_grad()
                 worker.loss().backward()
@@ -295,8 +295,8 @@ def test_loops_that_change_data_by_hand(master: LocalMaster) -> None:
 # Modules.
 
 
-@pytest.mark.parametrize("joins_with", ["module", "compiled"])
-@pytest.mark.parametrize("backend", variants("aot_eager", "eager"))
+@pytest.mark.parametrize("joins_with", variants("compiled", "module"))
+@pytest.mark.parametrize("backend", variants("eager", "aot_eager"))
 def test_compiled_modules_train_together_with_others(
     backend: str, joins_with: str, master: LocalMaster
 ) -> None:
@@ -348,7 +348,7 @@ def test_lazy_modules_after_they_ran_once(master: LocalMaster) -> None:
 
 
 @pytest.mark.parametrize(
-    "norm", [parametrizations.weight_norm, parametrizations.spectral_norm], ids=["weight", "spec"]
+    "norm", variants(parametrizations.weight_norm, parametrizations.spectral_norm)
 )
 def test_parametrizations_that_were_there_before(
     norm: Callable[[nn.Module], nn.Module], master: LocalMaster
@@ -361,7 +361,7 @@ def test_parametrizations_that_were_there_before(
     with two_workers(master, normalized, at_most=0.7) as workers:
         for worker in workers:
             worker.module.eval()  # or the spectral norm's buffers, which are not shared, change
-        train(workers, [adam(worker) for worker in workers], 100)
+        train(workers, [adam(worker) for worker in workers], 50)
 
 
 CHANGES: dict[str, tuple[Callable[[Any], object], str]] = {
@@ -444,19 +444,7 @@ def test_a_layer_that_is_replaced_by_one_of_the_same_shape_is_trained_from_then_
         for worker in workers:
             setattr(worker.module, "2", nn.Linear(32, 1))
         optimizers = [adam(worker) for worker in workers]
-        train(workers, optimizers, 100)
-
-
-def test_what_is_not_trained_may_come_and_go(master: LocalMaster) -> None:
-    """Modules without parameters, and other names of the same ones."""
-    module = mlp()
-    session = join(master, module)
-    module.register_buffer("count", torch.zeros(1))
-    module.activation = nn.ReLU()
-    module.last = module[2]
-    session.step()
-    del module.last
-    session.step()
+        train(workers, optimizers, 50)
 
 
 def test_who_joins_with_a_list_may_add_what_is_not_shared(master: LocalMaster) -> None:

@@ -10,8 +10,9 @@ from gradwire import DeadlineError, Session, UsageError
 from gradwire.settings.settings import Settings
 from gradwire_codecs.arrays import Float32Array
 from support.local_master import LocalMaster
-from support.sessions import change, join, zeros
-from support.waiting import wait_until
+from support.sessions import join, zeros
+from support.waiting import SOON, wait_until
+from support.wording import naming
 
 STEPS = 5
 
@@ -34,13 +35,13 @@ def test_others_wait_in_join_until_the_first_worker_has_made_the_first_steps(
     first = warm(master, mine)
     with ThreadPoolExecutor(1) as pool:
         joining: Future[Session] = pool.submit(warm, master, theirs)
-        first.wait(2, timeout=30)  # who waits takes part
+        first.wait(2, timeout=SOON)  # who waits takes part
         steps(first, mine, STEPS - 1)
         wait_until(lambda: theirs[0] == 0.5 * (STEPS - 1), "what comes to be applied")
         assert not joining.done()
 
         steps(first, mine)
-        joining.result(30)
+        joining.result(SOON)
 
     assert theirs.tolist() == mine.tolist()
     assert "begin to train: 5 of 5 updates were made" in caplog.messages
@@ -50,51 +51,33 @@ def test_when_one_that_trains_is_gone_the_next_takes_its_place(master: LocalMast
     first = warm(master, zeros())
     with ThreadPoolExecutor(2) as pool:
         joining = [pool.submit(warm, master, zeros())]
-        first.wait(2, timeout=30)
+        first.wait(2, timeout=SOON)
         joining.append(pool.submit(warm, master, zeros()))
-        first.wait(3, timeout=30)
+        first.wait(3, timeout=SOON)
 
         first.close()
-        second = joining[0].result(30)
+        second = joining[0].result(SOON)
         assert not joining[1].done()
         assert second.rank == 1
 
         second.close()
-        third = joining[1].result(30)
+        third = joining[1].result(SOON)
 
     assert third.rank == 2
-
-
-def test_a_late_worker_of_a_run_past_it_begins_at_once(master: LocalMaster) -> None:
-    mine = zeros()
-    first = warm(master, mine)
-    steps(first, mine, STEPS)
-    wait_until(lambda: first.stats.updates_delivered == STEPS, "the first steps")
-
-    second = warm(master, zeros(), join_timeout_seconds=30.0)
-
-    assert second.world_size == 2
 
 
 def test_a_run_in_which_nothing_comes_is_not_waited_for_for_ever(master: LocalMaster) -> None:
     first = warm(master, zeros())
 
-    with pytest.raises(DeadlineError, match=r"no update came for 3 s while .*0 of 5 updates were "
-                                            r"made\. They are made by ranks 0 \("):  # fmt: skip
-        warm(master, zeros(), join_timeout_seconds=3.0)
+    for seconds in (SOON / 40, SOON):  # a machine may take the former to let it in
+        with pytest.raises(DeadlineError) as waited:
+            warm(master, zeros(), join_timeout_seconds=seconds)
+        if "no update" in str(waited.value):
+            break
 
+    named = ("no update", f"{seconds:g} s", "0 of 5 updates", "ranks 0")
+    assert str(waited.value) == naming(*named)
     wait_until(lambda: len(first.workers) == 1, "it to be gone")
-
-
-def test_the_end_of_the_master_ends_the_wait() -> None:
-    with ThreadPoolExecutor(1) as pool, LocalMaster() as master:
-        first = warm(master, zeros())
-        joining = pool.submit(warm, master, zeros())
-        first.wait(2, timeout=30)
-
-        master.stop("maintenance")
-
-        assert "the master" in str(joining.exception(30))
 
 
 # Denser updates.
@@ -139,27 +122,6 @@ def test_by_default_more_workers_send_sparser_updates(
 
     # The first update met its density, so it moved the threshold by next to nothing.
     assert session.stats.threshold == pytest.approx(alone * ratio, rel=0.02)
-
-
-def test_a_saved_session_goes_on_with_its_warm_up(master: LocalMaster) -> None:
-    options = {
-        "threshold": None,
-        "target_density": 0.01,
-        "warm_up_density": 0.5,
-        "warm_up_steps": 400,
-    }
-    one = join(master, **options)
-    for _ in range(4):
-        one.push(change(0.1, 0.2, 0.3, 0.4))
-    policy = one.state_dict()["policy"]
-    assert policy["warm_up_done"] == 4
-    saved = one.state_dict()
-    one.close()
-
-    with LocalMaster() as another:
-        other = join(another, **options)
-        other.load_state_dict(saved)
-        assert other.state_dict()["policy"] == policy
 
 
 @pytest.mark.parametrize(

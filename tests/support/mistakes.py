@@ -25,11 +25,12 @@ from gradwire.cli.app import main
 from gradwire_protocol.crypto.keys import SECRET_BYTES, RunKey
 from gradwire_udp.files.keys import write_key
 from support.local_master import LocalMaster
+from support.waiting import PROCESS, SOON
 
 ORDINARY: Final[Mapping[str, Any]] = {
     "threshold": 0.5,
     "start_timeout_seconds": 0.0,
-    "finish_timeout_seconds": 5.0,
+    "finish_timeout_seconds": PROCESS,
 }
 
 
@@ -127,6 +128,7 @@ class Place:
             (rf"{re.escape(socket.gethostname())}/\d+", "HOST/PID"),
             (r"127\.0\.0\.1:\d+", "HOST:PORT"),
             (r"\bafter \d+\.\d s", "after S s"),
+            (r"\bwaited [\d.]+ s\b", "waited S s"),
         ):
             message = re.sub(pattern, name, message)
         return " ".join(message.split())
@@ -235,7 +237,9 @@ def _(place: Place) -> str:
 def _(place: Place) -> str:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
         sock.bind(("127.0.0.1", 0))
-        return place.joins(master=f"127.0.0.1:{sock.getsockname()[1]}", connect_timeout_seconds=0.5)
+        return place.joins(
+            master=f"127.0.0.1:{sock.getsockname()[1]}", connect_timeout_seconds=SOON / 8
+        )
 
 
 @mistake("another model under the name of a run")
@@ -283,7 +287,7 @@ def _(place: Place) -> str:
 
 @mistake("a key, and the master has none")
 def _(place: Place) -> str:
-    return place.joins(key_file=_key(place, "gpu1.key"), connect_timeout_seconds=0.5)
+    return place.joins(key_file=_key(place, "gpu1.key"), connect_timeout_seconds=SOON / 8)
 
 
 # Settings.

@@ -14,7 +14,7 @@ from gradwire import Session, UsageError
 from gradwire.integrations import hosted_session
 from support.local_master import LocalMaster
 from support.sessions import HALF, delivered, join
-from support.waiting import wait_until
+from support.waiting import PROCESS, wait_until
 from support.wording import naming
 
 pytest.importorskip("transformers")
@@ -273,7 +273,7 @@ def test_a_training_that_is_stopped_early_stops_everywhere(
         training = pool.submit(trainer(model, tmp_path, stopping, shared, max_steps=ROWS).train)
         wait_until(lambda: peer.stopping is not None, "the other worker to hear of it")
         peer.finish()
-        training.result(60)
+        training.result(PROCESS)
 
     assert session_of(shared).stats.steps == 2
     assert peer.stopping == naming("2 steps" if first else "it is enough")

@@ -18,7 +18,7 @@ from gradwire.integrations import hosted_session
 from support.local_master import LocalMaster
 from support.optimizers import hooks_of
 from support.sessions import HALF, delivered, join
-from support.waiting import wait_until
+from support.waiting import PROCESS, wait_until
 from support.wording import naming
 
 pytest.importorskip("lightning")
@@ -244,7 +244,7 @@ def test_a_training_that_is_stopped_early_stops_everywhere(
         fitting = pool.submit(trainer(shared, Stopping(), max_epochs=3).fit, Module(), batches())
         wait_until(lambda: peer.stopping is not None, "the other worker to hear of it")
         peer.finish()
-        fitting.result(60)
+        fitting.result(PROCESS)
 
     assert steps_of(shared) in (2, 3)
     assert peer.stopping == naming("steps" if first else "it is enough")
