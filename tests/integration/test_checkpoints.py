@@ -16,7 +16,7 @@ from support.health import metrics, run_status
 from support.local_master import MasterProcess
 from support.sessions import HALF, change, delivered, finish
 from support.tiers import variants
-from support.waiting import wait_until
+from support.waiting import wait_for_process
 
 OFTEN = ("--checkpoint-seconds", "0.05")
 NEVER = ("--checkpoint-seconds", "100000")
@@ -47,7 +47,7 @@ def test_a_master_that_was_killed_goes_on_where_its_last_checkpoint_ends(
     with MasterProcess(*options, *OFTEN) as master:
         lost = [join(master, leave_timeout_seconds=0.1) for _ in range(2)]
         train(*lost)
-        wait_until(
+        wait_for_process(
             lambda: (status(master)["checkpoint"] or {}).get("updates") == 6, "all to be on disk"
         )
         counted = metrics(master.announcement["http"])
@@ -72,7 +72,7 @@ def test_a_master_that_was_killed_goes_on_where_its_last_checkpoint_ends(
         train(*sessions)
         finish(*sessions)
         digests = {session.digest() for session in sessions}
-        wait_until(lambda: status(master)["name"] is None, "the end")
+        wait_for_process(lambda: status(master)["name"] is None, "the end")
         state, _, _ = master.stop(signal.SIGTERM)
 
     assert (before["name"], before["parameters"], before["workers"]) == ("default", 4, [])
@@ -183,9 +183,11 @@ def test_a_folder_that_is_gone_stops_nothing_and_may_come_back(tmp_path: Path) -
         gone = folder.rename(tmp_path / "gone")
         train(session)
         http = master.announcement["http"]
-        wait_until(lambda: metrics(http)["gradwire_checkpoints_failed_total"] >= 1, "a failure")
+        wait_for_process(
+            lambda: metrics(http)["gradwire_checkpoints_failed_total"] >= 1, "a failure"
+        )
         gone.rename(folder)
-        wait_until(lambda: names_in(folder), "a checkpoint")
+        wait_for_process(lambda: names_in(folder), "a checkpoint")
         session.close()
         state, _, err = master.stop(signal.SIGTERM)
 

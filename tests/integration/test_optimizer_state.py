@@ -15,6 +15,7 @@ import gradwire
 from gradwire import Session
 from gradwire_protocol.messages.states import STATE_PART_BYTES
 from support.local_master import LocalMaster, MasterProcess
+from support.waiting import PROCESS
 
 WIDTH = 192
 """So that the state has several parts."""
@@ -40,7 +41,7 @@ class Trainer:
             optimizer=self.optimizer,
             share_optimizer_state=True,
             master=self.address,
-            **{"threshold": 1e-4, "join_timeout_seconds": 20.0, **self.options},
+            **{"threshold": 1e-4, "join_timeout_seconds": PROCESS, **self.options},
         )
         return self
 

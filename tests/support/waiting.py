@@ -51,6 +51,10 @@ start beside fifteen busy processes."""
 JOB: Final = 300.0 * FACTOR
 """For several processes to train, and for a cluster of Spark."""
 
+SILENCE: Final = 4.0 * FACTOR
+"""An idle timeout for a test that waits until it has passed: a process that is alive is heard from
+within it, however busy the machine is."""
+
 TEST_SECONDS: Final = {
     "integration/spark": 2 * JOB,
     "integration": JOB,
@@ -62,8 +66,13 @@ TEST_SECONDS: Final = {
 
 
 def wait_until(condition: Callable[[], object], what: str, *, seconds: float = SOON) -> None:
-    """Wait until another thread or process has made a condition true; fail with `what` if not."""
+    """Wait until another thread has made a condition true; fail with `what` if not."""
     assert comes_true(condition, seconds=seconds), f"waited {seconds:g} s in vain for {what}"
+
+
+def wait_for_process(condition: Callable[[], object], what: str) -> None:
+    """Wait until another process has made a condition true; fail with `what` if not."""
+    wait_until(condition, what, seconds=PROCESS)
 
 
 def comes_true(condition: Callable[[], object], *, seconds: float = SOON) -> bool:
