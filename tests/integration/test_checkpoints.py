@@ -117,37 +117,6 @@ def test_the_documentation_says_how_to_read_a_checkpoint_without_gradwire(
     assert digits[0] == digits[1] == metadata["sha256"].encode()
 
 
-@pytest.mark.deep("more ways for masters and workers to end")
-def test_a_master_that_is_stopped_writes_what_it_has(tmp_path: Path) -> None:
-    options = ("--checkpoint", str(tmp_path / "new"), "--resume", "auto", *NEVER)
-    with MasterProcess(*options) as master:
-        session = join(master)
-        train(session)
-        digest = session.digest()
-        state, _, err = master.stop(signal.SIGTERM)
-    session.close()
-
-    assert state == 0
-    assert "there is no checkpoint in" in err
-    assert "run 'default' with 3 updates was written to default-000001.safetensors" in err
-    with MasterProcess(*options) as master:
-        again = join(master)
-        assert again.digest() == digest
-        train(again)
-        again.close()
-        master.stop(signal.SIGTERM)
-    with MasterProcess(*options) as master:
-        last = status(master)
-        _, _, err = master.stop(signal.SIGTERM)
-
-    assert last["versions"] == {"0": 6}
-    assert names_in(tmp_path / "new") == [
-        "default-000002.safetensors",
-        "default-000001.safetensors",
-    ]
-    assert " was written to run-" not in err, "nothing has changed since"
-
-
 @pytest.mark.deep("checkpoints that are damaged or gone")
 def test_a_damaged_checkpoint_is_named_and_without_any_other_it_does_not_start(
     tmp_path: Path,

@@ -110,20 +110,6 @@ def test_a_second_sigterm_ends_a_worker_at_once() -> None:
 
 
 @pytest.mark.deep("more ways for masters and workers to end")
-def test_a_worker_that_stands_still_holds_a_master_up_until_the_deadline_and_no_longer() -> None:
-    with ExitStack() as stack:
-        master = stack.enter_context(MasterProcess("--drain-seconds", "0.5"))
-        still, _ = start(stack, master.address, 2)
-        wait_for_process(partial(has_live, master, 2), "both to be live")
-        halt(still)
-
-        status, _, err = master.stop(signal.SIGTERM)
-
-    assert status == 0
-    assert err.count("stopping without waiting any longer for rank ") == 1
-
-
-@pytest.mark.deep("more ways for masters and workers to end")
 def test_a_second_signal_ends_a_master_at_once() -> None:
     with ExitStack() as stack:
         master = stack.enter_context(MasterProcess("--drain-seconds", "100000"))
@@ -232,29 +218,6 @@ with gradwire.join(target, threshold=0.5, master=sys.argv[1]) as session:
         assert script.returncode == 7
         assert run_status(master.announcement["http"])["versions"] == {"0": 1}
         assert metrics(master.announcement["http"])['gradwire_leaves_total{reason="left"}'] == 1
-
-
-@pytest.mark.deep("more ways for masters and workers to end")
-def test_a_master_that_was_stopped_goes_on_with_the_same_workers_as_new_ones(
-    tmp_path: Path,
-) -> None:
-    options = ("--checkpoint", str(tmp_path), "--resume", "auto", *NEVER)
-    with MasterProcess(*options) as master, ExitStack() as stack:
-        [worker] = start(stack, master.address, 1)
-        worker.ask("step", times=10)
-        master.stop(signal.SIGTERM)
-        digest = worker.ask("look")["digest"]
-
-        with MasterProcess(*options, listen=master.address) as anew:
-            assert anew.address == master.address
-            worker.ask("join")
-            assert worker.ask("look")["digest"] == digest
-            worker.ask("step", times=10)
-            end = worker.ask("finish")
-
-    assert end["updates_sent"] > 0
-    loaded = gradwire.load_checkpoint(tmp_path, np.zeros(ELEMENTS, np.float32))
-    assert (loaded.finished, loaded.digest) == (True, end["digest"])
 
 
 @pytest.mark.deep("more ways for masters and workers to end")

@@ -9,7 +9,7 @@ from contextlib import closing
 import pytest
 
 import gradwire
-from gradwire import GradwireError, LocalMaster, UsageError
+from gradwire import GradwireError, LocalMaster
 from support.processes import Running, has_ended, python
 from support.sessions import change, zeros
 from support.waiting import wait_for_process
@@ -54,14 +54,6 @@ def test_it_may_be_started_inside_of_an_event_loop_as_in_a_notebook() -> None:
     with closing(asyncio.run(cell())) as master:
         assert master.http is not None
         train_together(master)
-
-
-def test_nobody_without_a_key_of_its_own_is_let_in() -> None:
-    with gradwire.local_master() as master, pytest.raises(GradwireError):
-        gradwire.join(zeros(), master=master.address, connect_timeout_seconds=1.0)
-    with gradwire.local_master() as master, pytest.raises(UsageError) as refused:
-        master.key("one", role="king")
-    assert str(refused.value) == naming("'king'", "worker")
 
 
 def test_a_port_in_use_is_an_error_that_says_so() -> None:

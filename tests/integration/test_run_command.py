@@ -335,20 +335,6 @@ def test_a_signal_that_is_ignored_from_outside_stays_ignored() -> None:
 
 
 @pytest.mark.deep("more of what a launcher can meet")
-def test_a_crash_of_the_script_leaves_the_run_and_says_why(gradwire_run: Run) -> None:
-    code = """
-import numpy as np, gradwire, sys
-with gradwire.join(np.zeros(10, np.float32)) as session:
-    session.wait()
-    raise RuntimeError("out of luck")
-"""
-    done = gradwire_run(*python(code), workers=1)
-
-    assert done.returncode == 1
-    assert "[0] RuntimeError: out of luck" in done.stderr
-
-
-@pytest.mark.deep("more of what a launcher can meet")
 def test_long_lines_and_the_last_line_without_an_end_are_shown(gradwire_run: Run) -> None:
     code = "import sys; print('x' * 200_000); sys.stdout.write('the end')"
 

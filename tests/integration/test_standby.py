@@ -103,21 +103,3 @@ def test_workers_go_on_with_the_standby_when_the_primary_is_killed(
         assert counted["gradwire_in_charge"] == 1
         ask_all(pair.workers, "step", times=20)
         check_applied(finish(pair.workers))
-
-
-@pytest.mark.deep("a primary that is back")
-def test_a_primary_that_is_back_is_given_the_run_by_a_standby_that_is_started_anew() -> None:
-    with ExitStack() as stack:
-        pair = Pair(stack, (), {})
-        tell_all(pair.workers, "step", times=20)
-        pair.primary.signal(signal.SIGKILL)
-        answers_of(pair.workers)
-        pair.wait_for_workers_at(pair.standby)
-
-        pair.primary = pair.start_primary()
-        pair.standby.stop(signal.SIGTERM)
-        pair.standby = pair.start_standby()
-        wait_for_process(lambda: pair.state_of(pair.primary)["in_charge"], "the primary")
-
-        check_applied(finish(pair.workers))
-        assert pair.state_of(pair.primary)["term"] >= 3

@@ -1,6 +1,5 @@
 """Real processes where UDP does not lead to the master, and TCP connections that break."""
 
-import signal
 import socket
 from contextlib import ExitStack
 
@@ -92,42 +91,6 @@ def test_a_tcp_connection_that_is_cut_is_noticed_at_once_and_made_anew() -> None
         [end] = finish([stays])
 
         assert end["workers"] == 1
-
-
-@pytest.mark.deep("more of what TCP can meet")
-def test_a_killed_master_is_noticed_at_once_over_tcp() -> None:
-    with ExitStack() as stack:
-        master = stack.enter_context(MasterProcess())
-        worker = joined(stack, master.address, transport="tcp", reconnect_seconds=0.3)
-
-        master.stop(signal.SIGKILL)
-        answer = worker.step_until_it_fails()
-
-        assert answer["error"] == "ConnectionLostError"
-        assert "its TCP connection " in answer["message"]
-        assert master.address in answer["message"]
-
-
-@pytest.mark.deep("more of what TCP can meet")
-def test_a_worker_that_is_held_up_over_tcp_holds_no_other_up() -> None:
-    with ExitStack() as stack:
-        master = stack.enter_context(MasterProcess())
-        proxy = stack.enter_context(TcpProxy(master.address))
-        slow = joined(stack, proxy.address, transport="tcp")
-        quick = joined(stack, master.address, transport="tcp")
-        other = joined(stack, master.address, transport="udp")
-        for worker in (slow, quick, other):
-            worker.ask("wait", workers=3)
-
-        proxy.hold()
-        sent = other.ask("step", times=200)["updates_sent"]
-        wait_for_process(
-            lambda: quick.ask("step", times=1)["updates_applied"] == sent, "its updates"
-        )
-        assert slow.ask("step", times=1)["updates_applied"] < sent
-        proxy.go_on()
-
-        finish([slow, quick, other])
 
 
 @pytest.mark.deep("more of what TCP can meet")

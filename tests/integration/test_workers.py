@@ -2,7 +2,6 @@
 
 import signal
 import socket
-import sys
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -14,17 +13,14 @@ from support.driven_worker import (
     DrivenWorker,
     answers_of,
     ask_all,
-    check_applied,
     finish,
     start,
     tell_all,
 )
 from support.health import metrics, run_status
 from support.local_master import MasterProcess
-from support.processes import completed
 from support.tiers import variants
 from support.waiting import PROCESS, SILENCE, wait_for_process
-from support.wording import naming
 
 QUICK: dict[str, Any] = {"idle_timeout_seconds": SILENCE}
 """So that the dead are noticed while a test can wait for it."""
@@ -64,93 +60,6 @@ def test_a_fifth_worker_joins_in_mid_run_and_one_is_killed_and_the_rest_end_equa
         counted = metrics(http)
         assert counted['gradwire_leaves_total{reason="idle"}'] >= 1
         assert counted["gradwire_runs_finished_total"] == 1
-
-
-@pytest.mark.deep("more of what workers can meet")
-def test_every_update_is_applied_by_everyone_else_once() -> None:
-    with ExitStack() as stack:
-        master = stack.enter_context(MasterProcess())
-        workers = join(stack, master, 3)
-        for worker in workers:
-            worker.ask("wait", workers=3)
-        ask_all(workers, "step", times=40)
-
-        sent = check_applied(finish(workers))
-
-        counted = metrics(master.announcement["http"])
-        assert counted["gradwire_updates_accepted_total"] == sent
-        assert counted["gradwire_updates_relayed_total"] == 2 * sent
-
-
-@pytest.mark.deep("more ways for masters and workers to end")
-def test_workers_hear_why_the_master_stops_and_say_so() -> None:
-    with ExitStack() as stack:
-        master = stack.enter_context(MasterProcess())
-        workers = join(stack, master, 2)
-
-        status, _, _ = master.stop(signal.SIGTERM)
-        answers = [worker.step_until_it_fails() for worker in workers]
-
-        assert status == 0
-        assert [answer["error"] for answer in answers] == ["ConnectionLostError"] * 2
-        assert "the master was stopped by SIGTERM" in answers[0]["message"]
-
-
-@pytest.mark.deep("more ways for masters and workers to end")
-def test_a_killed_master_is_noticed_by_its_silence() -> None:
-    with ExitStack() as stack:
-        master = stack.enter_context(MasterProcess())
-        [worker] = join(stack, master, 1, reconnect_seconds=2.0)
-
-        master.stop(signal.SIGKILL)
-        answer = worker.step_until_it_fails()
-
-        assert answer["error"] == "ConnectionLostError"
-        assert "was lost (nothing heard for" in answer["message"]
-        assert "in 2 s of dialling it did not come back" in answer["message"]
-        assert master.address in answer["message"]
-
-
-def test_a_nan_is_refused_and_the_others_go_on() -> None:
-    with ExitStack() as stack:
-        master = stack.enter_context(MasterProcess())
-        poisoned, healthy = join(stack, master, 2)
-
-        answer = poisoned.ask("poison", at=123)
-        poisoned.ask("close")
-        healthy.ask("step", times=5)
-        [end] = finish([healthy])
-
-        assert answer["error"] == "DivergedError"
-        assert answer["message"] == naming("array[123]", "nan")
-        assert end["updates_sent"]
-
-
-@pytest.mark.deep("more of what workers can meet")
-def test_a_second_model_is_refused_by_its_first_difference() -> None:
-    with ExitStack() as stack:
-        master = stack.enter_context(MasterProcess())
-        join(stack, master, 1)
-        other = stack.enter_context(DrivenWorker(master.address, elements=10))
-
-        answer = other.ask("join")
-
-        assert answer["error"] == "RefusedError"
-        assert (
-            "the model differs from that of run 'default': 'array' of shape (10,) where the run "
-            "has 'array' of shape (20000,)"
-        ) in answer["message"]
-
-
-def test_an_address_in_use_is_named_with_what_to_do() -> None:
-    with MasterProcess() as master:
-        command = [sys.executable, "-m", "gradwire", "master", "--listen", master.address]
-        second = completed(command)
-
-    assert second.returncode == 3
-    assert second.stdout == ""
-    assert f"UDP address {master.address} is in use" in second.stderr
-    assert "--listen" in second.stderr
 
 
 @pytest.mark.deep("more of what workers can meet")
