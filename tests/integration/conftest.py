@@ -5,6 +5,7 @@ import os
 import pytest
 
 from gradwire.settings.settings import TORCHRUN
+from support.waiting import PROCESS
 
 
 @pytest.fixture(autouse=True)
@@ -13,3 +14,5 @@ def no_settings_from_outside(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in os.environ:
         if name.startswith("GRADWIRE_") or name in TORCHRUN.values():
             monkeypatch.delenv(name)
+    # Nor one that a busy machine would miss.
+    monkeypatch.setenv("GRADWIRE_CONNECT_TIMEOUT_SECONDS", str(PROCESS))

@@ -7,7 +7,7 @@ from support.driven_side import Side, connected, messages, run_on
 from support.emulator import can_have_links, emulated_link
 from support.link import Link
 from support.namespaces import Machine
-from support.waiting import until
+from support.waiting import JOB, until
 
 pytestmark = [
     pytest.mark.skipif(
@@ -42,9 +42,9 @@ def test_every_message_arrives_once_and_unchanged(name: str) -> None:
             one.send(sent)
             other.send(sent[:5])
             await until(
-                lambda: len(one.delivered) == len(sent), "the last acknowledgement", seconds=40
+                lambda: len(one.delivered) == len(sent), "the last acknowledgement", seconds=JOB
             )
-            await until(lambda: len(one.received) == 5, "what went the other way", seconds=20)
+            await until(lambda: len(one.received) == 5, "what went the other way", seconds=JOB)
 
             assert sorted(other.received) == sorted(sent)
             assert sorted(one.received) == sorted(sent[:5])

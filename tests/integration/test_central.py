@@ -42,22 +42,3 @@ def test_a_checkpoint_has_the_optimizers_state(tmp_path: Path) -> None:
     loaded = np.zeros(4, np.float32)
     found = gradwire.load_checkpoint(tmp_path, loaded)
     assert (found.elements, loaded.tolist()) == (4, again.tolist())
-
-
-def test_a_master_without_a_disk_has_it_from_a_worker() -> None:
-    """The run is recovered from the worker's replica, with the state that it has."""
-    target = np.zeros(4, np.float32)
-    with MasterProcess() as master:
-        address = master.address
-        session = gradwire.join(target, master=address, mode=Central(lr=RATE, momentum=MOMENTUM))
-        push(session, STEPS)
-        before = float(target[0])
-        master.signal(signal.SIGKILL)
-        master.wait()
-    with MasterProcess(listen=address):
-        push(session, 1)
-        step = before - float(target[0])
-        session.finish()
-
-    # With a velocity of zero it would be RATE.
-    assert step == pytest.approx(RATE * (1 - MOMENTUM ** (STEPS + 1)) / (1 - MOMENTUM), rel=0.1)

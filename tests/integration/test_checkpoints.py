@@ -15,7 +15,7 @@ from gradwire_udp.files.checkpoints import names_in, read
 from support.health import metrics, run_status
 from support.local_master import MasterProcess
 from support.sessions import HALF, change, delivered, finish
-from support.waiting import wait_until
+from support.waiting import wait_for_process
 
 OFTEN = ("--checkpoint-seconds", "0.05")
 NEVER = ("--checkpoint-seconds", "100000")
@@ -43,7 +43,7 @@ def test_a_master_that_was_killed_goes_on_where_its_last_checkpoint_ends(tmp_pat
     with MasterProcess(*options, *OFTEN) as master:
         lost = [join(master, leave_timeout_seconds=0.1) for _ in range(2)]
         train(*lost)
-        wait_until(
+        wait_for_process(
             lambda: (status(master)["checkpoint"] or {}).get("updates") == 6, "all to be on disk"
         )
         counted = metrics(master.announcement["http"])
@@ -68,7 +68,7 @@ def test_a_master_that_was_killed_goes_on_where_its_last_checkpoint_ends(tmp_pat
         train(*sessions)
         finish(*sessions)
         digests = {session.digest() for session in sessions}
-        wait_until(lambda: status(master)["name"] is None, "the end")
+        wait_for_process(lambda: status(master)["name"] is None, "the end")
         state, _, _ = master.stop(signal.SIGTERM)
 
     assert (before["name"], before["parameters"], before["workers"]) == ("default", 4, [])
@@ -113,37 +113,6 @@ def test_the_documentation_says_how_to_read_a_checkpoint_without_gradwire(
     assert digits[0] == digits[1] == metadata["sha256"].encode()
 
 
-@pytest.mark.deep("more ways for masters and workers to end")
-def test_a_master_that_is_stopped_writes_what_it_has(tmp_path: Path) -> None:
-    options = ("--checkpoint", str(tmp_path / "new"), "--resume", "auto", *NEVER)
-    with MasterProcess(*options) as master:
-        session = join(master)
-        train(session)
-        digest = session.digest()
-        state, _, err = master.stop(signal.SIGTERM)
-    session.close()
-
-    assert state == 0
-    assert "there is no checkpoint in" in err
-    assert "run 'default' with 3 updates was written to default-000001.safetensors" in err
-    with MasterProcess(*options) as master:
-        again = join(master)
-        assert again.digest() == digest
-        train(again)
-        again.close()
-        master.stop(signal.SIGTERM)
-    with MasterProcess(*options) as master:
-        last = status(master)
-        _, _, err = master.stop(signal.SIGTERM)
-
-    assert last["versions"] == {"0": 6}
-    assert names_in(tmp_path / "new") == [
-        "default-000002.safetensors",
-        "default-000001.safetensors",
-    ]
-    assert " was written to run-" not in err, "nothing has changed since"
-
-
 @pytest.mark.deep("checkpoints that are damaged or gone")
 def test_a_damaged_checkpoint_is_named_and_without_any_other_it_does_not_start(
     tmp_path: Path,
@@ -179,9 +148,11 @@ def test_a_folder_that_is_gone_stops_nothing_and_may_come_back(tmp_path: Path) -
         gone = folder.rename(tmp_path / "gone")
         train(session)
         http = master.announcement["http"]
-        wait_until(lambda: metrics(http)["gradwire_checkpoints_failed_total"] >= 1, "a failure")
+        wait_for_process(
+            lambda: metrics(http)["gradwire_checkpoints_failed_total"] >= 1, "a failure"
+        )
         gone.rename(folder)
-        wait_until(lambda: names_in(folder), "a checkpoint")
+        wait_for_process(lambda: names_in(folder), "a checkpoint")
         session.close()
         state, _, err = master.stop(signal.SIGTERM)
 

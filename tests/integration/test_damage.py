@@ -10,7 +10,7 @@ from support.health import metrics
 from support.local_master import MasterProcess
 from support.sessions import finish, replica_of
 from support.tiers import variants
-from support.waiting import wait_until
+from support.waiting import wait_for_process
 
 ELEMENTS = 600_000
 """Three blocks."""
@@ -47,15 +47,15 @@ def test_damage_is_found_counted_and_mended_while_both_train(
 
         def is_mended() -> bool:
             train()
-            return damaged.stats.repairs >= 1
+            return damaged.stats.blocks_repaired >= 2
 
-        wait_until(is_mended, "the damage to be mended")
+        wait_for_process(is_mended, "the damage to be mended")
         finish(*sessions)
 
         assert damaged.digest() == sessions[1].digest()
         assert np.array_equal(targets[0], targets[1])
-        assert [s.stats.blocks_repaired for s in sessions] == [2, 0]
+        assert sessions[1].stats.blocks_repaired == 0
         counted = metrics(master.announcement["http"])
         assert counted["gradwire_digest_mismatches_total"] >= 1
-        assert counted["gradwire_blocks_repaired_total"] == 2
+        assert counted["gradwire_blocks_repaired_total"] >= 2
         assert counted["gradwire_damaged_blocks"] == 0

@@ -19,11 +19,11 @@ import pytest
 from gradwire_protocol.wire.packets import ACCEPT, INIT, TRANSPORT, VERSION, VERSIONS
 from support.processes import Running, children_of, has_ended
 from support.tiers import IS_DEEP, count
+from support.waiting import JOB, PROCESS
 
 WORKERS = count(4, quick=2, of="workers of the demo")
 STEPS = count(150, quick=20, of="steps of the demo")
 FLOOD_DATAGRAMS = count(20_000, quick=2_000, of="random datagrams at the demo's master")
-DEMO_SECONDS_MAX = 200.0
 DATAGRAMS_PER_BURST = 40
 BURST_SECONDS = 0.02
 """Two thousand datagrams a second: more than the demo itself sends."""
@@ -66,7 +66,7 @@ def flood(host: str, port: int, ended: threading.Event) -> int:
 
 
 def dropped_at(metrics: str) -> float:
-    with urlopen(metrics, timeout=5) as response:
+    with urlopen(metrics, timeout=PROCESS) as response:
         text = response.read().decode()
     counts = re.findall(r"^gradwire_datagrams_dropped_total\{.*\} (\S+)$", text, re.MULTILINE)
     return sum(map(float, counts))
@@ -78,7 +78,7 @@ def outcome(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
     process = start_demo(folder, "--json", "demo.json", "--steps", str(STEPS))
     assert process.stderr is not None
     ended = threading.Event()
-    watchdog = threading.Timer(DEMO_SECONDS_MAX, process.kill)
+    watchdog = threading.Timer(JOB, process.kill)
     watchdog.start()
     messages = []
     thrown, dropped = [], []
@@ -182,7 +182,7 @@ def test_a_signal_ends_the_demo_and_all_its_processes(number: int, tmp_path: Pat
         started = children_of(process.pid)
 
         process.send_signal(number)
-        process.communicate(timeout=60)
+        process.communicate()
 
     assert process.returncode == 128 + number
     assert [child for child in started if not has_ended(child)] == []

@@ -22,7 +22,7 @@ import yaml
 from support.local_master import MasterProcess
 from support.processes import Running
 from support.prometheus import program_path
-from support.waiting import wait_until
+from support.waiting import PROCESS, wait_for_process
 
 REPOSITORY = Path(__file__).parents[2]
 DOCKERFILE = (REPOSITORY / "docker" / "Dockerfile").read_text(encoding="utf-8")
@@ -151,7 +151,8 @@ def test_prometheus_scrapes_a_live_master_with_our_file(tmp_path: Path, token_fi
 
     def ask(path: str, **query: str) -> Any:
         try:
-            with urlopen(f"http://{address}{path}?{urlencode(query)}", timeout=5) as response:
+            page = f"http://{address}{path}?{urlencode(query)}"
+            with urlopen(page, timeout=PROCESS) as response:
                 return json.load(response)["data"]
         except URLError:
             return None
@@ -165,7 +166,7 @@ def test_prometheus_scrapes_a_live_master_with_our_file(tmp_path: Path, token_fi
         ]
         command += [f"--storage.tsdb.path={tmp_path / 'data'}", "--log.level=warn"]
         with Running(command, stdout=None):
-            wait_until(
+            wait_for_process(
                 lambda: (
                     [
                         target["health"]
@@ -174,11 +175,10 @@ def test_prometheus_scrapes_a_live_master_with_our_file(tmp_path: Path, token_fi
                     == ["up"]
                 ),
                 "the target to be up",
-                seconds=60,
             )
             names = ask("/api/v1/label/__name__/values")
             query = 'gradwire_workers{job="gradwire"}'
-            wait_until(
+            wait_for_process(
                 lambda: (ask("/api/v1/query", query=query) or {}).get("result"),
                 "what was scraped to be found",
             )
@@ -194,7 +194,7 @@ def test_prometheus_has_nothing_to_say_against_our_metrics_and_our_file(
 ) -> None:
     with (
         MasterProcess() as master,
-        urlopen(f"http://{master.announcement['http']}/metrics", timeout=5) as response,
+        urlopen(f"http://{master.announcement['http']}/metrics", timeout=PROCESS) as response,
     ):
         metrics = response.read()
     ours = b"\n".join(

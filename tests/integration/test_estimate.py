@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 
 from gradwire.cli.estimate.costs import Costs
+from support.processes import completed
+from support.waiting import JOB
 
 EXAMPLE = str(Path(__file__).parents[2] / "docs" / "examples" / "train.py")
 PARAMETERS = 32 * 98 + 16 * 32 * 256 + 256 + 257 * 98
@@ -34,13 +36,7 @@ with gradwire.join(target) as session:
 
 
 def gradwire_estimate(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "gradwire", "estimate", *arguments],
-        capture_output=True,
-        text=True,
-        timeout=170,
-        check=False,
-    )
+    return completed([sys.executable, "-m", "gradwire", "estimate", *arguments], seconds=JOB)
 
 
 @pytest.fixture(scope="module")

@@ -1,13 +1,14 @@
 """The examples of the documentation train, on two workers each, and end with equal replicas."""
 
 import re
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from support.processes import completed
 from support.tiers import variants
+from support.waiting import JOB
 
 EXAMPLES = Path(__file__).parents[2] / "docs" / "examples"
 
@@ -25,12 +26,8 @@ def test_an_example_learns_and_its_workers_end_alike(name: str) -> None:
         pytest.importorskip(package)
     command = [sys.executable, str(EXAMPLES / f"{name}.py"), "--steps", "40"]
 
-    done = subprocess.run(
-        [sys.executable, "-m", "gradwire", "run", "-n", "2", "--", *command],
-        capture_output=True,
-        text=True,
-        timeout=280,
-        check=False,
+    done = completed(
+        [sys.executable, "-m", "gradwire", "run", "-n", "2", "--", *command], seconds=JOB
     )
 
     assert done.returncode == 0, done.stderr

@@ -9,6 +9,7 @@ import pytest
 
 from fuzz import corpus
 from fuzz.campaign import Budget, Campaign, Turn, total
+from support.processes import completed
 from support.tiers import IS_DEEP, count, variants
 
 EXECUTIONS = count(30_000, quick=2_000, of="inputs of fuzzing for each parser")
@@ -112,4 +113,4 @@ def test_a_target_that_does_not_exist_is_refused() -> None:
 
 def fuzz(*arguments: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, str(corpus.REPOSITORY / "tests" / "fuzz"), *arguments]
-    return subprocess.run(command, check=False, capture_output=True, text=True)
+    return completed(command)

@@ -19,11 +19,12 @@ from gradwire.cli.app import main
 from gradwire_protocol.crypto.keys import SECRET_BYTES, RunKey, WorkerKey
 from gradwire_udp.files.keys import read_keys, read_run_keys
 from support.driven_worker import DrivenWorker
+from support.health import metrics
 from support.local_master import MasterProcess
 from support.processes import children_of
 from support.sessions import loss_of
 from support.tiers import variants
-from support.waiting import wait_until
+from support.waiting import PROCESS, wait_for_process
 from support.wording import naming
 
 ELEMENTS = 5
@@ -59,7 +60,7 @@ def keys(tmp_path: Path) -> Keys:
 
 
 def join(
-    master: MasterProcess, key_file: Path | None, *, seconds: float = 10.0, **settings: Any
+    master: MasterProcess, key_file: Path | None, *, seconds: float = PROCESS, **settings: Any
 ) -> gradwire.Session:
     target = np.zeros(ELEMENTS, np.float32)
     return gradwire.join(
@@ -79,6 +80,14 @@ def refusal(master: MasterProcess, key_file: Path | None) -> str:
 
 # Who gets in.
 
+REASONS = ("other_suite", "unknown_key", "denied")
+
+
+def has_counted(http: str, *reasons: str) -> bool:
+    """Return whether a master has dropped a datagram for each of these reasons."""
+    counted = metrics(http)
+    return all(counted[f'gradwire_datagrams_dropped_total{{reason="{r}"}}'] for r in reasons)
+
 
 @pytest.mark.parametrize("transport", variants("udp", "tcp"))
 @pytest.mark.parametrize("cipher", variants("aes", "chacha"))
@@ -89,7 +98,7 @@ def test_who_has_a_key_of_the_run_gets_in_by_every_way(
         session = join(master, keys.worker("gpu1"), transport=transport, cipher=cipher)
 
         session.push(np.ones(ELEMENTS, np.float32))
-        wait_until(lambda: session.stats.updates_delivered == 1, "the master to have the update")
+        wait_for_process(lambda: session.stats.updates_delivered == 1, "the update to be there")
         session.close()
 
 
@@ -98,6 +107,8 @@ def test_whoever_has_none_hears_nothing_and_is_told_what_it_may_be(keys: Keys) -
         without = refusal(master, None)
         strangers = refusal(master, keys.strangers())
         denied = refusal(master, keys.worker("gpu2"))
+        http = master.announcement["http"]
+        wait_for_process(lambda: has_counted(http, *REASONS), "the master to have read them all")
 
         _, _, logged = master.stop(signal.SIGTERM)
 
@@ -136,12 +147,12 @@ def test_keys_are_rotated_while_the_run_goes_on(keys: Keys) -> None:
         master.signal(signal.SIGHUP)
         other = join(master, latter)
         one.push(np.ones(ELEMENTS, np.float32))
-        wait_until(lambda: other.pull(), "the update of the one with the former key")
+        wait_for_process(lambda: other.pull(), "the update of the one with the former key")
         keys.keygen("--retire", str(keys.run))
         master.signal(signal.SIGHUP)
         lost = loss_of(one)
         other.push(np.ones(ELEMENTS, np.float32))
-        wait_until(lambda: other.stats.updates_delivered == 1, "the master to have an update")
+        wait_for_process(lambda: other.stats.updates_delivered == 1, "the update to be there")
         message = refusal(master, former)
         other.close()
 
@@ -163,7 +174,7 @@ def test_a_worker_that_is_denied_is_gone_at_once_wherever_it_is(keys: Keys) -> N
         for session in bad:
             assert "the key of this worker is not accepted any more" in str(loss_of(session))
         good.push(np.ones(ELEMENTS, np.float32))
-        wait_until(lambda: good.stats.updates_delivered == 1, "the master to have an update")
+        wait_for_process(lambda: good.stats.updates_delivered == 1, "the update to be there")
         good.close()
 
 
@@ -207,7 +218,7 @@ def public_parts(pid: int) -> bytes:
 def served(http: str) -> Iterator[bytes]:
     for path in ("/healthz", "/metrics", "/status", "/"):
         try:
-            with urlopen(f"http://{http}{path}", timeout=5) as response:
+            with urlopen(f"http://{http}{path}", timeout=PROCESS) as response:
                 yield response.read() + str(response.headers).encode()
         except HTTPError as error:
             yield error.read()

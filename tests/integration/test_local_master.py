@@ -9,10 +9,10 @@ from contextlib import closing
 import pytest
 
 import gradwire
-from gradwire import GradwireError, LocalMaster, UsageError
+from gradwire import GradwireError, LocalMaster
 from support.processes import Running, has_ended, python
 from support.sessions import change, zeros
-from support.waiting import wait_until
+from support.waiting import wait_for_process
 from support.wording import naming
 
 
@@ -31,7 +31,7 @@ def train_together(master: LocalMaster) -> None:
         for name, target in zip(("one", "two"), targets, strict=True)
     ]
     sessions[0].push(change(0.5, 0, 0, 0))
-    wait_until(lambda: bool(sessions[1].pull()), "the update to come")
+    wait_for_process(lambda: bool(sessions[1].pull()), "the update to come")
     assert targets[1].tolist() == [0.5, 0, 0, 0]
     for session in sessions:
         session.close()
@@ -56,14 +56,6 @@ def test_it_may_be_started_inside_of_an_event_loop_as_in_a_notebook() -> None:
         train_together(master)
 
 
-def test_nobody_without_a_key_of_its_own_is_let_in() -> None:
-    with gradwire.local_master() as master, pytest.raises(GradwireError):
-        gradwire.join(zeros(), master=master.address, connect_timeout_seconds=1.0)
-    with gradwire.local_master() as master, pytest.raises(UsageError) as refused:
-        master.key("one", role="king")
-    assert str(refused.value) == naming("'king'", "worker")
-
-
 def test_a_port_in_use_is_an_error_that_says_so() -> None:
     with socket.socket(type=socket.SOCK_DGRAM) as taken:
         taken.bind(("127.0.0.1", 0))
@@ -78,8 +70,8 @@ def test_a_port_in_use_is_an_error_that_says_so() -> None:
 def test_a_master_that_is_lost_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     with gradwire.local_master() as master:
         os.kill(master.pid, signal.SIGKILL)
-        wait_until(lambda: not master.is_running, "the master to end")
-        wait_until(lambda: "has ended with status 137" in caplog.text, "the log to say so")
+        wait_for_process(lambda: not master.is_running, "the master to end")
+        wait_for_process(lambda: "has ended with status 137" in caplog.text, "the log to say so")
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
@@ -96,4 +88,4 @@ def test_it_ends_with_its_process_however_that_ends(number: int) -> None:
 
         running.send_signal(number)
 
-        wait_until(lambda: has_ended(pid), "the master to end")
+        wait_for_process(lambda: has_ended(pid), "the master to end")

@@ -1,7 +1,6 @@
 """A worker that joins a run under way begins with the state of another one's Adam, bit by bit."""
 
 import copy
-import logging
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -15,6 +14,7 @@ import gradwire
 from gradwire import Session
 from gradwire_protocol.messages.states import STATE_PART_BYTES
 from support.local_master import LocalMaster
+from support.waiting import PROCESS
 
 WIDTH = 192
 """So that the state has several parts."""
@@ -40,7 +40,7 @@ class Trainer:
             optimizer=self.optimizer,
             share_optimizer_state=True,
             master=self.address,
-            **{"threshold": 1e-4, "join_timeout_seconds": 20.0, **self.options},
+            **{"threshold": 1e-4, "join_timeout_seconds": PROCESS, **self.options},
         )
         return self
 
@@ -114,22 +114,6 @@ def test_a_third_worker_begins_with_the_state_of_one_of_two(transport: str) -> N
         assert master.sample("gradwire_optimizer_state_parts_total") == parts
 
 
-def test_workers_that_begin_together_do_not_wait_for_each_other(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    caplog.set_level(logging.DEBUG, "gradwire.join")
-    with LocalMaster() as master:
-        first = Trainer(master.address).join()
-        second = Trainer(master.address).join()
-        assert second.optimizer.state == {}
-        first.session.close()
-        second.session.close()
-
-    [record] = [r for r in caplog.records if "begins without" in r.getMessage()]
-    assert record.levelno == logging.DEBUG  # there is no state to miss
-    assert "it has made no step yet" in record.getMessage()
-
-
 def test_another_optimizer_begins_cold_and_says_what_differs(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -145,22 +129,3 @@ def test_another_optimizer_begins_cold_and_says_what_differs(
         second.session.close()
 
     assert "it is of Adam; ours is SGD" in caplog.text
-
-
-@pytest.mark.deep("a deadline that passes")
-def test_a_worker_that_stands_still_costs_no_more_than_the_deadline(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    """The only one that could give its state makes no step."""
-    with LocalMaster() as master:
-        first = Trainer(master.address).join()
-        for _ in range(3):
-            first.step()
-        second = Trainer(master.address, join_timeout_seconds=2.0).join()
-        assert second.optimizer.state == {}
-        first.step()
-        second.step()
-        first.session.close()
-        second.session.close()
-
-    assert "the Adam begins without the state of another worker: none came in time" in caplog.text

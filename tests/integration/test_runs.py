@@ -16,8 +16,9 @@ import gradwire
 from gradwire_udp.files.checkpoints import names_in
 from support.health import status_of
 from support.local_master import MasterProcess
+from support.processes import completed
 from support.sessions import finish
-from support.waiting import wait_until
+from support.waiting import PROCESS, wait_for_process
 from support.wording import naming
 
 WORKERS = 2
@@ -56,7 +57,7 @@ class Worker:
 
 def samples(http: str) -> dict[str, float]:
     """Return what ``/metrics`` has, by name and labels as they are written."""
-    with urlopen(f"http://{http}/metrics", timeout=5) as response:
+    with urlopen(f"http://{http}/metrics", timeout=PROCESS) as response:
         lines = response.read().decode().splitlines()
     pairs = [line.rpartition(" ") for line in lines if not line.startswith("#")]
     return {name: float(value) for name, _, value in pairs}
@@ -64,9 +65,7 @@ def samples(http: str) -> dict[str, float]:
 
 def end_run(master: str, *options: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "gradwire", "operate", "end-run", "--master", master]
-    return subprocess.run(
-        [*command, *options], capture_output=True, text=True, timeout=60, check=False
-    )
+    return completed([*command, *options])
 
 
 def test_each_of_three_runs_goes_its_own_way(tmp_path: Path) -> None:
@@ -93,7 +92,7 @@ def test_each_of_three_runs_goes_its_own_way(tmp_path: Path) -> None:
         for worker in workers["finishes"]:
             worker.train(10)
         finish(*[worker.session for worker in workers["finishes"]])
-        wait_until(lambda: names_of_finished(tmp_path), "the end of a run to be written")
+        wait_for_process(lambda: names_of_finished(tmp_path), "the end of a run to be written")
         counted = samples(http)
 
         digests = {worker.session.digest() for worker in workers["finishes"]}

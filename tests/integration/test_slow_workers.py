@@ -14,7 +14,7 @@ from support.driven_worker import (
 )
 from support.health import metrics
 from support.local_master import MasterProcess
-from support.waiting import wait_until
+from support.waiting import PROCESS, wait_for_process
 
 SUM_BYTES = 4 * ELEMENTS
 
@@ -27,9 +27,11 @@ def step(workers: list[DrivenWorker], times: int) -> None:
 def test_a_worker_that_is_stopped_holds_up_nobody_and_ends_with_the_same_bits() -> None:
     options = ["--relay-backlog-mib-max", "1"]
     with ExitStack() as stack:
-        master = stack.enter_context(MasterProcess("--idle-timeout-seconds", "60", *options))
+        master = stack.enter_context(
+            MasterProcess("--idle-timeout-seconds", str(PROCESS), *options)
+        )
         http = master.announcement["http"]
-        stopped, *others = workers = start(stack, master.address, 4, idle_timeout_seconds=60.0)
+        stopped, *others = workers = start(stack, master.address, 4, idle_timeout_seconds=PROCESS)
         step(workers, 20)
         rank = stopped.ask("look")["rank"]
 
@@ -40,7 +42,7 @@ def test_a_worker_that_is_stopped_holds_up_nobody_and_ends_with_the_same_bits() 
                 step(others, 100)
                 counted = metrics(http)
                 queued.append(counted[f'gradwire_relay_queue_bytes{{rank="{rank}"}}'])
-            wait_until(
+            wait_for_process(
                 lambda: metrics(http)["gradwire_conflation_bytes"] == SUM_BYTES,
                 "the others to keep up",
             )
@@ -50,7 +52,7 @@ def test_a_worker_that_is_stopped_holds_up_nobody_and_ends_with_the_same_bits() 
         assert max(queued) < MIB
         assert counted["gradwire_conflated_workers"] == 1
         assert counted["gradwire_updates_unstable"] > 0
-        wait_until(
+        wait_for_process(
             lambda: metrics(http)["gradwire_conflated_workers"] == 0, "the sum to be delivered"
         )
         step(workers, 20)

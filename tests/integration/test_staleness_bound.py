@@ -6,7 +6,7 @@ from typing import Any
 from support.driven_worker import answers_of, ask_all, finish, start, tell_all
 from support.health import run_status
 from support.local_master import MasterProcess
-from support.waiting import wait_until
+from support.waiting import SILENCE, wait_for_process
 
 BOUND = 2
 
@@ -17,15 +17,15 @@ def sequences(http: str) -> dict[int, int]:
 
 
 def test_a_slow_worker_holds_others_within_the_bound_and_a_dead_one_does_not() -> None:
-    bounded: dict[str, Any] = {"staleness_bound": BOUND, "staleness_timeout_seconds": 4.0}
+    bounded: dict[str, Any] = {"staleness_bound": BOUND, "staleness_timeout_seconds": 2 * SILENCE}
     with ExitStack() as stack:
-        master = stack.enter_context(MasterProcess("--idle-timeout-seconds", "10"))
+        master = stack.enter_context(MasterProcess("--idle-timeout-seconds", str(4 * SILENCE)))
         http = master.announcement["http"]
         workers = start(stack, master.address, 3, 1_000, **bounded)
         ranks = [answer["rank"] for answer in ask_all(workers, "look")]
         ask_all(workers, "step", times=1)
         # Each has said that it begins, and has made a step.
-        wait_until(lambda: sequences(http) == dict.fromkeys(ranks, 2), "the first steps")
+        wait_for_process(lambda: sequences(http) == dict.fromkeys(ranks, 2), "the first steps")
         before = sequences(http)
         slow, *fast = workers
         tell_all(fast, "step", times=200)
@@ -39,7 +39,7 @@ def test_a_slow_worker_holds_others_within_the_bound_and_a_dead_one_does_not() -
         assert not any("error" in answer for answer in answers_of(fast))
         # The last ones may still be on their way.
         all_made = {rank: before[rank] + 200 for rank in ranks[1:]}
-        wait_until(lambda: sequences(http).items() >= all_made.items(), "the updates of every step")
+        wait_for_process(lambda: sequences(http).items() >= all_made.items(), "all updates")
         finish(fast)
 
         assert max(leads) <= BOUND + 1

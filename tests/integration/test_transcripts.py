@@ -18,7 +18,7 @@ import pytest
 from gradwire.cli.app import main
 from support.namespaces import Machine, can_have_machines, two_machines
 from support.terminals import Terminal
-from support.waiting import wait_until
+from support.waiting import wait_for_process
 
 REPOSITORY: Final = Path(__file__).parents[2]
 PAGE: Final = REPOSITORY / "docs" / "transcripts.md"
@@ -136,7 +136,7 @@ def wrong_key(stage: Stage) -> Shown:
     master.wait_for("workers join with")
     worker = stage.open(commands[1], stage.two)
     assert worker.wait() == 1
-    wait_until(lambda: any("refused" in line for line in master.lines), "the master to say so")
+    wait_for_process(lambda: any("refused" in line for line in master.lines), "a refusal")
     master.process.terminate()
     master.wait()
     last = [line for line in worker.lines if not line.startswith(("  ", "Traceback"))]

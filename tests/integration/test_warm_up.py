@@ -1,7 +1,6 @@
 """``gradwire warm-up``: what is compiled beforehand is found by every process of this Python."""
 
 import os
-import subprocess
 import sys
 from pathlib import Path
 
@@ -9,6 +8,7 @@ import pytest
 
 from gradwire.cli.app import main
 from gradwire_codecs.kernels import compiled
+from support.processes import completed, python
 from support.wording import naming
 
 PROBE = """
@@ -44,11 +44,8 @@ def test_after_it_no_user_of_this_python_compiles_anything(
 
     folder = tmp_path / "share" / "gradwire" / "kernels"
     assert capsys.readouterr().out == naming("ready for", kind, folder, " s")
-    said = subprocess.run(
-        [sys.executable, "-c", PROBE, str(tmp_path)], env=nowhere(tmp_path), check=True, text=True,
-        capture_output=True, timeout=120,
-    )  # fmt: skip
-    assert said.stdout == "0\n"
+    said = completed(python(PROBE, str(tmp_path)), env=nowhere(tmp_path))
+    assert (said.returncode, said.stdout) == (0, "0\n"), said.stderr
 
 
 def test_for_this_user_it_is_ready_at_once_where_it_was_compiled_before(

@@ -13,7 +13,7 @@ import pytest
 
 from gradwire_server.config import MasterConfig
 from support.keyed import RUN_KEY
-from support.network import Link, link_of
+from support.network import link_of
 from support.simulated_buffers import SimulatedBuffers
 from support.simulated_worker import SimulatedWorker
 from support.tiers import count
@@ -158,68 +158,6 @@ def test_who_has_ended_and_died_with_the_master_has_ended_with_what_the_others_e
 
 
 @pytest.mark.seeds(5)
-def test_who_has_finished_and_is_gone_counts_until_the_run_is_finished(seed: int) -> None:
-    run = begin(seed, Random(seed), workers=3)
-    run.train(4)
-    gone, *others = run.workers
-    gone.finish()
-    run.network.run(lambda: any(peer.finished for peer in others[0].peers), seconds=10)
-    run.network.kill(gone.host)
-    run.network.run(lambda: len(others[0].peers) == 2, seconds=30)
-
-    for worker in others:
-        worker.finish()
-    run.network.run(lambda: sum(w.try_to_complete() for w in others) == 2, seconds=30)
-
-    assert check_ends(run) == 2
-    assert set(others[0].buffers) == {gone.rank, others[1].rank}
-
-
-@pytest.mark.seeds(5)
-def test_who_leaves_counts_no_more_and_who_takes_its_rank_inherits_nothing(seed: int) -> None:
-    run = begin(seed, Random(seed), workers=2, steps=1)
-    stays, leaves = run.workers
-    rank = leaves.rank
-    run.train(1)
-    run.network.run(lambda: rank in stays.buffers, seconds=10)
-    leaves.leave()
-    run.network.run(lambda: rank not in stays.buffers, seconds=10)
-
-    [newcomer] = run.join_and_wait(1, seconds=10)
-
-    assert newcomer.rank == rank
-    assert rank not in stays.buffers
-    run.train(3)
-    run.finish()
-
-
-@pytest.mark.seeds(5)
-def test_a_joiner_and_who_is_back_know_what_the_others_have(seed: int) -> None:
-    run = begin(seed, Random(seed), workers=3, steps=1)
-    run.train(3)
-    first, second, lost = run.workers
-    run.network.run(lambda: len(first.buffers) == 2, seconds=10)
-    run.cut_off(lost, 2 * IDLE_SECONDS)
-    run.network.run(lambda: lost.rank not in first.buffers, seconds=30)
-
-    joiner = run.join()
-    run.network.run(lambda: joiner.live and len(joiner.membership.buffers) == 2, seconds=30)
-    run.network.run(
-        lambda: all(lost.rank in each.buffers for each in (first, second, joiner)), seconds=60
-    )
-
-    assert (
-        joiner.membership.buffers[lost.rank]
-        == first.buffers[lost.rank]
-        == second.buffers[lost.rank]
-    )
-    assert set(lost.buffers) == {first.rank, second.rank}
-    assert lost.buffers[first.rank] == second.buffers[first.rank]
-    run.train(3)
-    run.finish()
-
-
-@pytest.mark.seeds(5)
 def test_an_observer_ends_with_the_same_bits(seed: int) -> None:
     run = begin(seed, Random(seed), workers=3, observes=True)
     observer = run.observe()
@@ -229,24 +167,3 @@ def test_an_observer_ends_with_the_same_bits(seed: int) -> None:
     run.finish()
 
     assert observer.done  # `check_the_end` has compared its buffers
-
-
-def test_a_slow_worker_is_sent_only_the_latest_of_each_rank() -> None:
-    run = with_buffers(
-        SimulatedRun(1, Link(delay=0.001), elements=3, idle_timeout_seconds=1e3), 3, steps=1
-    )
-    slow, *others = run.workers
-    run.cut_off(slow, 60.0)
-    member = next(each for each in run.master.roster if each.rank == slow.rank)
-    for _ in range(UNSENT_STEPS):
-        for worker in others:
-            worker.step()
-        run.network.run_for(0.01)
-
-    assert len(member.buffers.unsent) <= 2
-    assert member.buffers.nbytes <= 5 * 2**20
-    run.network.run(lambda: member.buffers.is_complete, seconds=120)
-    first, second = others
-    assert slow.buffers[first.rank] == second.buffers[first.rank]
-    assert slow.buffers[second.rank] == first.buffers[second.rank]
-    run.finish()

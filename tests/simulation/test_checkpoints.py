@@ -170,24 +170,6 @@ def test_when_its_workers_have_come_and_gone_it_is_a_run_like_any_other() -> Non
     assert np.array_equal(last.replica.values, resumed.replica.values)
 
 
-def test_a_run_is_written_when_it_is_finished_and_when_the_master_stops() -> None:
-    writer = ScriptedWriter()
-    run = run_with(2, writer)
-    run.train(4)
-    over = run.state
-    run.finish()
-
-    [copy] = writer.copies
-    assert (copy.finished, copy.versions) == (True, over.relay.versions)
-    assert copy.replica.digest() == over.replica.digest()
-    writer.succeed()
-    run.join_and_wait(1)
-    run.master.stop("the test is over", run.network.now)
-
-    assert [each.finished for each in writer.copies] == [True, False]
-    assert run.master.checkpoints.busy
-
-
 def test_a_run_is_written_as_often_as_was_said() -> None:
     writer = ScriptedWriter()
     run = run_with(2, writer)
@@ -203,19 +185,3 @@ def test_a_run_is_written_as_often_as_was_said() -> None:
     run.train(2)
     writer.succeed()
     run.finish()
-
-
-def test_an_operator_hears_what_comes_of_his_order() -> None:
-    writer = ScriptedWriter()
-    run = run_with(1, writer)
-    operator = SimulatedOperator(run)
-
-    first = operator.order("checkpoint")
-    status = operator.status()["checkpoint"]
-    writer.succeed()
-    second = operator.order("checkpoint")
-
-    assert first.startswith("run 'default' is being written with its 0 updates; ")
-    assert status == {"file": None, "updates": None, "writing": True}
-    assert second == "nothing has changed since alpha-000001.safetensors was written"
-    assert operator.status()["checkpoint"]["file"] == "alpha-000001.safetensors"

@@ -121,22 +121,6 @@ def test_a_path_that_swallows_them_again_after_that_ends_the_worker() -> None:
     assert lost.reconnections == 1
 
 
-def test_who_is_back_hears_what_became_stable_without_it() -> None:
-    run = begin(1)
-    run.join_and_wait(2)
-    lost, other = run.workers
-    lost.step()
-    run.network.run(lambda: lost.delivered == 1, seconds=5)
-
-    run.cut_off(lost, 10.0)
-    run.network.run(lambda: other.stable.get(lost.rank) == 1, seconds=5)
-    assert not lost.stable
-    run.wait_until_all_are_back()
-    run.network.run(lambda: lost.stable.get(lost.rank) == 1, seconds=15)
-
-    assert not len(lost.worker.own_updates)
-
-
 @pytest.mark.seeds(10)
 def test_of_the_replica_who_is_back_gets_only_the_blocks_that_differ(
     seed: int, monkeypatch: pytest.MonkeyPatch
@@ -406,27 +390,6 @@ def test_what_has_come_of_the_replica_does_not_come_again(
 
     assert joiner.reconnections == 1
     assert len(sent) <= count_blocks(run.elements) + 2 * BLOCKS_UNDER_WAY_MAX
-    run.train(3)
-    run.finish()
-
-
-@pytest.mark.seeds(30)
-def test_histories_in_which_joiners_lose_their_connection(
-    seed: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    random = Random(seed)
-    monkeypatch.setattr("gradwire_protocol.messages.snapshots.BLOCK_ELEMENTS", 64)
-    run = begin_slowly(seed, log_bytes_max=random.choice([1, 2_000, 2**20]))
-    joiners = [run.join() for _ in range(3)]
-    for joiner in joiners:
-        for _ in range(random.choice([1, 2])):
-            start = random.uniform(0.3, 12)
-            run.network.after(start, partial(run.cut_off, joiner, random.uniform(1, 9)))
-    run.train(30, interval=0.5)
-    run.network.run_for(10)
-    run.network.run(lambda: all(joiner.live or joiner.closed for joiner in joiners), seconds=60)
-    run.wait_until_all_are_back()
-
     run.train(3)
     run.finish()
 

@@ -336,13 +336,3 @@ def test_a_static_rate_stays_what_it_is() -> None:
     flow.network.run(2)
 
     assert flow.goodput(0.5, 2) == pytest.approx(30 * MBIT, rel=0.02)
-
-
-def test_the_same_seed_gives_the_same_history() -> None:
-    def history(seed: int) -> list[tuple[float, int]]:
-        flow = lonely_flow(BbrLite, bottleneck(100, loss=0.02, jitter=0.003), rtt=0.03, seed=seed)
-        flow.network.run(1)
-        return flow.history
-
-    assert history(1) == history(1)
-    assert history(1) != history(2)

@@ -68,39 +68,6 @@ def transfer(link: Link, seed: int, n: int = 20) -> tuple[Pair, float]:
     return pair, pair.network.now - began
 
 
-@SEEDS
-def test_many_messages_over_a_lossy_line(seed: int) -> None:
-    link = Link(
-        delay=0.0075,
-        rate=10 * MBIT,
-        queue_bytes=25 * 1_428,
-        loss=0.02,
-        loss_burst=1.5,
-        loss_burst_max=3,
-    )
-    _, seconds = transfer(link, seed, 100)
-    on_the_wire = 49 * 1_428  # of 65,536 bytes, headers of IP and UDP included
-    assert 8 * 100 * on_the_wire / seconds >= 0.8 * 10 * MBIT * 0.98
-
-
-@SEEDS
-def test_duplicates_change_nothing(seed: int) -> None:
-    pair, _ = transfer(Link(duplication=0.9, copies_max=3), seed)
-
-    assert pair.initiator.endpoint.counters.packets_lost == 0
-
-
-@SEEDS
-def test_damage_is_dropped_and_counted(seed: int) -> None:
-    pair, _ = transfer(Link(corruption=0.02, rate=20 * MBIT), seed)
-
-    dropped = sum(
-        sum(side.endpoint.counters.drops.values()) for side in (pair.initiator, pair.responder)
-    )
-    assert dropped >= pair.network.counts["damaged"] > 0
-    assert pair.responder.endpoint.counters.violations == 0
-
-
 # Latency.
 
 
@@ -142,66 +109,6 @@ def test_random_loss_leaves_most_of_a_link(rtt: float, loss: float, share: float
     cubic = goodput(network, sink, settle=2.5, seconds=1.5)
     assert ours >= share * 200 * MBIT
     assert ours >= 10 * cubic
-
-
-@pytest.mark.deep("a path that loses a tenth")
-def test_heavy_loss_leaves_more_than_half() -> None:
-    network, _, sink = one_flow(Link(delay=0.025, rate=200 * MBIT, loss=0.1), seed=1)
-    assert goodput(network, sink, settle=2.5, seconds=1.5) >= 0.55 * 200 * MBIT
-
-
-@pytest.mark.deep("more of what paths do to datagrams")
-@SEEDS
-def test_reordering_is_not_taken_for_loss_for_long(seed: int) -> None:
-    link = Link(delay=0.025, jitter=0.02, rate=30 * MBIT, queue_bytes=500_000)
-    network, source, sink = one_flow(link, seed=seed)
-    network.run_for(3.0)
-    counters = source.endpoint.counters
-    sent, again = counters.fragments_sent, counters.fragments_retransmitted
-    assert goodput(network, sink, settle=0.0, seconds=3.0) >= 0.9 * 30 * MBIT * 0.97
-    assert counters.fragments_retransmitted - again < 0.03 * (counters.fragments_sent - sent)
-
-
-@pytest.mark.deep("more of what paths do to datagrams")
-@SEEDS
-def test_lost_acknowledgements_cost_little(seed: int) -> None:
-    link = Link(delay=0.025, rate=50 * MBIT)
-    network, source, sink = one_flow(link, seed=seed, back=replace(link, loss=0.5))
-    assert goodput(network, sink, settle=2.0, seconds=4.0) >= 0.8 * 50 * MBIT
-    counters = source.endpoint.counters
-    assert counters.packets_spuriously_lost <= 0.005 * counters.fragments_sent
-
-
-@pytest.mark.deep("more of what paths do to datagrams")
-def test_a_long_path() -> None:
-    link = Link(delay=0.375, rate=10 * MBIT)
-    network, source, sink = one_flow(link, seed=1)
-    began = network.now
-    network.run(lambda: bool(sink.received), seconds=3 * 0.75)
-    network.run(lambda: network.now >= began + 7.5, seconds=8)
-    assert goodput(network, sink, settle=0.0, seconds=20.0) >= 0.8 * 10 * MBIT * 0.95
-    assert source.lost_share < 0.05
-
-
-@pytest.mark.parametrize("flows", variants(2, 4, 8))
-def test_flows_share_a_bottleneck(flows: int) -> None:
-    network = SimulatedNetwork(1, Link(delay=0.015, rate=None))
-    sink = Sink(network, "sink", PLAIN)
-    shared = network.set_link("source0", "sink", Link(delay=0.015, rate=40 * MBIT))
-    sources = []
-    for i in range(flows):
-        network.set_link(f"source{i}", "sink", shared)
-        sources.append(Source(network, f"source{i}", "sink", PLAIN))
-    network.run_for(4.0)
-    before = dict(sink.received)
-    lost, sent = total_of(sources)  # what they lose while each finds out what it can have is over
-    network.run_for(6.0)
-    rates = [received - before[c] for c, received in sink.received.items()]
-    assert sum(rates) ** 2 / (flows * sum(rate**2 for rate in rates)) >= 0.8, rates
-    assert sum(rates) * 8 / 6.0 >= 0.85 * 40 * MBIT
-    lost_since, sent_since = total_of(sources)
-    assert lost_since <= 0.08 * sent_since, "the beginning included"
-    assert lost_since - lost <= 0.05 * (sent_since - sent)
 
 
 def total_of(sources: list[Source]) -> tuple[int, int]:

@@ -7,8 +7,7 @@ from random import Random
 
 import pytest
 
-from gradwire.errors import ConnectionLostError, RefusedError
-from gradwire_protocol.messages.admission import RefusalCode
+from gradwire.errors import ConnectionLostError
 from gradwire_server.config import MasterConfig
 from support.checkpointing import ScriptedWriter
 from support.network import Link
@@ -90,19 +89,6 @@ def test_who_does_not_answer_is_waited_for_until_the_deadline(
     check_all_have_everything(run, others)
 
 
-def test_who_comes_while_it_drains_is_told_why_it_may_not() -> None:
-    run = begin(1, Link(delay=0.5))
-    run.join_and_wait(1)
-    drain(run)
-
-    late = run.join()
-    run.network.run(lambda: late.closed, seconds=60)
-
-    assert isinstance(late.error, RefusedError)
-    assert late.error.code == RefusalCode.DRAINING
-    assert str(late.error).endswith(f"{REASON}: nobody is let in any more")
-
-
 def test_a_run_that_all_have_finished_is_finished_and_another_one_is_not() -> None:
     for finishing in (2, 1):
         run = begin(1, Link(delay=0.2))
@@ -119,26 +105,6 @@ def test_a_run_that_all_have_finished_is_finished_and_another_one_is_not() -> No
         check_all_have_everything(run, run.workers)
 
 
-def test_who_leaves_by_itself_meanwhile_is_not_waited_for_twice() -> None:
-    run = begin(1, Link(delay=0.2))
-    run.join_and_wait(2)
-    run.train(5)
-    run.workers[0].leave()
-    drain(run)
-
-    wait_until_drained(run)
-
-    check_all_have_everything(run, run.workers)
-
-
-def test_without_workers_it_is_drained_at_once() -> None:
-    run = begin(1, Link())
-
-    drain(run)
-
-    assert run.drained == REASON
-
-
 def test_a_run_that_is_coming_back_is_waited_for() -> None:
     run = begin(1, Link())
     run.join_and_wait(3)
@@ -152,19 +118,3 @@ def test_a_run_that_is_coming_back_is_waited_for() -> None:
 
     assert run.state.founded
     assert sum(run.state.relay.versions.values()) == len(run.ledger.updates)
-
-
-def test_what_arrives_while_it_drains_is_in_the_last_checkpoint() -> None:
-    writer = ScriptedWriter()
-    run = begin(1, Link(delay=0.2), writer)
-    run.join_and_wait(2)
-    run.train(5)
-    for worker in run.workers:
-        worker.step()
-
-    drain(run)
-    wait_until_drained(run)
-    run.master.stop(REASON, run.network.now)
-
-    assert dict(writer.copies[-1].versions) == run.state.relay.versions
-    assert sum(writer.copies[-1].versions.values()) == len(run.ledger.updates)

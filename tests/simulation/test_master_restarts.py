@@ -43,24 +43,6 @@ def begin(
     )
 
 
-@pytest.mark.seeds(40)
-def test_histories_in_which_the_master_is_killed_and_started_anew(seed: int) -> None:
-    random = Random(seed)
-    run = begin(seed, random)
-    run.join_and_wait(random.randint(2, 6))
-    for _ in range(random.choice([1, 1, 2])):
-        master = run.master
-        run.network.after(
-            random.uniform(0.1, 3), partial(run.kill_master, back_after=random.uniform(0.01, 5))
-        )
-        run.train(15, interval=0.3)
-        run.network.run(lambda before=master: run.master is not before, seconds=30)  # type: ignore[misc]
-        run.wait_until_all_are_back()
-    run.train(3)
-
-    run.finish()
-
-
 @pytest.mark.parametrize("sealed", [True, False], ids=["sealed", "insecure"])
 def test_a_master_that_is_back_at_once_is_noticed_long_before_the_idle_timeout(
     sealed: bool,
@@ -157,18 +139,6 @@ def test_who_was_cut_off_before_the_master_died_has_not_the_replica_to_go_on_wit
     run.train(3)
 
     run.finish()
-
-
-def test_a_restarted_master_tells_what_is_stable() -> None:
-    """Or whoever waits for it at the end, with too much under way, would wait in vain."""
-    run = begin(1, Random(1))
-    run.join_and_wait(2)
-    for worker in run.workers:
-        worker.step()
-    run.kill_master(back_after=0.1)
-    run.wait_until_all_are_back()
-
-    run.network.run(lambda: not any(len(w.worker.own_updates) for w in run.workers), seconds=30)
 
 
 def test_with_keys_workers_hear_at_once_that_the_master_was_started_anew() -> None:

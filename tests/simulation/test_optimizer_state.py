@@ -18,7 +18,6 @@ from support.keyed import RUN_KEY
 from support.network import Host, Link, link_of
 from support.state_keeper import StateKeeper, training
 from support.training import SimulatedRun
-from support.two_masters import PairedRun
 
 ELEMENTS = 2_000
 PART_BYTES = 2**9
@@ -131,123 +130,6 @@ def test_no_more_parts_are_under_way_than_the_master_may_keep() -> None:
     assert most == PARTS_UNDER_WAY_MAX
 
 
-def test_the_source_dies_midway_and_another_one_gives_all_of_its_own() -> None:
-    run = begin(3)
-    first, second = join(run, 2)
-    by_mark = {keeper.mark: keeper for keeper in (first, second)}
-    with training(first, second):
-        joiner = asker_midway(run)
-        [source] = [keeper for keeper in (first, second) if keeper.copies]
-        run.network.kill(source.worker.host)
-        wait_until_answered(run, joiner)
-
-    assert by_mark[joiner.origin()] is not source
-    check_run(run)
-
-
-def test_the_only_source_dies_midway_and_the_joiner_is_told() -> None:
-    run = begin(4)
-    [first] = join(run)
-    with training(first):
-        joiner = asker_midway(run)
-        run.network.kill(first.worker.host)
-        wait_until_answered(run, joiner)
-
-    assert (joiner.state, joiner.reason) == (None, "worker0 has gone")
-    check_run(run)
-
-
-def test_the_joiner_dies_midway_and_the_source_forgets_the_copy() -> None:
-    run = begin(5)
-    [first] = join(run)
-    with training(first):
-        joiner = asker_midway(run)
-        run.network.kill(joiner.worker.host)
-        check_nothing_is_kept(run, first)
-
-        [another] = join(run)
-        ask_and_wait(run, another)
-        assert another.origin() == first.mark
-    check_run(run)
-
-
-@pytest.mark.parametrize("who", ["joiner", "source"])
-def test_a_connection_is_lost_midway_and_the_joiner_gets_a_state_all_the_same(who: str) -> None:
-    run = begin(6)
-    [first] = join(run)
-    with training(first):
-        joiner = asker_midway(run)
-        run.cut_off((joiner if who == "joiner" else first).worker, 2 * IDLE_SECONDS)
-        wait_until_answered(run, joiner)
-        if who == "source":
-            assert joiner.reason == "worker0 has gone"
-        else:
-            assert joiner.worker.reconnections == 1
-            assert joiner.origin() == first.mark
-        run.network.run_for(2 * IDLE_SECONDS)
-        check_nothing_is_kept(run, first)
-    check_run(run)
-
-
-def test_a_master_that_is_started_anew_is_asked_again() -> None:
-    run = begin(7)
-    [first] = join(run)
-    with training(first):
-        joiner = asker_midway(run)
-        run.kill_master(back_after=0.5)
-        wait_until_answered(run, joiner)
-        assert joiner.origin() == first.mark
-        assert run.sample("optimizer_state_parts_total") == PARTS
-        check_nothing_is_kept(run, first)
-    check_run(run)
-
-
-def test_a_standby_that_takes_over_is_asked_again() -> None:
-    run = PairedRun(8, SLOW, elements=ELEMENTS)
-    run.gives_state = True
-    run.network.run(lambda: run.primary.terms.in_charge, seconds=30)
-    first, second = join(run, 2)
-    with training(first, second):
-        run.network.run_for(0.3)
-        [joiner] = join(run)
-        run.wait_for_standby()
-        joiner.ask()
-        wait_for_part(run, joiner)
-        run.kill_primary()
-        wait_until_answered(run, joiner)
-
-    assert run.standby.terms.in_charge
-    assert joiner.origin() in (first.mark, second.mark)
-    run.wait_until_all_are_back()
-    run.finish_all()
-
-
-def test_nobody_who_shares_is_said_at_once() -> None:
-    run = begin(10)
-    run.gives_state = False
-    [first] = join(run)
-    [joiner] = join(run)
-    with training(first):
-        ask_and_wait(run, joiner, seconds=1)
-
-    assert (joiner.state, joiner.reason) == (None, "no other worker has one to give")
-    check_run(run)
-
-
-def test_who_has_made_no_step_says_so_at_once() -> None:
-    run = begin(11)
-    first, second = join(run, 2)
-    run.network.run_for(1)  # so that the master knows that both are live
-
-    ask_and_wait(run, first, second, seconds=1)
-
-    assert [first.reason, second.reason] == [
-        "worker1: it has made no step yet",
-        "worker0: it has made no step yet",
-    ]
-    check_run(run)
-
-
 def test_a_source_that_stands_still_is_left_for_one_that_steps() -> None:
     run = begin(12)
     first, second = join(run, 2)
@@ -264,37 +146,6 @@ def test_a_source_that_stands_still_is_left_for_one_that_steps() -> None:
         assert SOURCE_SECONDS <= run.network.now - began < SOURCE_SECONDS + 5
         assert joiner.origin() == second.mark
         check_nothing_is_kept(run, first, second)
-    check_run(run)
-
-
-def test_who_gives_up_waiting_is_not_sent_anything_more() -> None:
-    run = begin(13)
-    first, second = join(run, 2)
-    with training(first):
-        run.network.run_for(0.3)
-    [joiner] = join(run)
-    joiner.ask(give_up_after=2.0)
-    wait_until_answered(run, joiner)
-    check_nothing_is_kept(run, first, second)
-    with training(first):
-        run.network.run_for(2)
-
-    assert joiner.reason == "none came in time"
-    assert first.steps > 10
-    assert run.sample("optimizer_state_parts_total") == 0
-    check_run(run)
-
-
-def test_several_joiners_share_the_sources_and_each_source_its_copy() -> None:
-    run = begin(14, Link(delay=0.01))
-    sources = join(run, 2)
-    with training(*sources):
-        run.network.run_for(0.3)
-        joiners = join(run, 4)
-        ask_and_wait(run, *joiners, seconds=60)
-        marks = [joiner.origin() for joiner in joiners]
-        assert sorted(marks) == sorted([source.mark for source in sources] * 2)
-        check_nothing_is_kept(run, *sources)
     check_run(run)
 
 

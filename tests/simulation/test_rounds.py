@@ -161,24 +161,6 @@ def test_the_momentum_survives_a_killed_master(mode: Mode, *, trains_on: bool) -
 
 
 @pytest.mark.parametrize("mode", OUTER, ids=str)
-def test_the_momentum_survives_with_the_standby(mode: Mode) -> None:
-    run = PairedRun(5, Link(delay=0.005), elements=30)
-    run.mode = mode
-    with run.round_accounts.watching(lambda: run.ledger):
-        run.begin(3)
-        run.train(4)
-        run.network.run(lambda: not run.primary.unstable, seconds=60)
-        before = last_step(run.primary.run)
-        assert any(before)
-
-        have_the_standby_take_over(run)
-
-        assert last_step(run.standby.run) == before
-        run.train(2)
-        run.finish_all()
-
-
-@pytest.mark.parametrize("mode", OUTER, ids=str)
 def test_the_momentum_is_in_checkpoints(mode: Mode) -> None:
     run = PairedRun(5, Link(delay=0.005), elements=30)
     run.mode = mode
@@ -200,30 +182,6 @@ def test_the_momentum_is_in_checkpoints(mode: Mode) -> None:
 
 
 # What the workers' optimizers keep.
-
-
-def test_averaged_state_is_where_the_parameters_are() -> None:
-    run = PairedRun(5, Link(delay=0.005), elements=30)
-    run.mode = WITH_STATE
-    with run.round_accounts.watching(lambda: run.ledger):
-        run.begin(3)
-        run.train(4)
-        run.network.run(lambda: not run.primary.unstable, seconds=60)
-        assert run.primary.run is not None
-        steps = run.primary.run.replica.values[-1]
-        assert steps > 0
-        for master in (run.primary, run.standby):
-            assert master.run is not None
-            checkpoint, values = parse(b"".join(Copy.make(master.run).pieces()))
-            again = Run.resume(checkpoint, values)
-            assert again.mode == WITH_STATE
-            assert again.replica.values.tobytes() == run.primary.run.replica.values.tobytes()
-
-        have_the_standby_take_over(run)
-        run.train(4)
-        assert run.standby.run is not None
-        assert run.standby.run.replica.values[-1] > steps
-        run.finish_all()
 
 
 # The master's optimizer.

@@ -20,21 +20,6 @@ from support.training import SimulatedRun
 HISTORIES = 400
 
 
-@pytest.mark.seeds(HISTORIES, quick=10)
-def test_histories_end_with_every_update_applied_once_everywhere(seed: int) -> None:
-    """Two to sixteen workers, 2 % loss and worse: `check_the_end` states what has to hold."""
-    random = Random(seed)
-    run = SimulatedRun(
-        seed, bad_link(random, damages=True), elements=random.choice([1, 50, 400, 3000])
-    )
-    run.network.gro = seed % 3 > 0
-
-    run.join_and_wait(random.randint(2, 16) if seed % 4 == 0 else random.randint(2, 6))
-    run.train(random.randint(1, 6))
-
-    run.finish()
-
-
 @pytest.mark.seeds(60)
 def test_histories_in_which_workers_join_late_die_and_leave(seed: int) -> None:
     random = Random(seed)
@@ -93,18 +78,6 @@ def test_the_run_begins_although_its_first_worker_dies_founding_it(seed: int) ->
     run.finish()
 
 
-def test_the_same_seed_gives_the_same_history() -> None:
-    traces = []
-    for _ in range(2):
-        run = SimulatedRun(5, bad_link(Random(5), damages=True))
-        run.join_and_wait(4)
-        run.train(4)
-        run.finish()
-        traces.append(run.network.trace)
-
-    assert traces[0] == traces[1]
-
-
 def test_a_second_run_begins_when_the_first_is_finished() -> None:
     run = SimulatedRun(6)
     for _ in range(2):
@@ -146,18 +119,6 @@ def test_everyone_hears_why_the_master_stops() -> None:
     # The reason is said three times and not acknowledged: at 30 % loss, nearly all hear it, and
     # the others notice the silence.
     assert len(heard) >= 3
-
-
-def test_a_master_that_dies_is_noticed() -> None:
-    run = SimulatedRun(9, idle_timeout_seconds=3.0)
-    run.join_and_wait(2)
-
-    run.network.kill(run.master_host)
-    run.network.run(lambda: all(w.lost for w in run.workers), seconds=10)
-    run.network.run(lambda: all(w.closed for w in run.workers), seconds=700)
-
-    assert all(isinstance(w.error, ConnectionLostError) for w in run.workers)
-    assert "was lost (nothing heard for 3.0 seconds)" in str(run.workers[0].error)
 
 
 def test_a_master_that_is_not_there_is_unreachable() -> None:

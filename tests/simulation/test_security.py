@@ -5,7 +5,6 @@
 
 from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
 
 import pytest
 from hypothesis import given, settings
@@ -18,7 +17,6 @@ from gradwire_protocol import (
     Disconnected,
     Drop,
     Endpoint,
-    Keyring,
     Priority,
     RunKey,
     State,
@@ -36,28 +34,24 @@ from gradwire_protocol.wire.frames import pack_ack, pack_ping
 from gradwire_protocol.wire.packets import (
     ACCEPT,
     INIT,
-    INIT_BYTES,
     RESET,
     RETRY,
     RETRY_OR_RESET_BYTES,
     TRANSPORT,
     TRANSPORT_HEADER,
-    Init,
     pack_reset,
-    parse_retry_or_reset,
 )
 from support.acks import ack
-from support.endpoints import ask, drops, listening, sent_by
+from support.endpoints import ask, drops, sent_by
 from support.insides import go_on_from, keys_of
 from support.keyed import (
     OTHER_RUN_KEY,
     RUN_KEY,
     SEALED_SUITES,
-    WORKER_KEY,
     dialling_with,
     listening_with,
 )
-from support.network import Link, damage
+from support.network import Link
 from support.pair import INITIATOR, RESPONDER, Pair, Passing, Side
 from support.tiers import examples
 from support.wording import naming
@@ -100,40 +94,6 @@ def test_handshakes_succeed_on_a_path_that_loses_a_third(suite: Suite, seed: int
         pair.network.run_for(10.0)
         assert pair.responder.endpoint.half_open == 0
     assert sorted(took)[47] < 5.0
-
-
-@SEEDS
-@ALL_SUITES
-def test_handshakes_survive_damage(suite: Suite, seed: int) -> None:
-    """Half of all sealed attempts go wrong, so all of ten seconds do now and then: dial again."""
-    gave_up = 0
-    for attempt in range(20):
-        link = Link(delay=0.0075, corruption=0.3)
-        pair = Pair(link, suite=suite, seed=20 * seed + attempt).dial()
-        pair.network.run(lambda: connected(pair) or bool(ends(pair.initiator)), seconds=11)  # noqa: B023
-        if ends(pair.initiator):
-            gave_up += 1
-            pair.dial()
-            pair.network.run(lambda: connected(pair), seconds=10)  # noqa: B023
-    assert gave_up <= (suite is not Suite.CHECKSUM)
-
-
-@SEEDS
-@SEALED
-def test_damaged_inits_are_not_answered(suite: Suite, seed: int) -> None:
-    pair = Pair(suite=suite, seed=seed)
-    pair.lets_pass = lambda passing: passing.packet_type != INIT
-    pair.dial()
-    [init, *_] = of_type(pair, INIT)
-    damaged = {damage(init.datagram, pair.network.random) for _ in range(150)}
-    undamaged = {d for d in damaged if len(d) == INIT_BYTES and d[:176] == init.datagram[:176]}
-
-    for n, datagram in enumerate(damaged - undamaged):
-        pair.network.after(n / 100, partial(pair.network.send, INITIATOR, RESPONDER, datagram))
-    pair.network.run_for(5.0)
-
-    assert not pair.sent_by(RESPONDER)
-    assert pair.responder.endpoint.half_open == 0
 
 
 @SEALED
@@ -312,24 +272,6 @@ def reset_of(pair: Pair, connection: Connection) -> bytes:
     return next(p.datagram for p in of_type(pair, RESET) if p.datagram.startswith(begins))
 
 
-def test_the_reset_of_one_connection_does_not_end_another() -> None:
-    pair = Pair(suite=Suite.AES).connect()
-    first = pair.initiator.connection
-    pair.dial()
-    pair.network.run(lambda: pair.initiator.events.count(Connected()) == 2, seconds=5.0)
-    second = pair.initiator.connection
-    genuine = reset_of(pair, first)
-    stolen = pack_reset(second.sender.peer_session_id, parse_retry_or_reset(genuine))
-
-    pair.network.send(RESPONDER, INITIATOR, stolen)
-    pair.network.run_for(0.1)
-    assert {first.state, second.state} == {State.OPEN}
-    pair.network.send(RESPONDER, INITIATOR, genuine)
-    pair.network.run_for(0.1)
-
-    assert (first.state, second.state) == (State.CLOSED, State.OPEN)
-
-
 def test_another_master_with_the_same_run_key_cannot_reset_ours() -> None:
     pair = Pair(suite=Suite.AES).connect()
     pair.restart_responder(instance="another")
@@ -437,19 +379,6 @@ def test_a_replayed_init_is_not_answered(when: str, source: str) -> None:
     assert len(pair.responder.connections) == (when == "established")
 
 
-def test_an_init_sent_again_gets_the_same_answer_again() -> None:
-    pair = Pair(suite=Suite.AES)
-    pair.lets_pass = lambda passing: passing.packet_type != ACCEPT
-    pair.dial()
-    pair.network.run_for(5.0)
-
-    inits, accepts = of_type(pair, INIT), of_type(pair, ACCEPT)
-
-    assert len(inits) == len(accepts) > 3
-    assert len({accept.datagram for accept in accepts}) == 1
-    assert len({init.datagram for init in inits}) == 1
-
-
 @pytest.mark.parametrize(("at", "value"), [(1, 0), (1, 2), (2, 0), (2, 2), (2, 3), (3, 15)])
 def test_an_init_that_was_changed_leads_to_no_connection(at: int, value: int) -> None:
     """Version, suite and cookie length: nobody can talk the two into something weaker."""
@@ -474,59 +403,7 @@ def test_an_init_that_was_changed_leads_to_no_connection(at: int, value: int) ->
     assert ends(pair.initiator) == [(CloseCode.UNREACHABLE, False)]
 
 
-@pytest.mark.parametrize("asks", [None, WORKER_KEY], ids=["without a key", "with a key"])
-def test_a_run_without_keys_and_one_with_keys_have_nothing_to_say_to_each_other(
-    asks: object,
-) -> None:
-    dialler = dialling_with(asks)  # type: ignore[arg-type]
-    master = listening_with(RUN_KEY) if asks is None else listening()
-    dialler.connect("master", 1000.0)
-    [(init, _)] = sent_by(dialler)
-
-    assert ask(master, init) == []
-    assert drops(master) == {Drop.OTHER_SUITE: 1}
-    assert (Init.parse(init).suite is Suite.CHECKSUM) == (asks is None)
-
-
 # Whom the keyring admits.
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        lambda key: Keyring([key], denied=[INITIATOR]),
-        lambda key: Keyring([OTHER_RUN_KEY, key], denied=["a", INITIATOR]),
-        lambda key: Keyring([OTHER_RUN_KEY]),
-    ],
-    ids=["denied", "rotated and denied", "retired"],
-)
-def test_who_is_not_admitted_any_more_is_closed_told_why_and_not_let_in_again(
-    change: Callable[[RunKey], Keyring],
-) -> None:
-    pair = Pair(suite=Suite.AES).connect()
-
-    pair.responder.endpoint.set_keyring(change(pair.run_key), pair.network.now)
-    pair.network.turn(pair.responder.host)
-    pair.network.run_for(1.0)
-    pair.dial()
-    pair.network.run_for(30.0)
-
-    assert ends(pair.responder) == [(CloseCode.DENIED, False)]
-    assert ends(pair.initiator) == [(CloseCode.DENIED, True), (CloseCode.UNREACHABLE, False)]
-
-
-def test_who_is_admitted_still_notices_nothing_of_a_rotation() -> None:
-    pair = Pair(suite=Suite.AES).connect()
-
-    keyring = Keyring([OTHER_RUN_KEY, pair.run_key], denied=["somebody-else"])
-    pair.responder.endpoint.set_keyring(keyring, pair.network.now)
-    pair.network.turn(pair.responder.host)
-    pair.initiator.send(b"still here")
-    pair.dial()
-    pair.network.run(lambda: pair.initiator.events.count(Connected()) == 2, seconds=5.0)
-
-    assert pair.responder.payloads == [b"still here"]
-    assert ends(pair.initiator) == []
 
 
 def test_so_many_forgeries_end_a_connection(monkeypatch: pytest.MonkeyPatch) -> None:

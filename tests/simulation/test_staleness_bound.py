@@ -4,7 +4,6 @@
 """
 
 from collections.abc import Callable
-from functools import partial
 from random import Random
 
 import pytest
@@ -15,7 +14,7 @@ from gradwire.settings.training import StalenessBound as Bound
 from gradwire_server.config import MasterConfig
 from support.bounded_worker import BoundedWorker
 from support.network import Link, link_of
-from support.training import MASTER, SimulatedRun
+from support.training import SimulatedRun
 
 TIMEOUT = 3.0
 
@@ -159,73 +158,6 @@ def test_a_worker_that_dies_costs_one_timeout_at_most(noticed: bool) -> None:
         assert worker.looks.set_aside == ([] if noticed else [dead.rank])
         assert worker.steps > 120
     run.finish()
-
-
-def test_a_worker_that_is_behind_its_network_tells_its_clock_before_it_waits() -> None:
-    run = BoundedRun(1, 1, Link(delay=0.001))
-    one, other = run.train_with(2, lambda: 0.05)
-    run.network.run_for(2.0)
-    run.cut_off(one, 4.0)  # it is missed, trains on by itself, and comes back
-    run.network.run_for(6.0)
-    before = one.steps, other.steps
-
-    run.network.run_for(5.0)
-
-    assert one.reconnections == 1
-    assert one.steps - before[0] > 50
-    assert other.steps - before[1] > 50
-    run.finish()
-
-
-def test_sums_say_how_far_those_are_whose_updates_are_in_them() -> None:
-    """Who takes too little gets sums, and knows from them that the others make steps."""
-    run = BoundedRun(1, 3, Link(delay=0.001), relay_backlog_bytes_max=10_000)
-    workers = run.train_with(3, lambda: 0.02)
-    slow = workers[0]
-    slow.interval = 0.005
-    run.network.set_link(MASTER, slow.name, Link(delay=0.01, rate=40e3, queue_bytes=20_000))
-
-    run.network.run_for(10.0)
-
-    assert slow.sums > 0
-    assert not slow.looks.set_aside
-    assert slow.steps > 100
-    run.network.set_link(MASTER, slow.name, run.network.link)
-    run.finish()
-
-
-def test_a_late_worker_begins_where_the_others_are() -> None:
-    run = BoundedRun(1, 2, Link(delay=0.001))
-    early = run.train_with(2, lambda: 0.05)
-    run.network.run_for(5.0)
-
-    [late] = run.train_with(1, lambda: 0.05)
-    joined_at = [worker.steps for worker in early]
-    run.network.run_for(5.0)
-
-    assert abs(late.clock - early[0].clock) <= 3
-    assert late.longest_wait < 1.0
-    assert all(w.steps > before + 50 for w, before in zip(early, joined_at, strict=True))
-    run.finish()
-
-
-def test_whoever_leaves_or_finishes_is_not_waited_for() -> None:
-    run = BoundedRun(1, 1, Link(delay=0.001))
-    workers = run.train_with(3, lambda: 0.05)
-    run.network.run_for(2.0)
-    leaves, finishes, stays = workers
-    leaves.leave()
-    finishes.trains_on = False
-    run.network.after(0, partial(finishes.finish))
-    before = stays.steps
-
-    run.network.run_for(5.0)
-
-    assert stays.steps > before + 60
-    assert not stays.looks.set_aside
-    run.stop()
-    stays.finish()
-    run.network.run(lambda: all(w.try_to_complete() for w in (finishes, stays)), seconds=60)
 
 
 # A bound that nobody asked for.

@@ -32,14 +32,13 @@ from gradwire_protocol.limits import MIB
 from support.chaos_outcome import Outcome, Sample
 from support.health import metrics, run_status
 from support.local_master import MasterProcess
-from support.waiting import wait_until
+from support.waiting import JOB, wait_until
 
 WORKER: Final = Path(__file__).with_name("chaos_worker.py")
 IDLE_SECONDS: Final = 3.0
 QUIET_SECONDS: Final = 1.0
 """Between two deaths: what was sent before the first has arrived by the second."""
 
-READY_SECONDS_MAX: Final = 120.0
 TICK_SECONDS: Final = 0.05
 SAMPLE_SECONDS: Final = 1.0
 
@@ -253,7 +252,7 @@ class Chaos:
             "account": str(account),
             "settings": {
                 "idle_timeout_seconds": IDLE_SECONDS,
-                "finish_timeout_seconds": 120.0,
+                "finish_timeout_seconds": JOB,
                 "mode": plan.mode,
             },
         }
@@ -312,7 +311,7 @@ class Chaos:
         )
 
     def _wait(self, condition: Callable[[], bool], what: str) -> None:
-        wait_until(condition, what, seconds=READY_SECONDS_MAX)
+        wait_until(condition, what, seconds=JOB)
 
 
 def _status(http: str) -> dict[str, Any] | None:

@@ -24,7 +24,6 @@ from gradwire_codecs.arrays import Float32Array
 from gradwire_protocol.messages.modes.mode import parse_mode
 
 CHANGE: Final = 1e-3
-FINISH_SECONDS_MAX: Final = 120.0
 
 
 def main() -> None:
@@ -63,7 +62,7 @@ def _train(options: dict[str, Any], told: threading.Event, account: TextIO) -> N
                 optimizer.step()
             session.step()
         _write(account, **_done(session))
-    session.finish(timeout=FINISH_SECONDS_MAX)
+    session.finish()
     done = _done(session)
     _write(account, **done, digest=session.digest(), versions=session.state_dict()["versions"])
 

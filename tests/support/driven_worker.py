@@ -17,6 +17,7 @@ import numpy as np
 
 import gradwire
 from support.processes import Running, with_tests
+from support.waiting import JOB
 
 ELEMENTS = 20_000
 CHANGE = 1e-3
@@ -168,7 +169,7 @@ def obey(
     """Do what a command says."""
     match command["do"]:
         case "wait":
-            session.wait(command["workers"], timeout=30)
+            session.wait(command["workers"], timeout=JOB)
         case "step":
             for _ in range(command["times"]):
                 parameters += random.normal(0, CHANGE, parameters.size).astype(np.float32)
@@ -181,7 +182,7 @@ def obey(
             parameters[command["at"]] = np.nan
             session.step()
         case "finish":
-            session.finish(timeout=command.get("timeout", 30))
+            session.finish(timeout=JOB)
         case "close":
             session.close()
     stats = session.stats

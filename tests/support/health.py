@@ -6,6 +6,8 @@ from collections import Counter
 from typing import Any, Final
 from urllib.request import urlopen
 
+from support.waiting import PROCESS
+
 NO_RUN: Final[dict[str, Any]] = {
     "name": None, "finished": False, "parameters": None, "workers": [], "observers": [],
     "versions": {}, "checkpoint": None, "damaged_blocks": [],
@@ -14,7 +16,7 @@ NO_RUN: Final[dict[str, Any]] = {
 
 def status_of(http: str) -> dict[str, Any]:
     """Return what ``/status`` says."""
-    with urlopen(f"http://{http}/status", timeout=5) as response:
+    with urlopen(f"http://{http}/status", timeout=PROCESS) as response:
         status: dict[str, Any] = json.load(response)
     return status
 
@@ -32,7 +34,7 @@ def with_only_run(status: dict[str, Any]) -> dict[str, Any]:
 
 def metrics(http: str) -> dict[str, float]:
     """Return the samples of ``/metrics``, by name and labels as they are written, over all runs."""
-    with urlopen(f"http://{http}/metrics", timeout=5) as response:
+    with urlopen(f"http://{http}/metrics", timeout=PROCESS) as response:
         lines = response.read().decode().splitlines()
     samples: Counter[str] = Counter()
     for line in lines:

@@ -22,13 +22,10 @@ from typing import Any, Final
 import pytest
 
 from support.processes import children_of, has_ended
-from support.waiting import comes_true
+from support.waiting import SOON, comes_true
 
 PR_SET_CHILD_SUBREAPER: Final = 36
 """Of ``prctl`` in Linux: orphans among a process's descendants become its children."""
-
-LAST_SECONDS_MAX: Final = 5.0
-"""For what has been told to end, or does so because its parent has ended."""
 
 FAILED: Final = pytest.StashKey[bool]()
 
@@ -91,7 +88,7 @@ def _end_processes(before: set[int]) -> list[str]:
     """Kill the children that were not there before; return what they were."""
     if _children() <= before:
         return []
-    comes_true(lambda: all(map(has_ended, _children() - before)), seconds=LAST_SECONDS_MAX)
+    comes_true(lambda: all(map(has_ended, _children() - before)), seconds=SOON)
     left = []
     # Until there are none: one that is killed leaves its children to us.
     while new := _children() - before:

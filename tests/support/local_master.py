@@ -22,10 +22,7 @@ from gradwire_server.runs.runs import Runs
 from gradwire_udp import Application, new_event_loop, show_address
 from support.processes import Running
 from support.runs import value_of
-from support.waiting import wait_until
-
-DEADLINE_SECONDS = 10.0
-"""For everything that a master does at once."""
+from support.waiting import SOON, wait_until
 
 GOODBYE_SECONDS = 0.1
 """On loopback the first goodbye is heard; nobody has to wait for the last one."""
@@ -96,7 +93,7 @@ class LocalMaster:
 
     def __enter__(self) -> Self:
         self._thread.start()
-        assert self._ready.wait(DEADLINE_SECONDS)
+        assert self._ready.wait(SOON)
         return self
 
     def __exit__(self, *exception: object) -> None:
@@ -114,7 +111,7 @@ class LocalMaster:
         """Tell all workers why, and end."""
         if self._thread.is_alive():
             self._loop.call_soon_threadsafe(self._stop, reason)
-        self._thread.join(DEADLINE_SECONDS)
+        self._thread.join(SOON)
         assert not self._thread.is_alive()
 
     @contextmanager
@@ -124,10 +121,10 @@ class LocalMaster:
 
         def hold() -> None:
             holding.set()
-            release.wait(DEADLINE_SECONDS)
+            release.wait(SOON)
 
         self._loop.call_soon_threadsafe(hold)
-        assert holding.wait(DEADLINE_SECONDS)
+        assert holding.wait(SOON)
         try:
             yield
         finally:
@@ -227,5 +224,5 @@ class MasterProcess:
 
     def wait(self) -> tuple[int, str, str]:
         """Wait for its end; return its exit status and the rest of what it wrote."""
-        out, err = self._process.communicate(timeout=DEADLINE_SECONDS)
+        out, err = self._process.communicate()
         return self._process.returncode, out, err

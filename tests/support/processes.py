@@ -9,11 +9,9 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from time import monotonic
-from typing import IO, Any, Final
+from typing import IO, Any
 
-LINE_SECONDS_MAX: Final = 120.0
-"""For the next line of a process that has something to say: a master has taken more than 30 s to
-start beside fifteen busy processes."""
+from support.waiting import PROCESS
 
 
 class Running(subprocess.Popen[str]):
@@ -41,6 +39,16 @@ class Running(subprocess.Popen[str]):
         with suppress(BrokenPipeError):  # of what was written and not read
             super().__exit__(None, None, None)
 
+    def communicate(
+        self, input: str | None = None, timeout: float | None = PROCESS
+    ) -> tuple[str, str]:
+        """Wait for its end, with a deadline; return the rest of what it writes."""
+        return super().communicate(input, timeout)
+
+    def wait(self, timeout: float | None = PROCESS) -> int:
+        """Wait for its end, with a deadline; return its exit status."""
+        return super().wait(timeout)
+
     def read_line(self, what: str, stream: IO[str] | None = None) -> str:
         """Return the next line that it writes; fail with `what` where none comes in time.
 
@@ -57,15 +65,33 @@ class Running(subprocess.Popen[str]):
         file = stream or self.stdout
         assert file is not None
         line = b""
-        deadline = monotonic() + LINE_SECONDS_MAX
+        deadline = monotonic() + PROCESS
         while not line.endswith(b"\n"):
             ready, _, _ = select.select([file], [], [], max(deadline - monotonic(), 0.0))
-            assert ready, f"waited {LINE_SECONDS_MAX:g} s in vain for {what}, after {line!r}"
+            assert ready, f"waited {PROCESS:g} s in vain for {what}, after {line!r}"
             byte = os.read(file.fileno(), 1)
             if not byte:
                 break
             line += byte
         return line.decode()
+
+
+def completed(
+    command: Sequence[str], *, seconds: float = PROCESS, **options: Any
+) -> subprocess.CompletedProcess[str]:
+    """Run a program to its end; return how it ended, and what it has written.
+
+    Parameters
+    ----------
+    command : sequence of str
+    seconds : float
+        The deadline, of `support.waiting`.
+    options
+        Of `subprocess.run`.
+    """
+    return subprocess.run(
+        command, capture_output=True, text=True, timeout=seconds, check=False, **options
+    )
 
 
 def python(code: str, *arguments: str) -> list[str]:

@@ -15,7 +15,7 @@ from gradwire_codecs.arrays import Float32Array, Int32Array
 from gradwire_protocol import RunKey
 from gradwire_protocol.crypto.keys import SECRET_BYTES
 from support.local_master import LocalMaster
-from support.waiting import wait_until
+from support.waiting import PROCESS, wait_until
 
 HALF = 0.5
 """Threshold of most tests: changes of whole halves are sent whole and leave no residual."""
@@ -32,7 +32,7 @@ def join(master: LocalMaster, target: object = None, **options: Any) -> Session:
     usual = {
         "threshold": HALF,
         "start_timeout_seconds": 0.0,
-        "finish_timeout_seconds": 10.0,
+        "finish_timeout_seconds": PROCESS,
         "finish_residual": "send",
         "staleness_bound": "off",
     }

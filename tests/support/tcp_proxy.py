@@ -5,9 +5,9 @@ import threading
 from contextlib import suppress
 from typing import Self
 
+from support.waiting import PROCESS
+
 CHUNK_BYTES = 2**16
-PASSING_SECONDS_MAX = 30.0
-"""Nothing is held up for longer than this."""
 
 
 class TcpProxy:
@@ -80,9 +80,9 @@ class TcpProxy:
         with source:
             with suppress(OSError):
                 while data := source.recv(CHUNK_BYTES):
-                    self._passing.wait(PASSING_SECONDS_MAX)
+                    self._passing.wait(PROCESS)
                     target.sendall(data)
-            self._passing.wait(PASSING_SECONDS_MAX)
+            self._passing.wait(PROCESS)
             # Also after a reset, which a process leaves that was killed with something to read.
             with suppress(OSError):
                 target.shutdown(socket.SHUT_WR)

@@ -14,15 +14,13 @@ from typing import Final, Self
 
 import pyte
 
-from support.waiting import wait_until
+from support.waiting import PROCESS, wait_for_process
 
 COLUMNS: Final = 300
 """Nothing is broken in the middle of a word."""
 ROWS: Final = 50
 HISTORY: Final = 10_000
 """Rows that are kept when they scroll away."""
-
-SECONDS_MAX: Final = 90.0
 
 
 class Terminal:
@@ -61,7 +59,7 @@ class Terminal:
         if self.process.poll() is None:
             self.process.kill()
         self.process.wait()
-        self._reader.join(SECONDS_MAX)
+        self._reader.join(PROCESS)
         os.close(self._fd)
 
     @property
@@ -80,12 +78,12 @@ class Terminal:
         def is_seen() -> bool:
             return any(text in line for line in self.lines)
 
-        wait_until(is_seen, f"{text!r} in a terminal", seconds=SECONDS_MAX)
+        wait_for_process(is_seen, f"{text!r} in a terminal")
 
     def wait(self) -> int:
         """Wait for the end; return the exit status."""
-        status = self.process.wait(SECONDS_MAX)
-        self._reader.join(SECONDS_MAX)
+        status = self.process.wait(PROCESS)
+        self._reader.join(PROCESS)
         return status
 
     def _read(self) -> None:

@@ -56,6 +56,10 @@ BENCHMARK: Final = 60.0 * FACTOR
 BRIEF: Final = 0.05
 """For limits of the product that have to pass in a test, and for nothing that has to come first."""
 
+SILENCE: Final = 4.0 * FACTOR
+"""An idle timeout for a test that waits until it has passed: a process that is alive is heard from
+within it, however busy the machine is."""
+
 TEST_SECONDS: Final = {
     "integration/spark": 2 * JOB,
     "integration": JOB,
@@ -67,8 +71,13 @@ TEST_SECONDS: Final = {
 
 
 def wait_until(condition: Callable[[], object], what: str, *, seconds: float = SOON) -> None:
-    """Wait until another thread or process has made a condition true; fail with `what` if not."""
+    """Wait until another thread has made a condition true; fail with `what` if not."""
     assert comes_true(condition, seconds=seconds), f"waited {seconds:g} s in vain for {what}"
+
+
+def wait_for_process(condition: Callable[[], object], what: str) -> None:
+    """Wait until another process has made a condition true; fail with `what` if not."""
+    wait_until(condition, what, seconds=PROCESS)
 
 
 def comes_true(condition: Callable[[], object], *, seconds: float = SOON) -> bool:
