@@ -105,8 +105,10 @@ def test_the_example_trains_on_two_workers_that_end_with_equal_replicas(gradwire
 
 
 def test_workers_find_their_place_in_the_environment(gradwire_run: Run) -> None:
-    names = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "OMP_NUM_THREADS")
-    names += ("MASTER_ADDR", "MASTER_PORT")
+    names = [
+        *("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE"),
+        *("OMP_NUM_THREADS", "MASTER_ADDR", "MASTER_PORT"),
+    ]
     code = f"import os, json; print(json.dumps({{n: os.environ.get(n) for n in {names!r}}}))"
 
     done = gradwire_run(*python(code), workers=3, environ={"MASTER_ADDR": "localhost"})
