@@ -40,12 +40,19 @@ class Again:
     def __init__(self, config: pytest.Config) -> None:
         self._config = config
         self._failed: dict[str, None] = {}
+        self._is_whole = True
+        """Whether all files could be collected."""
         self._passed_alone: list[str] = []
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Note what fails, in its set-up and tear-down too."""
         if report.failed:
             self._failed[report.nodeid] = None
+
+    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
+        """Note what could not be collected: no second run makes up for it."""
+        if report.failed:
+            self._is_whole = False
 
     @pytest.hookimpl(wrapper=True, trylast=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> Generator[None, Any, Any]:
@@ -60,7 +67,7 @@ class Again:
         if failed_again is None:
             return done
         self._passed_alone = [name for name in self._failed if name not in failed_again]
-        if not failed_again:
+        if not failed_again and self._is_whole:
             session.exitstatus = pytest.ExitCode.OK
         if self._passed_alone:
             file = self._config.rootpath / PASSED_ALONE

@@ -24,7 +24,6 @@ from benchmarks.convergence.tasks import TASKS, Task
 SHORT = {name: replace(task, steps=4) for name, task in TASKS.items()}
 
 
-@pytest.mark.processor_seconds(20, "it trains for real; 10 s on a slow machine")
 @pytest.mark.parametrize("task", SHORT.values(), ids=SHORT)
 def test_every_task_is_trained_by_one_process_and_by_simulated_workers(task: Task) -> None:
     dense = alone.train(task, task.rates[0], 0, 2)

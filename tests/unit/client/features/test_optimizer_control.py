@@ -258,14 +258,6 @@ class Wrapper:
         self.param_groups = optimizer.param_groups
 
 
-def test_a_wrapper_is_looked_through() -> None:
-    model = nn.Linear(2, 2)
-    optimizer = torch.optim.SGD(model.parameters(), 0.1)
-
-    assert torch_optimizer(optimizer, model) is optimizer
-    assert torch_optimizer(Wrapper(optimizer), list(model.parameters())) is optimizer
-
-
 class Other:
     param_groups = ()
 

@@ -347,7 +347,7 @@ def test_what_a_master_does_not_say_ends_it(message: Control) -> None:
     ("say", "named"),
     [
         (lambda talk: talk.master.say(welcome_to()), ("the master at master", "Welcome", "LIVE")),
-        (lambda talk: talk.master.say_update(2, 11, b"less"), ("update 11", 10)),
+        (lambda talk: talk.master.say_update(2, 11, b"less"), ("own rank", 2)),
         (
             lambda talk: say_part(talk, b"body", Span({1: 5}, {1: 6}, 1, 1)),
             ("updates 6 to 6", "rank 1", 4),
@@ -357,7 +357,7 @@ def test_what_a_master_does_not_say_ends_it(message: Control) -> None:
     ],
     ids=[
         "a second welcome",
-        "a correction of nothing",
+        "an update of its own rank",
         "a sum that leaves something out",
         "digests of too many blocks",
         "a part of a digest",

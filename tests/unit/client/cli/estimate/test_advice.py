@@ -69,22 +69,6 @@ def test_the_first_line_agrees_with_the_table_below_it(
     assert (use or thinner or steps or "it takes more of" in said) if "Too slow" in said else True
 
 
-def test_what_is_advised_for_a_slow_link_makes_it_fit() -> None:
-    given = inputs(workers=16, density=0.01, master_link=1e10)
-    result = estimate(given)
-    assert result.limit.name == "worker's link, down"
-
-    sentences = advice(result, codec_threads=1)
-
-    density = float(re.search(r"target_density=([\d.e-]+)", "\n".join(sentences))[1])  # type: ignore[index]
-    workers = next(int(s.split()[0]) for s in sentences if "workers would fit" in s)
-    steps = next(int(re.search(r"every (\d+) steps", s)[1]) for s in sentences if "every" in s)  # type: ignore[index]
-    assert keeps_up(replace(given, density=density))
-    assert keeps_up(replace(given, workers=workers))
-    assert keeps_up(replace(given, step_seconds=steps * given.step_seconds))
-    assert any("--conflation-mib-max" in sentence for sentence in sentences)
-
-
 @pytest.mark.parametrize(("threads", "expected"), [(1, True), (2, False)])
 def test_more_codec_threads_are_advised_to_who_has_one(threads: int, expected: bool) -> None:
     result = estimate(inputs(step_seconds=0.02))

@@ -37,9 +37,9 @@ def test_tables_say_what_is_short_and_what_would_fit(
     out, err = capsys.readouterr()
     assert err == ""
     assert out.startswith("Too slow for 16 workers at this density: use ")
-    assert "Bottleneck: worker's link, down." in out
+    assert "Bottleneck: master's processor." in out
     (limit,) = (line for line in out.splitlines() if "<- limit" in line)
-    assert "worker's link, down" in limit
+    assert "master's processor" in limit
     assert "target_density=" in out
     numbers = [line.split("│")[1].strip() for line in out.splitlines() if line.count("│") == 9]
     assert numbers == ["1", "2", "4", "8", "16", "32"]
