@@ -129,12 +129,10 @@ class _Hook:
         if watch is not None:
             getattr(watch, self._what)(module)
 
-    def __reduce__(self) -> tuple[type["_NoHook"], tuple[()]]:
-        return _NoHook, ()
+    def __reduce__(self) -> tuple[object, tuple[object, str]]:
+        """Return how its copy is made: a builtin that takes anything and returns None.
 
-
-class _NoHook:
-    """What a copy of a hooked module has, as ``copy.deepcopy`` and ``torch.save`` make it."""
-
-    def __call__(self, *args: Any) -> None:
-        """Do nothing."""
+        So a module that was saved as a whole within a session is loaded where gradwire is not
+        installed.
+        """
+        return getattr, ((), "__init__")

@@ -1,9 +1,14 @@
 """`TorchParameters`: torch tensors as one flat float32 vector.
 
-Where possible, parameters are moved into one block of memory: their `data` becomes a view of it, as
-FSDP and DDP's ``gradient_as_bucket_view`` do. They stay the same objects, so optimizers and modules
-notice nothing, and neither encoding nor applying copies anything. With all tensors on one GPU the
-block is in its memory, and the codec works there.
+Where possible, parameters are moved into one block of memory: their `data` becomes a part of it.
+They stay the same objects, so optimizers and modules notice nothing, and neither encoding nor
+applying copies anything. With all tensors on one GPU the block is in its memory, and the codec
+works there.
+
+Each parameter has a storage of its own over its part of the block. Views of one storage would not
+do: `torch.save` writes the whole storage of a tensor, and safetensors and what builds on it takes
+tensors of one storage for tied ones, of which it writes one. Memory that somebody moves, as
+`share_memory` does, is that of one parameter, which is then copied.
 
 Other tensors are copied back and forth: those on another device than the block, of another dtype,
 or with memory that something else may use too, as that of any tensor that is no
@@ -81,7 +86,6 @@ class TorchParameters:
         """In the order of the layout, as they were at first."""
         device = _device_of([tensor for _, tensor in named])
         self._flat = flat = torch.empty(self.layout.elements, dtype=torch.float32, device=device)
-        self._address = flat.data_ptr()
         self._tree = None if module is None else ModuleTree(module, named)
         self._viewed: list[_Viewed] = []
         self._copied: list[_Copied] = []
@@ -132,9 +136,8 @@ class TorchParameters:
     def gather(self) -> None:
         """Copy changes of the tensors into the vector.
 
-        `UsageError` if a tensor has another shape than at first, or their common memory was moved.
+        `UsageError` if a tensor has another shape than at first.
         """
-        self._check_place()
         if self._tree is not None and not self._tree.is_unchanged():
             self._take_over(self._tree)
         if list(map(_address, self._in_place)) != self._addresses:
@@ -160,7 +163,6 @@ class TorchParameters:
     @torch.no_grad()
     def scatter(self) -> None:
         """Copy changes of the vector into the tensors."""
-        self._check_place()
         for copied in self._copied:
             copied.tensor.copy_(copied.view)
             copied.known = self._value_of(copied.tensor)
@@ -196,18 +198,9 @@ class TorchParameters:
             return change.numpy(force=True)
         return np.asarray(change)
 
-    def _check_place(self) -> None:
-        # Reading the vector after that would crash the process.
-        if self._flat.data_ptr() != self._address:
-            raise UsageError(
-                "the memory of the parameters was moved, as model.share_memory() and the queues of "
-                "torch.multiprocessing do: call share_memory() before joining, and put copies into "
-                "queues"
-            )
-
     def _attach(self, name: str, tensor: torch.Tensor, view: torch.Tensor, *, alone: bool) -> None:
         if alone and _can_be_viewed(tensor, self._flat.device):
-            tensor.data = view
+            tensor.data = torch.from_dlpack(view)  # the same memory, as a storage of its own
             self._viewed.append(_Viewed(name, tensor, view))
         else:
             self._copied.append(_Copied(name, tensor, view, self._value_of(tensor)))

@@ -255,12 +255,39 @@ def test_parameters_tied_by_their_memory_count_once_and_stay_tied() -> None:
     assert one.weight.tolist() == other.weight.tolist() == [[5, 5], [5, 5]]
 
 
-def test_memory_that_was_moved_under_the_vector_is_noticed_before_it_is_touched() -> None:
+def test_memory_that_processes_share_from_now_on_is_that_of_the_parameters_alone() -> None:
+    """As of `share_memory`, and of the queues of torch.multiprocessing."""
     module = model()
     parameters = attached(module)
-
     module.share_memory()
+    with torch.no_grad():
+        module[0].bias.add_(1.0)
+    seen = flat(module)
 
-    for touch in (parameters.gather, parameters.scatter):
-        with pytest.raises(UsageError, match=naming("share_memory()", "before joining")):
-            touch()
+    parameters.gather()
+    assert parameters.vector.tolist() == seen
+    parameters.vector[:] += 1
+    parameters.scatter()
+
+    assert flat(module) == parameters.vector.tolist()
+    assert all(parameter.is_shared() for parameter in module.parameters())
+
+
+def test_each_parameter_has_a_storage_of_its_own_bytes() -> None:
+    module = model()
+    attached(module)
+
+    storages = [parameter.untyped_storage() for parameter in module.parameters()]
+
+    assert [storage.nbytes() for storage in storages] == [48, 16, 16, 4]
+    assert len({storage.data_ptr() for storage in storages}) == 4
+
+
+def test_a_model_that_was_attached_before_is_trained_in_place_again() -> None:
+    module = model()
+    attached(module)
+
+    parameters = attached(module)
+    parameters.vector[:] = 1
+
+    assert flat(module) == [1.0] * 21
