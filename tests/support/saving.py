@@ -96,8 +96,8 @@ def by_distributed(saved: State, loaded: State, folder: Path) -> None:
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of being one process
-        checkpoint.save(saved, checkpoint_id=folder, no_dist=True)
-        checkpoint.load(loaded, checkpoint_id=folder, no_dist=True)
+        checkpoint.save(saved, checkpoint_id=folder, no_dist=True)  # type: ignore[attr-defined]
+        checkpoint.load(loaded, checkpoint_id=folder, no_dist=True)  # type: ignore[attr-defined]
 
 
 def distributed(module: nn.Module, folder: Path) -> Saved:

@@ -200,7 +200,8 @@ class TorchParameters:
 
     def _attach(self, name: str, tensor: torch.Tensor, view: torch.Tensor, *, alone: bool) -> None:
         if alone and _can_be_viewed(tensor, self._flat.device):
-            tensor.data = torch.from_dlpack(view)  # the same memory, as a storage of its own
+            # The same memory, as a storage of its own.
+            tensor.data = torch.from_dlpack(view)  # type: ignore[attr-defined]
             self._viewed.append(_Viewed(name, tensor, view))
         else:
             self._copied.append(_Copied(name, tensor, view, self._value_of(tensor)))

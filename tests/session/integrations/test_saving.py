@@ -46,7 +46,8 @@ class Lit(LightningModule):
         self.module = module
 
     def training_step(self, batch: torch.Tensor, index: int) -> torch.Tensor:
-        return 0 * sum(p.sum() for p in self.parameters())  # type: ignore[return-value]
+        loss: torch.Tensor = 0 * sum(p.sum() for p in self.parameters())
+        return loss
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
         return torch.optim.SGD(self.parameters(), lr=0.0)

@@ -103,5 +103,5 @@ class Validation:
 
 
 def copied_state(model: nn.Module) -> dict[str, torch.Tensor]:
-    """Return copies of parameters and buffers: the run goes on changing them."""
+    """Return parameters and buffers, each with memory of its own: a run has all in one block."""
     return {name: each.detach().cpu().clone() for name, each in model.state_dict().items()}

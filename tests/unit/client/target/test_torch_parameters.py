@@ -261,7 +261,7 @@ def test_memory_that_processes_share_from_now_on_is_that_of_the_parameters_alone
     parameters = attached(module)
     module.share_memory()
     with torch.no_grad():
-        module[0].bias.add_(1.0)
+        next(module.parameters()).add_(1.0)
     seen = flat(module)
 
     parameters.gather()
@@ -270,7 +270,7 @@ def test_memory_that_processes_share_from_now_on_is_that_of_the_parameters_alone
     parameters.scatter()
 
     assert flat(module) == parameters.vector.tolist()
-    assert all(parameter.is_shared() for parameter in module.parameters())
+    assert all(each.is_shared() for each in module.parameters())  # type: ignore[no-untyped-call]
 
 
 def test_each_parameter_has_a_storage_of_its_own_bytes() -> None:
