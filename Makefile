@@ -12,7 +12,7 @@ INSTALL := $(BIN)/pip install --quiet --no-compile -c constraints.txt
 
 PYTEST := $(BIN)/python -m pytest --numprocesses auto --dist loadscope --no-loadscope-reorder
 
-.PHONY: demo test test-deep check bench fuzz soak soak-processes audit pins venv frameworks format docs docs-serve tables transcripts
+.PHONY: demo test test-deep check bench fuzz soak soak-processes audit pins venv frameworks format docs docs-serve pictures tables transcripts
 
 demo: venv
 	$(BIN)/gradwire demo
@@ -50,6 +50,10 @@ tables: venv
 # Plays what docs/transcripts.md shows.
 transcripts: venv
 	PYTHONPATH=tests $(BIN)/python -P tests/integration/test_transcripts.py
+
+# The pictures of the master's page in docs; takes Chromium.
+pictures: venv
+	PYTHONPATH=tests $(BIN)/python -P tests/support/pictures.py docs
 
 docs-serve: venv
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs serve
@@ -101,9 +105,9 @@ $(VENV)/installed: pyproject.toml constraints.txt
 	$(INSTALL) -e '.[dev]'
 	touch $@
 
-# What the integrations and Spark work with; the quick tier needs none of it.
+# What the integrations, Spark and docs/logging.md work with; the quick tier needs none of it.
 frameworks: $(VENV)/frameworks
 
 $(VENV)/frameworks: $(VENV)/installed
-	$(INSTALL) -e '.[integrations,spark]'
+	$(INSTALL) -e '.[integrations,spark,trackers]'
 	touch $@

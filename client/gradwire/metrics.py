@@ -15,8 +15,7 @@ Names follow ``gradwire_session_<what>_<unit>[_total]`` in base units. docs/metr
 every metric in a generated table; a test compares.
 """
 
-from collections.abc import Iterator, Mapping
-from dataclasses import fields
+from collections.abc import Iterator
 from typing import Any, Final
 
 from prometheus_client.core import (
@@ -28,12 +27,8 @@ from prometheus_client.core import (
 from prometheus_client.registry import Collector
 
 from gradwire.optimizer.delays import BUCKETS, Distribution
-from gradwire.replica.stats import SessionStats, Statistic
+from gradwire.replica.stats import STATISTICS, Statistic
 from gradwire.session.session import Session
-
-STATISTICS: Final[Mapping[str, Statistic]] = {
-    each.name: each.metadata[Statistic] for each in fields(SessionStats)
-}
 
 PERCENTILES: Final = {
     "0.5": "p50",

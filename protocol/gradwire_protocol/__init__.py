@@ -11,7 +11,6 @@ the wire format, `messages` the messages between master and workers.
 from gradwire_protocol.connection.config import ConnectionConfig
 from gradwire_protocol.connection.connection import Connection
 from gradwire_protocol.connection.endpoint import Endpoint
-from gradwire_protocol.connection.session_ids import SessionIds
 from gradwire_protocol.connection.states import State
 from gradwire_protocol.connection.train import Train
 from gradwire_protocol.counters import Counters, Drop
@@ -84,7 +83,6 @@ __all__ = [
     "RefusedError",
     "Role",
     "RunKey",
-    "SessionIds",
     "ShapedMessage",
     "State",
     "Suite",

@@ -66,14 +66,17 @@ class RefusedError(GradwireError):
     ----------
     code : str
         One of the reasons in `messages.admission.RefusalCode`.
+    master : str or None
+        Addresses of masters to try instead, separated by commas.
     """
 
-    def __init__(self, code: str, message: str) -> None:
+    def __init__(self, code: str, message: str, master: str | None = None) -> None:
         super().__init__(message)
         self.code = code
+        self.master = master
 
-    def __reduce__(self) -> tuple[type["RefusedError"], tuple[str, str]]:
-        return type(self), (self.code, str(self))
+    def __reduce__(self) -> tuple[type["RefusedError"], tuple[str, str, str | None]]:
+        return type(self), (self.code, str(self), self.master)
 
 
 class UsageError(GradwireError, ValueError):

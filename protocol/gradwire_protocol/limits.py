@@ -58,7 +58,7 @@ def charge_of(total: int) -> int:
     return total + total // 8 + MESSAGE_OVERHEAD_BYTES
 
 
-BUFFERS_BYTES_MAX: Final = MESSAGE_BYTES_MAX - 256
+BUFFERS_BYTES_MAX: Final = MESSAGE_BYTES_MAX - 16 * KIB
 """Values of one worker's buffers: a message less the map around it, a million float32. A master
 keeps the latest buffers of each rank, including finished ranks, for twice as many ranks as there
 may be workers: with 56 workers 448 MiB at most. A worker keeps as many of its own size. Ordinary

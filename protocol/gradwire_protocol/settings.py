@@ -183,6 +183,8 @@ class DeclaredSetting:
             words.append("a path")
         elif list in self.kinds:
             words.append("a list")
+        elif tuple in self.kinds:
+            words.append("two numbers")
         if self.about.accepts_text:
             words.append(self.about.accepts_text)
         *others, last = words

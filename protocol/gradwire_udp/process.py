@@ -1,9 +1,10 @@
-"""Requests of a process to its system: to end with its parent, and to keep freed memory."""
+"""Requests of a process to its system: to end with its parent, to keep freed memory, and more."""
 
 import ctypes
 import os
 import signal
 import sys
+from contextlib import suppress
 from functools import cache
 from typing import Final
 
@@ -13,6 +14,9 @@ from gradwire_protocol.limits import WINDOW_BYTES
 
 PR_SET_PDEATHSIG: Final = 1
 """Option of Linux's ``prctl``: the signal that a process gets when its parent ends."""
+
+DESCRIPTORS: Final = 2**16
+"""Files and sockets that a daemon may have open; the system may allow fewer."""
 
 
 def end_with_parent(parent: int, number: signal.Signals) -> None:
@@ -43,3 +47,19 @@ def keep_freed_memory() -> None:
     another C library, or if the environment configures glibc.
     """
     np.empty(WINDOW_BYTES, np.uint8)
+
+
+def allow_descriptors() -> None:
+    """Have as many files and sockets as the system lets this process have, `DESCRIPTORS` at most.
+
+    The usual limit, 1,024, is for programs that call ``select``.
+    """
+    if sys.platform == "win32":
+        return
+    import resource
+
+    now, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = DESCRIPTORS if most == resource.RLIM_INFINITY else min(most, DESCRIPTORS)
+    if now != resource.RLIM_INFINITY and now < wanted:
+        with suppress(OSError, ValueError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, most))

@@ -14,6 +14,9 @@ from gradwire_protocol import Address, UnreachableError, UsageError
 PORT: Final = 40123
 """The master's default port, for UDP and TCP."""
 
+LOOKED_UP: Final = {"zk": "ZooKeeper", "file": "a file", "dns+srv": "DNS"}
+"""By scheme: what takes the place of a master's address where it is looked up."""
+
 LISTEN_BACKLOG: Final = 128
 """Workers that may connect at the same moment."""
 
@@ -29,10 +32,19 @@ def split_address(text: str, default_port: int = PORT) -> tuple[str, int]:
         If it is not written as an address.
     """
     scheme, separator, rest = text.partition("://")
+    if separator and scheme.lower() in LOOKED_UP:
+        raise UsageError(
+            f"address {text!r}: {LOOKED_UP[scheme.lower()]} is where workers, `gradwire operate` "
+            "and `gradwire doctor` look a master up; here, write its host:port"
+        )
     if separator:
         raise UsageError(
             f"address {text!r}: gradwire is not {scheme.upper()}; write host:port without "
             f"'{scheme}://', with the port where the master takes workers"
+        )
+    if "," in text:
+        raise UsageError(
+            f"address {text!r}: these are several, and one is needed here: pass one of them"
         )
     host, port_text = text, ""
     if text.startswith("["):
@@ -173,6 +185,20 @@ def local_address_in(network: str) -> str:
         if ipaddress.ip_address(address) in parsed:
             return address
     raise UsageError(f"this machine has no address in network {network}")
+
+
+def local_address_towards(address: str) -> str:
+    """Return this machine's address from which the kernel would reach another one, ``host:port``.
+
+    Nothing is sent. Raises `UsageError` or `UnreachableError` if there is no way there.
+    """
+    family, there = resolve(address)
+    try:
+        with socket.socket(family, socket.SOCK_DGRAM) as probe:
+            probe.connect(there)
+            return str(probe.getsockname()[0])
+    except OSError as error:
+        raise UnreachableError(f"there is no way to {address}: {error.strerror}") from None
 
 
 def _open(

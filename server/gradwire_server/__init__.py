@@ -2,6 +2,6 @@
 
 `master` decides what follows from an event and does no I/O; `relay` passes updates on, `roster`
 lists the members, `run` holds the replica, `admission` says who may not join. `daemon` has the
-sockets, the signals and HTTP; `shards` are its other processes, if it has any; `metrics` and `http`
-are what operators see; `command` is the command line.
+sockets, the signals and HTTP; `metrics` and `http` are what operators see; `command` is the command
+line.
 """

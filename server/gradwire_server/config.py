@@ -1,7 +1,8 @@
 """Settings of a master, each with its default, its unit and its reason."""
 
+import re
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Literal, TypeAlias
 
 from gradwire_protocol import ConnectionConfig, UsageError
 from gradwire_protocol.limits import (
@@ -13,11 +14,12 @@ from gradwire_protocol.limits import (
     WINDOW_BYTES,
     WINDOW_BYTES_MIN,
 )
-from gradwire_protocol.messages.fields import ADDRESS_CHARACTERS_MAX
+from gradwire_protocol.messages.admission import SHARDS_MAX, split_masters
+from gradwire_protocol.messages.fields import ADDRESS_CHARACTERS_MAX, MASTERS_CHARACTERS_MAX
 from gradwire_protocol.messages.kinds import WORKERS_MAX
 from gradwire_protocol.messages.layout import ELEMENTS_MAX, NAME_CHARACTERS_MAX
 from gradwire_protocol.messages.modes.mode import parse_mode
-from gradwire_protocol.messages.orders import RUNS_MAX
+from gradwire_protocol.messages.operating.orders import RUNS_MAX
 from gradwire_protocol.settings import check_settings, setting
 from gradwire_server.updates.update_log import UPDATE_LOG_BYTES_MAX
 from gradwire_server.updates.update_rate import UPDATE_RATE_MAX
@@ -27,12 +29,13 @@ CONNECTIONS_SPARE: Final = 8
 """Connections beyond `workers_max`: one worker too many can connect, and is told why it is
 refused."""
 
-PROCESSES_MAX: Final = 64
-"""One byte of the session id, with 256 values, says which process a packet belongs to. In a first
-packet that byte is random; with far fewer than 256 processes, first packets spread evenly."""
-
 CHECKPOINTS_MAX: Final = 100_000
 """Two months of one a minute. More files would make every listing of the folder slow."""
+
+PLAIN: Final = "plain"
+AUTO: Final = "auto"
+
+Topology: TypeAlias = Literal["plain", "tree", "auto"]
 
 BACKLOG_BYTES_MAX: Final = WINDOW_BYTES
 """The credit that a worker gives the master: more bytes would only wait at the master."""
@@ -73,6 +76,19 @@ class MasterConfig:
         "are refused. Without it, the first worker of a run says.",
         characters_max=200,
     )
+    topology: Topology = setting(
+        PLAIN,
+        "How workers reach this master: 'plain', all directly, right below some 32 of them; "
+        "'tree', directly or through relays (gradwire relay), as each was told; 'auto', the same, "
+        "and the master sends them to relays. Except with 'plain', they are sent sums of updates.",
+    )
+    merge_seconds: float = setting(
+        0.0,
+        "With relays: least time between two sums of updates. Without it, a relay sends the next "
+        "one when its master has taken the last, and a master when it has had time to send that.",
+        least=0,
+        most=1,
+    )
     runs_max: int = setting(
         16,
         "Runs at once. All other limits hold for all of them together.",
@@ -92,6 +108,20 @@ class MasterConfig:
         "its run, and take over when it is lost.",
         characters_max=ADDRESS_CHARACTERS_MAX,
         metavar="HOST:PORT",
+    )
+    shard: str | None = setting(
+        None,
+        "Which part of the parameters this master has, as in 2/3, the second of three: workers "
+        "that take it for another one are refused. With --shards.",
+        metavar="K/N",
+    )
+    shards: str | None = setting(
+        None,
+        "Addresses of all masters that share the parameters, as workers reach them, separated by "
+        "commas and in the order of the parts: a worker that knows only one of them is told. With "
+        "HOST:PORT*2, a master has twice the part of another.",
+        characters_max=MASTERS_CHARACTERS_MAX,
+        metavar="HOST:PORT,HOST:PORT",
     )
     # Within this time a process manager may have restarted the primary.
     takeover_seconds: float = setting(
@@ -175,13 +205,6 @@ class MasterConfig:
         above=0,
         metavar="Mbit/s",
     )
-    processes: int = setting(
-        1,
-        "Processes that the connections over UDP are spread over, so that more than one core can "
-        "be used. Only on Linux.",
-        least=1,
-        most=PROCESSES_MAX,
-    )
     idle_timeout_seconds: float = setting(
         30.0, "A worker that is silent for this long is disconnected."
     )
@@ -245,6 +268,27 @@ class MasterConfig:
                 f"standby={self.standby!r} and standby_of={self.standby_of!r}: a master has a "
                 "standby or is one, not both"
             )
+        if (self.shard is None) != (self.shards is None):
+            raise UsageError(
+                f"shard={self.shard!r} and shards={self.shards!r}: a master that shares the "
+                "parameters with others has both, which part is its own and where all of them are"
+            )
+        self.part  # noqa: B018  # refuses what is none
+
+    @property
+    def part(self) -> tuple[int, int] | None:
+        """Which part of the parameters the master has, from 0 on, and of how many; None for all."""
+        if self.shard is None or self.shards is None:
+            return None
+        masters = split_masters(self.shards)
+        numbers = re.fullmatch(r"([1-9]\d{0,3})/([1-9]\d{0,3})", self.shard)
+        number, count = (int(each) for each in numbers.groups()) if numbers else (0, 0)
+        if not 1 <= number <= count <= SHARDS_MAX or count != len(masters):
+            raise UsageError(
+                f"shard={self.shard!r} and {len(masters)} masters in shards={self.shards!r}: write "
+                f"which of them this is, from 1/{len(masters)} to {len(masters)}/{len(masters)}"
+            )
+        return number - 1, count
 
     @property
     def relay(self) -> RelayLimits:

@@ -74,7 +74,14 @@ class HttpRefusal(StrEnum):
     TOO_SLOW = "too_slow"
     """The client did not send the request, or did not read the page, in time."""
     CROWDED = "crowded"
-    """This connection was the oldest, and was closed for a new one."""
+    """This connection was the oldest, and was closed for a new one; or there are too many viewers
+    of live pages."""
+    BAD_REQUEST = "bad_request"
+    """The address or the body of the request makes no sense, or the address has a token."""
+    NO_OPERATOR = "no_operator"
+    """An order without the operator's token, or from a page of another host."""
+    ORDER = "order"
+    """An order that cannot be carried out."""
     FAILED = "failed"
     """The master has failed to make the page."""
 
@@ -318,14 +325,27 @@ class ServerMetrics(_Metrics):
             "gradwire_http_delayed_total",
             "Times that the next HTTP connection had to wait, as too many came.",
         )
-        self.processes_lost = self._counter(
-            "gradwire_processes_lost_total",
-            "Processes of the master that have ended by themselves; their workers were lost.",
+        self.http_viewers = self._gauge("gradwire_http_viewers", "Live pages that are open.")
+        self.http_frames_dropped = self._counter(
+            "gradwire_http_frames_dropped_total",
+            "Frames of live pages that a viewer was not sent, because it reads too slowly.",
         )
         self.orders = self._counter(
             "gradwire_orders_total", "Orders of operators that were carried out."
         )
         self.runs = self._gauge("gradwire_runs", "Runs in progress.")
+        self.relays = self._gauge(
+            "gradwire_relays_connected", "Relays that stand before this master."
+        )
+        self.tensorboard_points = self._counter(
+            "gradwire_tensorboard_points_total",
+            "Points of curves written for TensorBoard (`--tensorboard`).",
+        )
+        self.tensorboard_failures = self._counter(
+            "gradwire_tensorboard_failures_total",
+            "Times that points for TensorBoard could not be written; they are tried again, and the "
+            "log says why.",
+        )
         self.runs_failed = self._counter(
             "gradwire_runs_failed_total",
             "Times that an internal error has ended the service of one run; the log has it.",

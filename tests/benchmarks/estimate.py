@@ -20,7 +20,8 @@ from benchmarks.figures import Figure, beside
 from benchmarks.masters import Master, form
 from benchmarks.programs import Program
 from gradwire.cli.estimate.calibration import calibrate
-from gradwire.cli.estimate.model import Estimate, Inputs, estimate
+from gradwire.cli.estimate.inputs import Inputs
+from gradwire.cli.estimate.model import Estimate, estimate
 from gradwire.cli.estimate.sizes import update_bytes
 from gradwire.features.stats_file import VARIABLE
 from support.namespaces import DEVICE, Machine, can_have_machines, two_machines

@@ -1,7 +1,8 @@
 """How long 4 KB updates take from one worker to another, through a real master.
 
-Under no load, beside a raw UDP echo of the same size: both are two hops. And to a worker that is
-just receiving a snapshot of 60 MB at 100 Mbit/s: small updates must not wait behind it.
+Under no load, beside a raw UDP echo of the same size: both are two hops. The same where both
+workers are behind a relay, so that an update takes four hops. And to a worker that is just
+receiving a snapshot of 60 MB at 100 Mbit/s: small updates must not wait behind it.
 """
 
 import asyncio
@@ -14,7 +15,7 @@ from typing import Final
 import numpy as np
 
 from benchmarks.figures import Figure, at_most, within
-from benchmarks.masters import Master, form
+from benchmarks.masters import Master, address_of, form
 from benchmarks.programs import FIRST_CORE, LAST_CORE, Program, on_core
 from benchmarks.rivals import udp_echo
 from benchmarks.workers import Progress, closing, join_all, update_of_size
@@ -50,6 +51,9 @@ QUICK: Final = Plan(
 AIMS: Final = {50: 3.0, 99: 10.0}
 """Percentile, and times the echo's."""
 
+RELAY_SECONDS: Final = 1.5e-3
+"""What a relay may add besides a round trip of its own."""
+
 LINK_RATE: Final = 100e6
 RTT: Final = 0.020
 SLACK_SECONDS: Final = 0.020
@@ -60,7 +64,7 @@ ECHO: Final = udp_echo.__name__
 
 def run(plan: Plan) -> list[Figure]:
     """Measure."""
-    figures = _under_no_load(plan)
+    figures = [*_under_no_load(plan), *_through_a_relay(plan)]
     if can_have_machines():
         figures.append(_beside_a_snapshot(plan))
     else:
@@ -98,10 +102,47 @@ def _under_no_load(plan: Plan) -> list[Figure]:
     return figures
 
 
-async def _relayed(master: Master, elements: int, body: bytes, count: int) -> list[float]:
+def _through_a_relay(plan: Plan) -> list[Figure]:
+    elements, body = update_of_size(UPDATE_BYTES, 100 * UPDATE_BYTES)
+    trips = plan.round_trips
+    direct: list[list[float]] = []
+    through: list[list[float]] = []
+    echoes: list[list[float]] = []
+    with (
+        Master("--topology", "tree", keys=plan.keys, core=FIRST_CORE) as master,
+        on_core(FIRST_CORE),
+        master.relay() as relay,
+        Program(ECHO, "serve", "--host", "127.0.0.1", core=FIRST_CORE) as echo,
+        on_core(LAST_CORE),
+    ):
+        address = ("127.0.0.1", int(echo.announcement["port"]))
+        for _ in range(plan.runs):
+            for place, taken in ((master.address, direct), (address_of(relay), through)):
+                with asyncio.Runner(loop_factory=lambda: new_event_loop("auto")) as runner:
+                    there = runner.run(_relayed(master, elements, body, 2 * trips, place))
+                taken.append(there[trips:])
+            echoes.append(udp_echo.round_trips(address, bytes(UPDATE_BYTES), trips))
+    figures = []
+    for percentile in AIMS:
+        with_relay, alone, hop = (
+            1e3 * median(float(np.percentile(run, percentile)) for run in runs)
+            for runs in (through, direct, echoes)
+        )
+        keys = form(keys=plan.keys)
+        name = f"update of {len(body) / 1000:.1f} KB, both behind a relay, {keys}, p{percentile}"
+        aim = alone + hop + 1e3 * RELAY_SECONDS
+        figures.append(
+            within(name, with_relay, "ms", "both at the master", alone, aim=aim, runs=plan.runs)
+        )
+    return figures
+
+
+async def _relayed(
+    master: Master, elements: int, body: bytes, count: int, address: str | None = None
+) -> list[float]:
     """Send updates from one worker to another, the next one when nothing is under way."""
     progress = Progress()
-    one, other = workers = await join_all(2, elements, master, progress)
+    one, other = workers = await join_all(2, elements, master, progress, address)
     came = 0.0
 
     def note(sequence: int) -> None:

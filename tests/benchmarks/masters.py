@@ -6,7 +6,8 @@ it, as with ``gradwire run``. Without, packets are neither encrypted nor authent
 """
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Self
@@ -16,6 +17,7 @@ from gradwire.settings.credentials import credentials_of
 from gradwire_protocol import Credentials, RunKey
 from gradwire_protocol.crypto.keys import SECRET_BYTES
 from gradwire_udp.files.keys import write_key
+from support.waiting import wait_until
 
 
 class Master:
@@ -35,6 +37,8 @@ class Master:
         Where it runs; on any where it is None.
     prefix : sequence of str
         To be put before the command, to run it in a network namespace.
+    run_key : RunKey, optional
+        The one that it has, with keys; a new one unless given.
     """
 
     def __init__(
@@ -45,8 +49,9 @@ class Master:
         http: str = "off",
         core: int | None = None,
         prefix: Sequence[str] = (),
+        run_key: RunKey | None = None,
     ) -> None:
-        self.run_key = RunKey(os.urandom(SECRET_BYTES)) if keys else None
+        self.run_key = (run_key or RunKey(os.urandom(SECRET_BYTES))) if keys else None
         self._folder = TemporaryDirectory()
         self._run_key_file = Path(self._folder.name, "run.key")
         self._options = (*options, *self._key_options())
@@ -117,16 +122,33 @@ class Master:
         """Return what a worker with this name dials with."""
         return credentials_of(self.run_key and self.run_key.worker_key(name), "", "auto")
 
+    @contextmanager
+    def relay(self, parent: str | None = None) -> Iterator[Program]:
+        """Have a relay before it, or before another relay, for as long as the block lasts."""
+        options = ("--of", parent or self.address, "--listen", self._listen)
+        with Program("gradwire", "relay", *options, "--http", "127.0.0.1:0", *self._key_options(),
+                     prefix=self._prefix, quiet=True) as relay:  # fmt: skip
+            # Its log says so also where its page is in another network namespace.
+            stands = "stands before the master"
+            wait_until(lambda: stands in relay.complaints, "a relay that stands before its master")
+            yield relay
+
     def _key_options(self) -> Sequence[str]:
         if self.run_key is None:
             return ("--insecure",)
-        write_key(self._run_key_file, self.run_key.format() + "\n")
+        if not self._run_key_file.exists():
+            write_key(self._run_key_file, self.run_key.format() + "\n")
         return ("--key-file", str(self._run_key_file))
 
     def _started(self, *options: str) -> Program:
         return Program("gradwire", "master", "--listen", self._listen, "--http", self._http,
                        *options, *self._options, core=self._core, prefix=self._prefix,
                        quiet=True)  # fmt: skip
+
+
+def address_of(relay: Program) -> str:
+    """Return where a relay listens."""
+    return str(relay.announcement["master"])
 
 
 def form(*, keys: bool) -> str:

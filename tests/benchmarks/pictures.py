@@ -1,4 +1,4 @@
-"""Drawings for the documentation: lines over a few categories, or curves over numbers."""
+"""Drawings for the documentation: lines over categories, curves over numbers, costs."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -108,4 +108,50 @@ def draw_curves(curves: Curves, path: Path) -> None:
     axes.set_ylabel(curves.y_label)
     axes.set_title(curves.title, fontsize=10)
     picture.legend(fontsize=8, loc="outside lower center", ncols=4)
+    picture.savefig(path, dpi=110)
+
+
+@dataclass(frozen=True, slots=True)
+class Costs:
+    """What a picture shows: seconds against numbers, all above 0, as far as they were measured."""
+
+    title: str
+    x_label: str
+    y_label: str
+    x: Sequence[int]
+    measured: Mapping[str, Sequence[float]]
+    """From the first x on. Where it ends early, it is drawn on in proportion to x."""
+
+
+def draw_costs(costs: Costs, path: Path) -> None:
+    """Draw what was measured as points and lines, and what follows from it as dots."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure as Picture
+    from matplotlib.ticker import EngFormatter, FuncFormatter, NullFormatter
+
+    picture = Picture(figsize=(7.2, 4.8), layout="constrained")
+    FigureCanvasAgg(picture)
+    axes = picture.subplots()
+    axes.set_xscale("log", base=2)
+    axes.set_yscale("log")
+    for (name, values), color, (marker, _) in zip(
+        costs.measured.items(), COLORS, STYLES, strict=False
+    ):
+        known = costs.x[: len(values)]
+        axes.plot(known, values, marker=marker, color=color, label=name, linewidth=2)
+        beyond = costs.x[len(values) - 1 :]
+        if len(beyond) > 1:
+            drawn_on = [values[-1] * x / beyond[0] for x in beyond]
+            axes.plot(beyond, drawn_on, linestyle=":", color=color)
+    axes.plot([], [], linestyle=":", color="0.4", label="not measured: in proportion to workers")
+    axes.set_xticks(costs.x)
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
+    axes.xaxis.set_minor_formatter(NullFormatter())
+    axes.yaxis.set_major_formatter(EngFormatter("s"))
+    axes.grid(which="major", color="0.92")
+    axes.set_axisbelow(True)
+    axes.set_xlabel(costs.x_label)
+    axes.set_ylabel(costs.y_label)
+    axes.set_title(f"{costs.title}\n{machine()}", fontsize=9)
+    picture.legend(fontsize=8, loc="outside lower center", ncols=3)
     picture.savefig(path, dpi=110)

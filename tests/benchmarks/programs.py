@@ -116,8 +116,15 @@ class Program:
             reason = f"{self._name} has nothing to say; its exit status is {status}"
         if self._log is None:
             return reason
-        self._log.seek(0)
-        return "\n".join([reason, *self._log.read().decode(errors="replace").splitlines()[-20:]])
+        return "\n".join([reason, *self.complaints.splitlines()[-20:]])
+
+    @property
+    def complaints(self) -> str:
+        """What it has written to its standard error, if it is quiet."""
+        assert self._log is not None
+        # It writes where this file ends: reading at a place of its own does not move that.
+        descriptor = self._log.fileno()
+        return os.pread(descriptor, os.fstat(descriptor).st_size, 0).decode(errors="replace")
 
     def kill(self) -> None:
         """End it without a word."""

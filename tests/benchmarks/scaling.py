@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from random import Random
 from statistics import median
 from time import perf_counter
-from typing import Final
+from typing import Final, Protocol
 from unittest.mock import patch
 
 from benchmarks.figures import Figure, at_most, beside
@@ -26,9 +26,10 @@ from gradwire_protocol.messages.admission import CODEC_VERSION, Join
 from gradwire_protocol.messages.fields import WORKER_ID_BYTES
 from gradwire_protocol.messages.layout import Layout, Tensor
 from gradwire_protocol.messages.updates import EncodedUpdate
-from gradwire_server.config import CONNECTIONS_SPARE, MasterConfig
+from gradwire_server.config import CONNECTIONS_SPARE, MasterConfig, Topology
 from gradwire_server.metrics import ServerMetrics
 from gradwire_server.runs.runs import Runs
+from gradwire_server.state.run import Run
 from gradwire_server.state.state import State
 from support.dialling import dial
 from support.pushing import push
@@ -96,8 +97,15 @@ class _Counted(Membership):
         assert error is None, error
 
 
-class _Run:
-    """A master, its workers, and what passes between them.
+class Hears(Protocol):
+    """Hears of the events of a connection to the master."""
+
+    def handle_event(self, connection: Connection, event: Event, now: float) -> None:
+        """Act on an event."""
+
+
+class TimedMaster:
+    """A master, whose time is taken, its workers, and what passes between them.
 
     Parameters
     ----------
@@ -106,15 +114,26 @@ class _Run:
         Of the run's parameters.
     """
 
-    def __init__(self, workers: int, elements: int) -> None:
+    def __init__(
+        self,
+        workers: int,
+        elements: int,
+        *,
+        topology: Topology = "plain",
+        workers_max: int | None = None,
+    ) -> None:
         self.now = 1000.0
         self.master_seconds = 0.0
         self.deliveries = 0
         """How many updates have come to how many workers."""
+        self.bytes_in = self.bytes_out = 0
+        """Payload of the datagrams to the master, and from it."""
+        most = workers_max or workers
         config = MasterConfig(
-            workers_max=workers,
+            workers_max=most,
             datagram_bytes=DATAGRAM_BYTES,
-            reassembly_bytes_max=(workers + CONNECTIONS_SPARE) * WINDOW_BYTES,
+            reassembly_bytes_max=(most + CONNECTIONS_SPARE) * WINDOW_BYTES,
+            topology=topology,
         )
         self._runs = Runs(config, ServerMetrics())
         self._endpoint = Endpoint(
@@ -124,7 +143,7 @@ class _Run:
         # All workers behind one endpoint: theirs is not the side that is measured.
         self._others = Endpoint(small, random_bytes=os.urandom)
         self._workers: list[Worker] = []
-        self._by_connection: dict[Connection, Worker] = {}
+        self._by_connection: dict[Connection, Hears] = {}
         layout = Layout((Tensor("weights", (elements,)),))
         with _untold():
             for rank in range(workers):
@@ -148,6 +167,29 @@ class _Run:
                 worker.found(bytes(4 * layout.elements), self.now)
             self._pass_time()
 
+    # For what stands in the place of workers.
+
+    untold = staticmethod(_untold)
+
+    def connect(self) -> Connection:
+        """Begin a connection to the master."""
+        return self._others.connect("master", self.now)
+
+    def hear(self, connection: Connection, who: Hears) -> None:
+        """Tell somebody of the events of a connection."""
+        self._by_connection[connection] = who
+
+    def pass_time(self) -> None:
+        """Let what was sent arrive, both ways, and the timers fire that are due."""
+        self._pass_time()
+
+    @property
+    def run(self) -> Run:
+        """The run as the master has it."""
+        run = self._runs.first.run
+        assert run is not None
+        return run
+
     def relay(self, updates: int, body: bytes) -> None:
         """Let workers send so many updates, each when all have the one before."""
         workers = self._workers
@@ -165,10 +207,12 @@ class _Run:
         idle = True
         for train in self._trains_of_workers():
             idle = False
+            self.bytes_in += train.size
             self._let_master_receive(train)
         self.now += HOP_SECONDS
         for train in self._trains_of_master():
             idle = False
+            self.bytes_out += train.size
             _receive(self._others, train, "master", self.now)
             self._report_to_workers()
         self.now += HOP_SECONDS
@@ -242,7 +286,7 @@ def _receive(endpoint: Endpoint, train: Train, source: str, now: float) -> None:
 def run(plan: Plan) -> list[Figure]:
     """Measure."""
     elements, body = update_of_size(UPDATE_BYTES)
-    runs = {workers: _Run(workers, elements) for workers in plan.workers}
+    runs = {workers: TimedMaster(workers, elements) for workers in plan.workers}
     gc.collect()
     microseconds: dict[int, list[float]] = {workers: [] for workers in plan.workers}
     for i in range(plan.runs + 1):

@@ -5,7 +5,7 @@ They are the client's own `Worker`, each with a socket of its own, on one event 
 
 import asyncio
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from random import Random
 from typing import Final
@@ -85,6 +85,8 @@ class _Counted(Membership):
 
     def on_update(self, rank: int, update: EncodedUpdate) -> None:
         self.updates_received += 1
+        if self.welcome is not None:
+            self._worker.contained = update.closes.get(self.welcome.rank, self._worker.contained)
         self._worker.on_update_received(update.sequence)
         self._worker.progress.note()
 
@@ -139,6 +141,8 @@ class IdleWorker:
         values: bytes | None = None,
     ) -> None:
         self.sent = 0
+        self.contained = 0
+        """The last of its updates that a sum with it has brought back, where updates are merged."""
         self.on_update_received: Callable[[int], object] = lambda sequence: None
         """Called with the sequence of each update that comes."""
         self._values = values or bytes(4 * elements)
@@ -192,6 +196,13 @@ class IdleWorker:
         push(self._worker, [body], 0, self._driver.now())
         self._driver.turn()
 
+    def log(self, step: int, values: Mapping[str, float]) -> None:
+        """Log scalars, as a session does."""
+        now = self._driver.now()
+        if self._worker.logged.scalars.add(step, values, now):
+            self._worker.logged.scalars.wake(now)
+            self._driver.turn()
+
     def close(self) -> None:
         """Go, whatever is under way."""
         self._worker.abort("done", self._driver.now())
@@ -215,13 +226,17 @@ def closing(workers: Sequence[IdleWorker]) -> Iterator[None]:
 
 
 async def join_all(
-    count: int, elements: int, master: Master, progress: Progress
+    count: int, elements: int, master: Master, progress: Progress, address: str | None = None
 ) -> list[IdleWorker]:
-    """Let so many workers join, one after the other; the first one founds the run."""
+    """Let so many workers join, one after the other; the first one founds the run.
+
+    They dial the master, unless there is another address, that of a relay before it.
+    """
     workers = []
     for rank in range(count):
         name = f"worker{rank}"
-        worker = IdleWorker(name, elements, master.address, master.credentials(name), progress)
+        place = address or master.address
+        worker = IdleWorker(name, elements, place, master.credentials(name), progress)
         workers.append(worker)
         await worker.wait_live()
     return workers

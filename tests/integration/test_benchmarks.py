@@ -13,6 +13,7 @@ from benchmarks import codec_size
 from benchmarks.registry import BENCHMARKS
 from support.namespaces import can_have_machines
 from support.processes import Running
+from support.tiers import IS_DEEP, LEFT_OUT
 
 SECONDS_MAX = 900
 """For all of them together, beside whatever else a machine does."""
@@ -32,9 +33,17 @@ NEEDS_A_GPU = "codec-gpu"
 NEEDS_A_CLUSTER = "spark"
 """The deep tier runs it, in ``spark/test_benchmark.py``."""
 
-MEASURED = [name for name in BENCHMARKS if name != NEEDS_A_CLUSTER]
+LONG = ("convergence", "defaults", "estimate", "latency", "modes", "recovery", "scale", "slowlink")
+"""The deep tier runs these, which take four fifths of the time of all."""
 
-KEYLESS = ("convergence", "defaults", "estimate", "latency", "overhead", "relay", "slowlink")
+MEASURED = [
+    name for name in BENCHMARKS if name != NEEDS_A_CLUSTER and (IS_DEEP or name not in LONG)
+]
+LEFT_OUT["benchmarks that take longest"] += 0 if IS_DEEP else len(LONG)
+
+KEYLESS = (
+    "convergence", "defaults", "estimate", "latency", "overhead", "relay", "slowlink", "watching",
+)  # fmt: skip
 """These are measured without keys as well as with them."""
 
 

@@ -1,21 +1,23 @@
 """A real master that is killed and begins again from its checkpoints."""
 
+import json
 import re
 import signal
 import subprocess
 from pathlib import Path
 from typing import Any
+from urllib.request import urlopen
 
 import numpy as np
 import pytest
 import safetensors
+import safetensors.numpy
 
 import gradwire
 from gradwire_udp.files.checkpoints import names_in, read
 from support.health import metrics, run_status
 from support.local_master import MasterProcess
 from support.sessions import HALF, change, delivered, finish
-from support.tiers import variants
 from support.waiting import wait_until
 
 pytestmark = pytest.mark.timeout(120)
@@ -41,11 +43,10 @@ def train(*sessions: gradwire.Session) -> None:
         delivered(session, 3)
 
 
-@pytest.mark.parametrize("processes", variants("1", "2"))
 def test_a_master_that_was_killed_goes_on_where_its_last_checkpoint_ends(
-    tmp_path: Path, processes: str
+    tmp_path: Path,
 ) -> None:
-    options = ("--checkpoint", str(tmp_path), "--processes", processes)
+    options = ("--checkpoint", str(tmp_path))
     with MasterProcess(*options, *OFTEN) as master:
         lost = [join(master, leave_timeout_seconds=0.1) for _ in range(2)]
         train(*lost)
@@ -84,6 +85,60 @@ def test_a_master_that_was_killed_goes_on_where_its_last_checkpoint_ends(
     assert (end.finished, end.updates) == (True, 12)
     assert {end.digest} == digests
     assert target.tolist() == [6.0, 6.0, 0.0, 0.0]
+
+
+def test_what_was_logged_is_there_after_a_restart_and_after_the_run(tmp_path: Path) -> None:
+    options = ("--checkpoint", str(tmp_path), *OFTEN, "--resume", "auto")
+    with MasterProcess(*options) as master:
+        session = join(master, log_histograms_every=2)
+        for step in range(1, 4):
+            session.push(change(step, 0, 0, 0))
+            session.pull()
+            session.log(loss=1.0 / step)
+        delivered(session, 3)
+        wait_until(lambda: len(logged(master, "loss")) == 3, "the scalars to come")
+        wait_until(lambda: counted(master, "histograms_logged"), "the histograms to come")
+        session.push(change(4, 0, 0, 0))
+        session.pull()
+        wait_until(lambda: (status(master)["checkpoint"] or {}).get("updates") == 4, "the disk")
+        # Written after it, in any case.
+        session.push(change(5, 0, 0, 0))
+        session.pull()
+        wait_until(lambda: (status(master)["checkpoint"] or {}).get("updates") == 5, "the disk")
+        before = logged(master, "loss")
+        master.signal(signal.SIGKILL)
+        master.wait()
+        listen = master.address
+    names: dict[str, Any] = safetensors.numpy.load_file(tmp_path / names_in(tmp_path)[0])
+    assert set(names) == {"array", "__logged__"}
+
+    with MasterProcess(*options, listen=listen) as master:
+        assert logged(master, "loss") == before
+        assert counted(master, "histograms_logged") >= 1
+        session.push(change(6, 0, 0, 0))
+        session.pull()
+        session.log(loss=0.25, step=1_000)
+        wait_until(lambda: len(logged(master, "loss")) == 4, "the worker to be back")
+        last = logged(master, "loss")[-1]
+        assert last["seconds"] >= before[-1]["seconds"]
+        session.finish()
+        session.close()
+        wait_until(lambda: status(master)["name"] is None, "the end")
+        assert [line["step"] for line in logged(master, "loss")] == [1, 2, 3, 1_000]
+        assert "gradwire/update_ratio/array" in {line["series"] for line in logged(master)}
+        master.stop(signal.SIGTERM)
+
+
+def logged(master: MasterProcess, series: str | None = None) -> list[dict[str, Any]]:
+    """Return the lines of rank 0 in the page of what was logged."""
+    with urlopen(f"http://{master.announcement['http']}/runs/default/series") as page:
+        lines = [json.loads(line) for line in page.read().splitlines()]
+    return [line for line in lines if line["rank"] == 0 and series in (None, line["series"])]
+
+
+def counted(master: MasterProcess, name: str) -> float:
+    found: float = metrics(master.announcement["http"]).get(f"gradwire_{name}_total", 0.0)
+    return found
 
 
 def test_the_documentation_says_how_to_read_a_checkpoint_without_gradwire(

@@ -7,26 +7,22 @@ virtual environment; of the rest, what names things that have to exist is compar
 import json
 import os
 import re
-import socket
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
-from urllib.error import URLError
-from urllib.parse import urlencode
 from urllib.request import urlopen
 
 import pytest
 import yaml
 
 from support.local_master import MasterProcess
-from support.processes import Running
-from support.prometheus import program_path
+from support.prometheus import PrometheusServer, program_path
 from support.waiting import wait_until
 
 REPOSITORY = Path(__file__).parents[2]
 DOCKERFILE = (REPOSITORY / "docker" / "Dockerfile").read_text(encoding="utf-8")
-COMPOSITION = yaml.safe_load((REPOSITORY / "docker" / "compose.yaml").read_text(encoding="utf-8"))
+COMPOSE_TEXT = (REPOSITORY / "docker" / "compose.yaml").read_text(encoding="utf-8")
+COMPOSITION = yaml.safe_load(COMPOSE_TEXT)
 SERVICES = COMPOSITION["services"]
 PINS = dict(
     re.findall(
@@ -37,6 +33,7 @@ PINS = dict(
 )
 
 TOKEN_SECRET = "gradwire_http_token"
+PASSWORD_SECRET = "grafana_password"
 TOKEN = "a-token-that-only-this-test-knows"
 
 
@@ -56,7 +53,10 @@ def token_file(tmp_path: Path) -> Path:
 
 
 def scrape_file(folder: Path, token_file: Path, http: str) -> Path:
-    """Write our file for Prometheus with the two names in it that only containers know."""
+    """Write our files for Prometheus with the two names in them that only containers know."""
+    alerts = folder / "prometheus" / "alerts.yml"
+    alerts.parent.mkdir(exist_ok=True)
+    alerts.write_bytes((REPOSITORY / "docker" / "prometheus" / "alerts.yml").read_bytes())
     written = (REPOSITORY / "docker" / "prometheus.yml").read_text(encoding="utf-8")
     secret = f"/run/secrets/{TOKEN_SECRET}"
     assert "master:40124" in written
@@ -147,47 +147,17 @@ def test_the_health_check_of_the_dockerfile_tells_a_live_master_from_a_dead_one(
 @pytest.mark.deep("a real Prometheus, which is downloaded")
 @pytest.mark.timeout(120)
 def test_prometheus_scrapes_a_live_master_with_our_file(tmp_path: Path, token_file: Path) -> None:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        address = f"127.0.0.1:{free.getsockname()[1]}"
-
-    def ask(path: str, **query: str) -> Any:
-        try:
-            with urlopen(f"http://{address}{path}?{urlencode(query)}", timeout=5) as response:
-                return json.load(response)["data"]
-        except URLError:
-            return None
-
     with MasterProcess("--http-token-file", str(token_file)) as master:
         file = scrape_file(tmp_path, token_file, str(master.announcement["http"]))
-        command = [
-            program_path("prometheus"),
-            f"--config.file={file}",
-            f"--web.listen-address={address}",
-        ]
-        command += [f"--storage.tsdb.path={tmp_path / 'data'}", "--log.level=warn"]
-        with Running(command, stdout=None):
-            wait_until(
-                lambda: (
-                    [
-                        target["health"]
-                        for target in (ask("/api/v1/targets") or {}).get("activeTargets", [])
-                    ]
-                    == ["up"]
-                ),
-                "the target to be up",
-                seconds=60,
-            )
-            names = ask("/api/v1/label/__name__/values")
+        with PrometheusServer(file, tmp_path / "data") as prometheus:
+            wait_until(lambda: prometheus.health() == ["up"], "the target to be up", seconds=60)
+            names = prometheus.ask("label/__name__/values")
             query = 'gradwire_workers{job="gradwire"}'
-            wait_until(
-                lambda: (ask("/api/v1/query", query=query) or {}).get("result"),
-                "what was scraped to be found",
-            )
-            workers = ask("/api/v1/query", query=query)
+            wait_until(lambda: prometheus.query(query), "what was scraped to be found")
+            [workers] = prometheus.query(query)
 
     assert {"gradwire_updates_accepted_total", "gradwire_sent_bytes_total"} <= set(names)
-    assert workers["result"][0]["value"][1] == "0"
+    assert workers["value"][1] == "0"
 
 
 @pytest.mark.deep("a real Prometheus, which is downloaded")
@@ -278,11 +248,40 @@ def test_every_container_is_given_its_own_key_and_no_other() -> None:
 
     assert secrets["master"] == ["gradwire_run_key", TOKEN_SECRET]
     assert secrets["prometheus"] == [TOKEN_SECRET]
+    assert secrets["grafana"] == [PASSWORD_SECRET]
     assert len(set(keys.values())) == len(keys) == 3
     for name, path in keys.items():
         assert path == f"/run/secrets/{secrets[name][0]}"
     given = {each for several in secrets.values() for each in several}
     assert given == COMPOSITION["secrets"].keys()
+
+
+def test_grafana_has_its_password_from_a_file_and_is_for_this_machine_alone() -> None:
+    grafana = SERVICES["grafana"]
+    environment = grafana["environment"]
+    [user] = re.findall(r"sudo chown (\d+) docker/keys", COMPOSE_TEXT)
+
+    assert environment["GF_SECURITY_ADMIN_PASSWORD__FILE"] == f"/run/secrets/{PASSWORD_SECRET}"
+    assert not [name for name in environment if name.endswith("PASSWORD")]
+    assert grafana["user"] == f"{user}:{user}", "who owns the secrets, and no other, can read them"
+    assert grafana["ports"] == ["127.0.0.1:3000:3000"]
+    assert all(volume.endswith(":ro") for volume in grafana["volumes"])
+    [writable] = [each for each in grafana["tmpfs"] if each.startswith("/var/lib/grafana:")]
+    assert f"uid={user}" in writable
+
+
+def test_images_of_others_have_a_tag_that_names_a_version() -> None:
+    images = [service["image"] for service in SERVICES.values() if "image" in service]
+
+    assert len(images) == 2
+    assert [image for image in images if not re.search(r":v?\d+\.\d+\.\d+$", image)] == []
+
+
+def test_every_file_that_compose_needs_is_made_by_its_first_lines() -> None:
+    made = set(re.findall(r"docker/keys/([\w.-]+)", COMPOSE_TEXT.split("\nservices:")[0]))
+    needed = {Path(secret["file"]).name for secret in COMPOSITION["secrets"].values()}
+
+    assert needed <= made
 
 
 def test_no_key_gets_into_an_image_or_the_repository() -> None:

@@ -24,7 +24,6 @@ from support.driven_worker import (
 from support.health import metrics, run_status
 from support.local_master import MasterProcess
 from support.processes import Running, python, stands_still
-from support.tiers import variants
 from support.waiting import wait_until
 
 pytestmark = pytest.mark.timeout(120)
@@ -44,11 +43,10 @@ def sigterm_is_caught(pid: int) -> bool:
     return bool(int(caught, 16) >> (signal.SIGTERM - 1) & 1)
 
 
-@pytest.mark.parametrize("processes", variants("1", "2"))
 def test_what_workers_have_sent_a_master_that_is_stopped_is_with_everyone_and_on_the_disk(
-    tmp_path: Path, processes: str
+    tmp_path: Path,
 ) -> None:
-    options = ("--checkpoint", str(tmp_path), *NEVER, "--processes", processes)
+    options = ("--checkpoint", str(tmp_path), *NEVER)
     with ExitStack() as stack:
         master = stack.enter_context(MasterProcess(*options))
         workers = start(stack, master.address, 3)

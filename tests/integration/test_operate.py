@@ -85,13 +85,10 @@ def test_a_master_that_is_drained_ends_with_status_0_when_the_last_worker_has_le
 
 
 @pytest.mark.deep("more orders of operators")
-@pytest.mark.parametrize("processes", variants("1", "2"))
 def test_who_is_denied_by_order_stays_out_also_when_the_keys_are_read_again(
-    tmp_path: Path, processes: str
+    tmp_path: Path,
 ) -> None:
-    if sys.platform != "linux" and processes != "1":
-        pytest.skip("only Linux can steer packets")
-    site = Site(tmp_path, "--processes", processes)
+    site = Site(tmp_path)
     with site.master:
         bad_key = site.key("bad")
         bad, good = site.join(bad_key), site.join(site.key("good"))

@@ -14,7 +14,7 @@ import torch
 import gradwire
 from gradwire import Session
 from gradwire_protocol.messages.states import STATE_PART_BYTES
-from support.local_master import LocalMaster, MasterProcess
+from support.local_master import LocalMaster
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -114,11 +114,6 @@ def test_a_third_worker_begins_with_the_state_of_one_of_two(transport: str) -> N
         parts = 1 + -(-sent // STATE_PART_BYTES)
         assert parts > 2
         assert master.sample("gradwire_optimizer_state_parts_total") == parts
-
-
-def test_the_master_may_have_several_processes() -> None:
-    with MasterProcess("--processes", "2") as master:
-        check_third(master.address)
 
 
 def test_workers_that_begin_together_do_not_wait_for_each_other(

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -12,12 +13,13 @@ from pathlib import Path
 
 import pytest
 
-from gradwire.cli.launch import processes
+from gradwire.cli.launch import processes, progress
 from gradwire.cli.launch.processes import master_options
 from gradwire.cli.run import Launcher
 from gradwire_protocol.crypto.keys import SECRET_BYTES, RunKey
 from gradwire_udp.files.keys import write_key
 from support.processes import Running, children_of, has_ended, python
+from support.terminals import Terminal
 from support.tiers import slowness, variants
 from support.waiting import until, wait_until
 
@@ -76,6 +78,39 @@ def test_the_example_trains_on_two_workers_that_end_with_equal_replicas() -> Non
     assert {line[:4] for line in lines} == {"[0] ", "[1] "}
     replicas = {line.split("replica ")[1].split(",")[0] for line in lines if "replica" in line}
     assert len(replicas) == 1
+
+
+def test_several_masters_share_the_parameters_of_a_model() -> None:
+    script = """
+import numpy as np, gradwire
+target = np.zeros(10, np.float32)
+with gradwire.join(target, threshold=0.5, finish_residual="send") as session:
+    target[[0, 9]] += 1
+    session.step()
+    session.finish()
+    print(target.sum(), flush=True)
+"""
+
+    done = gradwire_run(sys.executable, "-c", script, options=("--masters", "2"))
+
+    assert done.returncode == 0, done.stderr
+    assert sorted(done.stdout.splitlines()) == ["[0] 4.0", "[1] 4.0"]
+    assert "gradwire run: master 1 at 127.0.0.1:" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (("--listen", "127.0.0.1:40123"), "--listen 127.0.0.1:40123: 2 masters"),
+        (("--http", "127.0.0.1:9464"), "--http 127.0.0.1:9464: 2 masters"),
+        (("--master", "127.0.0.1:40123"), "--master 127.0.0.1:40123 runs already"),
+    ],
+)
+def test_several_masters_that_cannot_be_are_refused(options: Sequence[str], said: str) -> None:
+    done = gradwire_run("true", options=("--masters", "2", *options))
+
+    assert done.returncode == 2
+    assert said in " ".join(done.stderr.split())
 
 
 def test_workers_find_their_place_in_the_environment() -> None:
@@ -487,3 +522,91 @@ async def test_a_worker_that_does_not_end_after_sigterm_is_killed(
     os.kill(os.getpid(), signal.SIGTERM)
 
     assert await running == 128 + signal.SIGKILL
+
+
+TRAINS = """
+import itertools, sys, time, numpy as np, gradwire
+target = np.zeros(100, np.float32)
+with gradwire.join(target, threshold=0.5) as session:
+    for step in itertools.count():
+        target[0] += 1 - 2 * (step % 2)
+        session.log(loss=1.5)
+        session.step()
+        if step % 10 == 0:
+            print("at", step, "." * 100, flush=True)
+        time.sleep(0.1)
+"""
+
+
+def test_a_terminal_shows_progress_below_what_workers_print(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "gradwire", "run", "-n", "2", "--", *python(TRAINS)]
+    with Terminal(command, tmp_path, columns=80, rows=24) as terminal:
+
+        def has_block() -> bool:
+            rows = [row for row in terminal.screen if row]
+            block = (
+                r"gradwire run: 2 of 2 workers, steps? .*(step|update)s/s, loss 1\.50, .*/s down$"
+            )
+            return re.search(block, " ".join(rows[-3:])) is not None and not any(
+                "gradwire run: 2 of 2" in row for row in rows[:-3]
+            )
+
+        wait_until(has_block, "a block at the foot", seconds=60)
+        terminal.wait_for("at 20 ...")
+        wait_until(has_block, "the block to stay at the foot", seconds=30)
+
+        terminal.process.send_signal(signal.SIGTERM)
+        terminal.wait()
+
+        # The block is gone, and has left nothing in any line.
+        assert not any("2 of 2 workers" in line for line in terminal.lines)
+        assert any(line.startswith("[0] at 20 ..") for line in terminal.lines)
+
+
+async def test_without_a_terminal_a_line_says_now_and_then_how_far_the_workers_are(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(progress, "LINE_SECONDS", 1.0)
+    launcher = Launcher(python(TRAINS), 2)
+    options = master_options("127.0.0.1:0", "127.0.0.1:0", os.environ)
+    running = asyncio.create_task(launcher.supervise(launcher.run_with_masters(1, options, None)))
+    said = ""
+
+    def has_line() -> bool:
+        nonlocal said
+        said += capfd.readouterr().err
+        return "gradwire run: 2 of 2 workers, step" in said and "loss 1.50" in said
+
+    await until(has_line, "a line about the progress", seconds=60)
+    os.kill(os.getpid(), signal.SIGTERM)
+    await running
+
+    assert "\x1b" not in said
+
+
+ENDS = """
+import time, numpy as np, gradwire
+target = np.zeros(100, np.float32)
+with gradwire.join(target, threshold=0.5) as session:
+    for step in range(40):
+        target[0] += 1 - 2 * (step % 2)
+        session.step()
+        time.sleep(0.05)
+"""
+
+
+@pytest.mark.parametrize(("http", "shows_progress"), [("127.0.0.1:0", True), ("off", False)])
+async def test_a_run_whose_master_serves_no_page_shows_no_progress_and_ends_well(
+    http: str,
+    shows_progress: bool,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(progress, "LINE_SECONDS", 0.1)
+    launcher = Launcher(python(ENDS), 1)
+    options = master_options("127.0.0.1:0", http, os.environ)
+
+    status = await launcher.supervise(launcher.run_with_masters(1, options, None))
+
+    assert status == 0
+    assert ("gradwire run: 1 of 1 workers" in capfd.readouterr().err) is shows_progress

@@ -16,7 +16,6 @@ from support.driven_worker import (
 )
 from support.health import metrics
 from support.local_master import MasterProcess
-from support.tiers import variants
 from support.waiting import wait_until
 
 pytestmark = pytest.mark.timeout(120)
@@ -29,12 +28,9 @@ def step(workers: list[DrivenWorker], times: int) -> None:
     assert not any("error" in answer for answer in ask_all(workers, "step", times=times))
 
 
-@pytest.mark.parametrize("processes", variants(1, 2))
 @pytest.mark.processor_seconds(20, "its workers push without a pause; 10 s on a slow machine")
-def test_a_worker_that_is_stopped_holds_up_nobody_and_ends_with_the_same_bits(
-    processes: int,
-) -> None:
-    options = ["--relay-backlog-mib-max", "1", "--processes", str(processes)]
+def test_a_worker_that_is_stopped_holds_up_nobody_and_ends_with_the_same_bits() -> None:
+    options = ["--relay-backlog-mib-max", "1"]
     with ExitStack() as stack:
         master = stack.enter_context(MasterProcess("--idle-timeout-seconds", "60", *options))
         http = master.announcement["http"]

@@ -3,6 +3,7 @@
 import warnings
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from typing import Any
 
 import numpy as np
@@ -45,7 +46,13 @@ class Trainer:
     """A worker, whose gradients have a size of their own for each element."""
 
     def __init__(
-        self, master: LocalMaster, name: str, seed: int, *, mode: Any = MODE, size: float = 1.0
+        self,
+        master: LocalMaster | list[LocalMaster],
+        name: str,
+        seed: int,
+        *,
+        mode: Any = MODE,
+        size: float = 1.0,
     ) -> None:
         self.parameters = parameters()
         self.optimizer = OPTIMIZERS[name](self.parameters)
@@ -178,6 +185,55 @@ def test_a_worker_that_joins_later_begins_with_the_state(master: LocalMaster) ->
     play([first, later], EVERY)
     assert_equal(first.states(), later.states())
     both(first.session.finish, later.session.finish)
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_several_masters_average_the_state_of_what_each_has(master: LocalMaster, name: str) -> None:
+    """The first tensor is cut, and both masters have a part of its state."""
+    with LocalMaster() as first, LocalMaster() as second:
+        workers = [Trainer([first, second], name, seed) for seed in (1, 2)]
+        play(workers, EVERY * ROUNDS)
+        both(*(worker.session.finish for worker in workers))
+    with_one = [Trainer(master, name, seed) for seed in (1, 2)]
+    play(with_one, EVERY * ROUNDS)
+    both(*(worker.session.finish for worker in with_one))
+
+    assert_equal(*(worker.states() for worker in workers))
+    for state, expected in zip(workers[0].states(), with_one[0].states(), strict=True):
+        for key, value in expected.items():
+            room = 0.25 * float(value.abs().max())  # squares are sent by their logarithm, in 8 bits
+            torch.testing.assert_close(state[key], value, rtol=0, atol=room, msg=key)
+    for mine, other in zip(workers[0].parameters, with_one[0].parameters, strict=True):
+        room = 0.25 * float(other.detach().abs().max())
+        torch.testing.assert_close(mine, other, rtol=0, atol=room)
+
+
+def test_an_empty_tensor_has_no_state(master: LocalMaster) -> None:
+    tensors = [nn.Parameter(torch.zeros(size)) for size in (3, 0, 4)]
+    for masters in ([master], [LocalMaster(), LocalMaster()]):
+        with ExitStack() as stack:
+            for each in masters if len(masters) > 1 else ():
+                stack.enter_context(each)
+            optimizer = torch.optim.Adam(tensors)
+            with join(masters, tensors, optimizer=optimizer, mode=MODE) as session:
+                for _ in range(EVERY):
+                    for tensor in tensors:
+                        tensor.grad = torch.ones_like(tensor)
+                    optimizer.step()
+                    session.step()
+                assert optimizer.state[tensors[2]]["step"] >= EVERY
+                session.finish()
+
+
+def test_who_joins_several_masters_later_begins_with_the_state(master: LocalMaster) -> None:
+    with LocalMaster() as other:
+        first = Trainer([master, other], "adam", 1)
+        play([first], EVERY * ROUNDS)
+        later = Trainer([master, other], "adam", 2)
+        assert_equal(first.states(), later.states())
+        play([first, later], EVERY)
+        assert_equal(first.states(), later.states())
+        both(first.session.finish, later.session.finish)
 
 
 def test_a_run_begins_with_the_state_of_its_first_worker(master: LocalMaster) -> None:

@@ -12,8 +12,10 @@ from gradwire import UsageError
 from gradwire.target.torch_parameters import TorchParameters
 from gradwire_codecs.arrays import Float32Array
 from support.device import DEVICE, HAS_GPU
+from support.distributions import shown_in
 from support.local_master import LocalMaster
 from support.sessions import HALF, change, finish, join, pull
+from support.waiting import wait_until
 from support.wording import naming
 
 pytest.importorskip("triton")
@@ -55,6 +57,29 @@ def codec_on_device(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
 
 
 @FEEDBACKS
+def test_histograms_are_counted_on_the_device(
+    master: LocalMaster, codec_on_device: Callable[[], None], feedback: str | float
+) -> None:
+    codec_on_device()
+    model = Model(DEVICE)
+    session = join(master, model, feedback=feedback, log_histograms_every=1, scale="sum")
+    model.change(HALF, 0, -1.25, 0.125)
+    session.push(np.array([0, 0.25, 0, 0], np.float32))
+    session.pull()
+
+    run = master.master.run
+    assert run is not None
+    wait_until(lambda: run.series.histograms.taken == 1, "the histograms to come")
+    found = shown_in(run.series)
+    portion = {"local": 1.0, "shared": 0.0, 0.25: 0.25}[feedback]
+    ends = {name: (each[0]["lowest"], each[0]["highest"]) for name, each in found.items()}
+    assert ends["first", "update"] == (0.25, HALF)
+    assert ends["second", "update"] == (-1.25, 0.125)
+    assert ends["second", "residual"] == (-0.25, 0.125) if portion else (0.0, 0.0)
+    session.close()
+
+
+@FEEDBACKS
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_a_model_on_a_device_and_one_on_the_host_train_each_other(
     master: LocalMaster,
@@ -80,6 +105,26 @@ def test_a_model_on_a_device_and_one_on_the_host_train_each_other(
     assert device.digest() == host.digest()
     finish(device, host)
     assert there.values() == here.values() == [HALF, 2.0, -1.25, 0.125]
+
+
+@FEEDBACKS
+def test_a_model_on_a_device_is_divided_among_masters(
+    master: LocalMaster, codec_on_device: Callable[[], None], feedback: str | float
+) -> None:
+    with LocalMaster() as second:
+        here, there = Model(CPU), Model(DEVICE)
+        host = join([master, second], here, feedback=feedback)
+        codec_on_device()
+        device = join([master, second], there, feedback=feedback)
+
+        there.change(HALF, 0, -1.25, 0.125)
+        assert device.push() == 2
+        here.change(0, 2.0, 0, 0)
+        host.push()
+        finish(device, host)
+
+        assert there.values() == here.values() == [HALF, 2.0, -1.25, 0.125]
+        assert device.digest() == host.digest()
 
 
 @FEEDBACKS

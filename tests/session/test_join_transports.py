@@ -72,7 +72,7 @@ def test_where_tcp_is_asked_for_no_udp_is_tried(
         session = join(master, transport="tcp")
 
     assert session.transport == "tcp"
-    assert master.listening.figures.sockets.datagrams_received == 0
+    assert master.listening.datagrams.datagrams_received == 0
     assert connected_lines(caplog) == [naming(master.address, "TCP")]
 
 
@@ -126,7 +126,7 @@ def test_workers_of_both_kinds_end_with_the_same_parameters(master: LocalMaster)
     assert not np.array_equal(targets[0], start)
     assert len({session.digest() for session in sessions}) == 1
     assert [session.transport for session in sessions] == list(transports)
-    assert master.listening.figures.counters.violations == 0
+    assert master.listening.counters.violations == 0
 
 
 def test_a_master_that_stops_is_heard_over_tcp(master: LocalMaster) -> None:

@@ -15,8 +15,8 @@ import gradwire
 from gradwire import ConnectionLostError, DeadlineError, UsageError
 from gradwire.features.optimizer_state import OptimizerStateSharing
 from gradwire.optimizer.torch_state import TorchOptimizer
+from gradwire.worker.exchanges.optimizer_state import OptimizerStateExchange
 from gradwire.worker.membership import Membership
-from gradwire.worker.optimizer_state import OptimizerStateExchange
 from gradwire.worker.state import WorkerState
 from gradwire_protocol.messages.layout import Layout, Tensor
 from gradwire_protocol.messages.replicas import Blocks

@@ -335,7 +335,7 @@ def test_workers_with_items_do_not_wait_for_who_waits_for_an_item(master: LocalM
     def train_on(session: Session) -> None:
         for item in session.items("train", 1):
             for _ in range(3):
-                session._participant.shared.parameters.vector[:] += change(1, 0, 0, 0)
+                participant_of(session).shared.parameters.vector[:] += change(1, 0, 0, 0)
                 session.step()
             taken.append(item.index)
 

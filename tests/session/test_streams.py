@@ -13,6 +13,7 @@ from gradwire.participant.contributing import Contributing
 from gradwire_codecs.arrays import Float32Array
 from gradwire_codecs.replica.fragments import fragments_of
 from gradwire_codecs.replica.round_sum import ranges_of
+from gradwire_server.master.rounds import RoundKeeper
 from support.local_master import LocalMaster
 from support.sessions import join, participant_of
 from support.waiting import wait_until
@@ -82,7 +83,7 @@ def reference(steps: int) -> tuple[Any, float]:
     """Return the parameters at the end, in float64, and the largest change that was contributed.
 
     Each fragment is a DiLoCo of its own, whose rounds are `BETWEEN` steps after those of the one
-    before.
+    before. What is left at the end counts as if the last round had had it.
     """
     fragments = fragments_of(ranges_of([SIZE]), STREAMS)
     outer, velocity = np.zeros(SIZE), np.zeros(SIZE)
@@ -100,7 +101,8 @@ def reference(steps: int) -> tuple[Any, float]:
             velocity[part] = MOMENTUM * velocity[part] + trained[:, part].mean(0)
             outer[part] += RATE * velocity[part]
             trained[:, part] = 0
-    return outer + RATE * MOMENTUM * velocity + RATE * trained.mean(0), largest
+    rest = trained.mean(0)
+    return outer + RATE * (MOMENTUM * (velocity + rest) + rest), largest
 
 
 def test_each_fragment_is_trained_by_the_algorithm_of_the_paper(master: LocalMaster) -> None:
@@ -116,6 +118,21 @@ def test_each_fragment_is_trained_by_the_algorithm_of_the_paper(master: LocalMas
     unit = largest / 127
     assert np.abs(first - expected).max() <= unit * (1 + MOMENTUM) / (1 - MOMENTUM)
     assert np.abs(first).min() > 10 * unit
+
+
+def test_the_last_round_may_close_when_all_have_finished(
+    master: LocalMaster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    conclude = RoundKeeper.conclude
+
+    def late(keeper: RoundKeeper) -> bool:
+        run = master.master.run
+        if run is None or run.rounds is None or run.rounds.closed < CYCLES * STREAMS - 1:
+            return conclude(keeper)
+        return keeper._is_last(run, run.rounds) and conclude(keeper)
+
+    monkeypatch.setattr(RoundKeeper, "conclude", late)
+    test_each_fragment_is_trained_by_the_algorithm_of_the_paper(master)
 
 
 def test_training_goes_on_until_the_next_contribution(master: LocalMaster) -> None:

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 import torch
 
-from gradwire.metrics import PERCENTILES, STATISTICS, SessionCollector
+from gradwire.metrics import PERCENTILES, SessionCollector
 from gradwire.optimizer.delays import BUCKETS
+from gradwire.replica.stats import STATISTICS
 from gradwire_codecs.arrays import Float32Array
 from support.local_master import LocalMaster
 from support.sessions import HALF, change, double_zeros, join, pull, zeros

@@ -5,6 +5,7 @@ keeps what he saw of older sessions. What he can do is to keep the two from talk
 goes on; he can neither read nor change nor repeat what they say, and no state is left behind.
 """
 
+from collections import Counter
 from collections.abc import Callable
 from itertools import count
 from typing import Final
@@ -17,6 +18,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from gradwire_protocol import (
     CloseCode,
     Disconnected,
+    InvalidDatagramError,
     MessageReceived,
     Priority,
     State,
@@ -55,6 +57,15 @@ WHOM = st.sampled_from(ADDRESSES[:2])
 AS_WHOM = st.sampled_from(ADDRESSES)
 BYTES = st.binary(max_size=60)
 SIXTEEN = st.binary(min_size=16, max_size=16)
+
+
+def is_init(datagram: bytes) -> bool:
+    """Return whether this is an INIT; the attacker changes some."""
+    try:
+        Init.parse(datagram)
+    except InvalidDatagramError:
+        return False
+    return len(datagram) == INIT_BYTES
 
 
 class Attack(RuleBasedStateMachine):
@@ -134,7 +145,8 @@ class Attack(RuleBasedStateMachine):
 
         def changed(passing: Passing) -> bool:
             datagram = bytearray(passing.datagram)
-            datagram[at % len(datagram)] ^= by
+            if datagram:  # the attacker can have sent an empty one himself
+                datagram[at % len(datagram)] ^= by
             self.network.send(passing.source, passing.target, bytes(datagram))
             return False
 
@@ -161,7 +173,7 @@ class Attack(RuleBasedStateMachine):
     def splice(self, which: int, at: int, tail: bytes, source: str, whom: str) -> None:
         """Send a part of what was seen with something else behind it."""
         datagram = self.seen[which % len(self.seen)].datagram
-        self.network.send(source, whom, datagram[: at % len(datagram)] + tail)
+        self.network.send(source, whom, datagram[: at % max(1, len(datagram))] + tail)
 
     @rule(which=WHICH, number=st.integers(0, 2**62), body=BYTES, source=AS_WHOM)
     def invent_a_packet(self, which: int, number: int, body: bytes, source: str) -> None:
@@ -230,10 +242,17 @@ class Attack(RuleBasedStateMachine):
 
     @invariant()
     def a_connection_ends_only_as_its_owners_want_or_because_nothing_gets_through(self) -> None:
-        if hasattr(self, "pair"):
-            for side in (self.pair.initiator, self.pair.responder):
-                codes = {event.code for event in side.events if isinstance(event, Disconnected)}
-                assert codes <= {OVER, CloseCode.UNREACHABLE, CloseCode.VERSION, CloseCode.IDLE}
+        if not hasattr(self, "pair"):
+            return
+        usual = {OVER, CloseCode.UNREACHABLE, CloseCode.VERSION, CloseCode.IDLE}
+        for side, other in ((self.pair.initiator, self.pair.responder),
+                            (self.pair.responder, self.pair.initiator)):  # fmt: skip
+            codes = Counter(event.code for event in side.events if isinstance(event, Disconnected))
+            assert codes.keys() <= usual | {CloseCode.RESET}
+            # Where all that said so was lost, the other side says it with a RESET.
+            there = sum(each.state is State.OPEN for each in other.connections)
+            gone = max(0, len(side.connections) - there)
+            assert codes[CloseCode.RESET] <= min(gone, other.endpoint.counters.resets_sent)
 
     @invariant()
     def an_attacker_leaves_nothing_behind(self) -> None:
@@ -272,7 +291,7 @@ class Attack(RuleBasedStateMachine):
             for passing in self.seen
             if passing.source in ADDRESSES[:2]
             and passing.datagram[:1] == bytes([packet_type])
-            and (packet_type != INIT or len(passing.datagram) == INIT_BYTES)
+            and (packet_type != INIT or is_init(passing.datagram))
         ]
         return packets[which % len(packets)] if packets else None
 
@@ -286,3 +305,18 @@ assert AMPLIFICATION_MAX == 1, "what the invariants check is that no stranger is
 
 TestAttack = pytest.mark.timeout(120)(Attack.TestCase)
 TestAttack.settings = settings(max_examples=examples(100), stateful_step_count=50)
+
+
+def test_an_end_of_which_no_word_gets_through_is_heard_of_by_a_reset() -> None:
+    """And the invariants of an attack hold then."""
+    attack = Attack()
+    attack.begin(suite=Suite.AES, seed=0, second=False)
+    attack.drop(n=10)
+    attack.drop(n=4)
+    attack.say(which=0, answers=False, size=20)
+    attack.close(answers=True)
+    attack.wait(seconds=3.0)
+
+    attack.a_connection_ends_only_as_its_owners_want_or_because_nothing_gets_through()
+    ends = [e.code for e in attack.pair.initiator.events if isinstance(e, Disconnected)]
+    assert ends == [CloseCode.RESET]

@@ -16,7 +16,6 @@ from support.keyed import RUN_KEY
 from support.network import Link, link_of
 from support.simulated_buffers import SimulatedBuffers
 from support.simulated_worker import SimulatedWorker
-from support.split_run import SplitRun
 from support.tiers import count
 from support.training import SimulatedRun
 from support.two_masters import PairedRun
@@ -232,17 +231,6 @@ def test_an_observer_ends_with_the_same_bits(seed: int) -> None:
     run.finish()
 
     assert observer.done  # `check_the_end` has compared its buffers
-
-
-@pytest.mark.seeds(3)
-def test_a_master_of_several_processes_passes_them_on_too(seed: int) -> None:
-    run = SplitRun(seed, link_of(Random(seed)), count=3, elements=20)
-    with_buffers(run, 4, steps=1)
-    run.train(4)
-
-    run.finish()
-
-    assert run.sample("buffers_relayed_total") >= 12
 
 
 def test_a_slow_worker_is_sent_only_the_latest_of_each_rank() -> None:

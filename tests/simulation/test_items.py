@@ -39,7 +39,7 @@ class ItemWorker(SimulatedWorker):
 
     def _ask(self) -> None:
         if not self.is_gone:
-            self._play(self.items.next(), self._begin_item)
+            self.thread.play(self.items.next(), self._begin_item)
 
     def _begin_item(self, item: Item | None) -> None:
         self.item, self.steps_left = item, self.run.random.randint(1, 3)
@@ -53,7 +53,7 @@ class ItemWorker(SimulatedWorker):
     def _train(self) -> None:
         if self.is_gone:
             return
-        if self._procedure is None:
+        if not self.is_waiting:
             if not self.steps_left:
                 assert self.item is not None
                 self._history.finished[self.item] += 1

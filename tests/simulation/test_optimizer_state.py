@@ -14,10 +14,8 @@ import pytest
 from gradwire.optimizer import state as optimizer_state
 from gradwire_server.config import MasterConfig
 from gradwire_server.master.optimizer_states import PARTS_UNDER_WAY_MAX, SOURCE_SECONDS
-from gradwire_server.shards import parcels
 from support.keyed import RUN_KEY
 from support.network import Host, Link, link_of
-from support.split_run import SplitRun
 from support.state_keeper import StateKeeper, training
 from support.training import SimulatedRun
 from support.two_masters import PairedRun
@@ -222,19 +220,6 @@ def test_a_standby_that_takes_over_is_asked_again() -> None:
     assert joiner.origin() in (first.mark, second.mark)
     run.wait_until_all_are_back()
     run.finish_all()
-
-
-def test_a_master_of_several_processes_passes_states_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(parcels, "INLINE_BYTES_MAX", 100)
-    run = SplitRun(9, SLOW, count=3, elements=ELEMENTS, watches_transport=False)
-    run.gives_state = True
-    keepers = join(run, 3)
-    with training(*keepers):
-        run.network.run_for(0.3)
-        [joiner] = join(run)
-        ask_and_wait(run, joiner)
-        assert joiner.origin() in [keeper.mark for keeper in keepers]
-    check_run(run)
 
 
 def test_nobody_who_shares_is_said_at_once() -> None:

@@ -39,7 +39,7 @@ from support.playing import HistoryFailed, play
 from support.simulated_worker import SimulatedWorker
 from support.tiers import IS_DEEP
 
-SEEDS = range(400)
+SEEDS = range(1_000)
 """Tried one after the other, until one finds it."""
 
 Plant = Callable[[pytest.MonkeyPatch], None]
@@ -314,13 +314,13 @@ FAULTS: list[tuple[Plant, str, int]] = [
     (the_least_advanced_replica_is_taken, "acknowledged: updates .* are missing", 215),
     (one_version_is_skipped_for_who_is_back, "waits: .* has {.*; master has {", 7),
     (a_joiner_gets_an_old_snapshot, "bits: .* has another replica", 7),
-    (a_copy_follows_the_replica, "bits: .* has another replica", 35),
+    (a_copy_follows_the_replica, "bits: .* has another replica", 910),
     (conflation_loses_an_update, "bits: .* has another replica", 7),
     (what_was_sent_again_is_no_part_of_another_replica, "bits|waits|nonsense", 38),
     (the_residual_is_dropped_with_the_replica, "conservation: .* neither sent nor kept", 15),
     (a_scaled_change_is_multiplied_again_while_it_waits, "conservation: .* neither", 6),
     (the_end_sends_but_half_of_the_residual, "left: .* has finished with", 0),
-    (a_mean_overshoots, "buffers: .* is not between", 0),
+    (a_mean_overshoots, "buffers: .* is not between", 3),
     (buffers_of_rank_0_are_not_passed_on, "buffers: they end with different ones", 5),
     (buffers_of_who_is_gone_still_count, "buffers: not all are the last ones", 33),
     (own_buffers_are_those_of_the_moment_at_the_end, "buffers: ", 2),
@@ -340,7 +340,7 @@ FAULTS: list[tuple[Plant, str, int]] = [
 """What is planted, what a history that finds it says, and the seed of one that does."""
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize(
     ("plant", "says", "pinned"), FAULTS, ids=[plant.__name__ for plant, _, _ in FAULTS]
 )

@@ -14,7 +14,7 @@ from gradwire_protocol import CloseCode, Role
 from gradwire_protocol.messages.admission import RefusalCode, Refuse, Welcome
 from gradwire_protocol.messages.kinds import EndCode
 from gradwire_protocol.messages.layout import Layout, Tensor
-from gradwire_protocol.messages.orders import Order
+from gradwire_protocol.messages.operating.orders import Order
 from gradwire_protocol.messages.updates import Finish, Leave
 from gradwire_server.config import MasterConfig
 from support.health import with_only_run
@@ -23,7 +23,6 @@ from support.network import Link, bad_link
 from support.operating import SimulatedOperator
 from support.peer import join_request
 from support.simulated_worker import CHANGE, SimulatedWorker
-from support.split_run import SplitRun
 from support.training import MASTER, SimulatedRun
 
 HISTORIES = 8
@@ -88,8 +87,7 @@ def test_a_worker_that_has_crashed_is_replaced_at_once_by_its_successor() -> Non
 
 @pytest.mark.seeds(HISTORIES)
 def test_of_two_processes_with_the_same_key_the_newer_one_stays(seed: int) -> None:
-    """Whichever process of the master each of them is connected to."""
-    run = SplitRun(seed, bad_link(Random(seed)), count=3, run_key=RUN_KEY)
+    run = SimulatedRun(seed, bad_link(Random(seed)), run_key=RUN_KEY)
     run.join_and_wait(2)
     run.train(2)
     older = run.workers[1]
@@ -131,11 +129,7 @@ def test_two_roles_of_one_name_are_two_keys_and_do_not_replace_each_other() -> N
 @pytest.mark.seeds(HISTORIES)
 def test_an_observer_has_the_same_bits_as_the_workers_in_the_end(seed: int) -> None:
     random = Random(seed)
-    link = bad_link(random)
-    if seed % 2:
-        run: SimulatedRun = SimulatedRun(seed, link, run_key=RUN_KEY)
-    else:
-        run = SplitRun(seed, link, count=2, run_key=RUN_KEY)
+    run = SimulatedRun(seed, bad_link(random), run_key=RUN_KEY)
     run.join_and_wait(random.randint(1, 3))
     run.train(3)
     observers = [run.observe() for _ in range(random.randint(1, 2))]
@@ -293,11 +287,29 @@ def test_an_operator_sees_who_takes_part() -> None:
             "round": None,
             "damaged_blocks": [],
             "workers": [
-                {"rank": 0, "name": "worker0", "phase": "live", "quarantined": False},
-                {"rank": 1, "name": "worker1", "phase": "live", "quarantined": False},
+                {
+                    "rank": 0,
+                    "name": "worker0",
+                    "phase": "live",
+                    "quarantined": False,
+                    "relay": None,
+                },
+                {
+                    "rank": 1,
+                    "name": "worker1",
+                    "phase": "live",
+                    "quarantined": False,
+                    "relay": None,
+                },
             ],
             "observers": [
-                {"rank": 3999, "name": "observer0", "phase": "live", "quarantined": False}
+                {
+                    "rank": 3999,
+                    "name": "observer0",
+                    "phase": "live",
+                    "quarantined": False,
+                    "relay": None,
+                }
             ],
             "versions": {str(r): s for r, s in sorted(run.state.relay.versions.items())},
             "draining": False,

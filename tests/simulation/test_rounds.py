@@ -38,11 +38,11 @@ from gradwire_protocol.messages.modes.mode import (
     parse_mode,
 )
 from gradwire_protocol.messages.updates import EncodedUpdate
-from gradwire_server.checkpoints.writer import Copy
 from gradwire_server.config import MasterConfig
 from gradwire_server.state.restart import RunRecovery
 from gradwire_server.state.run import Run
 from gradwire_server.updates.rounds import Rounds
+from support.checkpointing import copy_of
 from support.keyed import RUN_KEY
 from support.network import Link, link_of
 from support.playing import HistoryFailed, play
@@ -58,6 +58,7 @@ WITH_STATE = parse_mode(
 IN_STREAMS = replace(USUAL[DILOCO], every=4, streams=2, round_timeout_seconds=1)
 MODES = (
     Mode(AVERAGING, every=2, round_timeout_seconds=1),
+    Mode(merged=True),
     Mode(SYNCHRONOUS, bits=4, round_timeout_seconds=1),
     Mode(AVERAGING, every=3, bits=8, round_timeout_seconds=3),
     WITH_STATE,
@@ -193,7 +194,7 @@ def test_the_momentum_is_in_checkpoints(mode: Mode) -> None:
         assert any(expected)
         for master in (run.primary, run.standby):
             assert master.run is not None
-            checkpoint, values = parse(b"".join(Copy.make(master.run).pieces()))
+            checkpoint, values = parse(b"".join(copy_of(master.run).pieces()))
 
             again = Run.resume(checkpoint, values)
 
@@ -217,7 +218,7 @@ def test_averaged_state_is_where_the_parameters_are() -> None:
         assert steps > 0
         for master in (run.primary, run.standby):
             assert master.run is not None
-            checkpoint, values = parse(b"".join(Copy.make(master.run).pieces()))
+            checkpoint, values = parse(b"".join(copy_of(master.run).pieces()))
             again = Run.resume(checkpoint, values)
             assert again.mode == WITH_STATE
             assert again.replica.values.tobytes() == run.primary.run.replica.values.tobytes()
@@ -375,7 +376,7 @@ def contributions_are_forgotten_when_they_are_sent(patch: pytest.MonkeyPatch) ->
 
 
 def a_new_master_uses_the_rank_of_the_last_one(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr("gradwire_server.master.rounds.new_rank", lambda versions, now: WORKERS_MAX)
+    patch.setattr("gradwire_server.updates.rounds.new_rank", lambda versions, now: WORKERS_MAX)
 
 
 def what_was_contributed_stays_in_the_parameters(patch: pytest.MonkeyPatch) -> None:

@@ -16,7 +16,6 @@ from gradwire_server.config import MasterConfig
 from support.keyed import RUN_KEY
 from support.network import Host, Link, link_of
 from support.simulated_worker import SimulatedWorker
-from support.split_run import SplitRun
 from support.training import MASTER, SimulatedRun
 
 BACKLOG_BYTES: Final = 30_000
@@ -234,26 +233,6 @@ def test_histories_in_which_who_joins_or_observes_is_slow(seed: int) -> None:
     assert all(each.done for each in (*run.workers, observer))
     assert bound.conflated >= {observer.name}
     assert observer.sums
-
-
-@pytest.mark.seeds(10)
-def test_histories_in_which_the_master_has_several_processes(seed: int) -> None:
-    random = Random(seed)
-    run = SplitRun(
-        seed, link_of(random), count=3, elements=3_000, master=settings(slow_seconds=300.0)
-    )
-    bound = Bound(run)
-    run.join_and_wait(5)
-    slow = random.sample(run.workers, 2)
-    slow_down(run, *slow, random=random)
-
-    run.train(40, interval=0.05)
-    check_that_others_keep_up(run, slow)
-    speed_up(run, *slow)
-    run.finish()
-
-    assert all(worker.done for worker in run.workers)
-    assert bound.conflated
 
 
 @pytest.mark.seeds(10)

@@ -283,3 +283,21 @@ def test_histories_of_everything_at_once(seed: int) -> None:
     run.train(3)
 
     run.finish_all()
+
+
+def test_workers_come_back_before_new_ones_join_however_long_a_master_waits_for_its_standby() -> (
+    None
+):
+    run = small(1, 2)
+    run.train(5)
+    before = [worker.rank for worker in run.workers]
+
+    run.kill_primary(back_after=0.1)
+    run.kill_standby(back_after=8.0)  # workers could have been back at the primary by then
+    run.network.run_for(1.0)
+    run.network.run(lambda: run.primary.terms.in_charge, seconds=30)
+    new = run.join()
+    run.network.run(lambda: new.live, seconds=30)
+
+    assert [worker.rank for worker in run.workers] == [*before, 2]
+    come_to_rest(run)

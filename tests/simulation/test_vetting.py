@@ -13,7 +13,6 @@ from gradwire_server.config import MasterConfig
 from gradwire_server.updates.vetting import OutlierPolicy
 from support.network import bad_link
 from support.simulated_worker import CHANGE, SimulatedWorker
-from support.split_run import SplitRun
 from support.training import SimulatedRun
 
 pytestmark = pytest.mark.filterwarnings("ignore:training seems to diverge")  # that of one does
@@ -27,10 +26,7 @@ def broken_in(seed: int, policy: OutlierPolicy) -> tuple[SimulatedRun, Simulated
     """Return a run in which one worker broke after some good steps, and that worker."""
     random = Random(seed)
     config = MasterConfig(outlier_policy=policy)
-    if seed % 3:
-        run = SimulatedRun(seed, bad_link(random), master=config)
-    else:
-        run = SplitRun(seed, bad_link(random), count=2, master=config)
+    run = SimulatedRun(seed, bad_link(random), master=config)
     run.join_and_wait(random.randint(2, 5))
     run.train(STEPS)
     broken = random.choice(run.workers)

@@ -80,7 +80,10 @@ class Outcome:
                 assert first + last["sent"] == final[rank], f"{name}: what it sent is lost"
                 relayed = [_relayed(each) for each in (final, began["versions"])]
                 given = _total(relayed[0], rank) - _total(relayed[1], rank)
-                assert last["applied"] <= given, f"{name} has applied more than there is"
+                # A result that a killed master had sent to this worker alone is lost: blocks of
+                # another replica took its place, and its contributions come again.
+                lost_results = last["rebases"] and relayed[0].keys() != final.keys()
+                assert last["applied"] <= given or lost_results, f"{name} has applied too much"
                 assert last["applied"] == given or last["rebases"], f"{name} lacks updates"
         self._check_ranks(final)
         for fault in FAULTS:

@@ -1,6 +1,7 @@
 """Checkpoints for tests: files of small models, and a writer that does as a test says."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +11,7 @@ from gradwire_codecs.arrays import Int32Array
 from gradwire_protocol.messages.checkpoint import Checkpoint, pieces_of
 from gradwire_protocol.messages.layout import Layout, Tensor
 from gradwire_server.checkpoints.writer import Copy, Failed, Outcome, Written
+from gradwire_server.state.run import Run
 from gradwire_udp.files.checkpoints import name_of
 
 LAYOUT = Layout((Tensor("weights", (2, 3)), Tensor("bias", (1,))))
@@ -38,9 +40,12 @@ def checkpoint_of(
     )
 
 
-def bytes_of(checkpoint: Checkpoint | None = None, values: Int32Array = VALUES) -> bytes:
-    """Return the file of a checkpoint."""
-    return b"".join(pieces_of(checkpoint or checkpoint_of(values), values.astype("<i4").tobytes()))
+def bytes_of(
+    checkpoint: Checkpoint | None = None, values: Int32Array = VALUES, logged: bytes = b""
+) -> bytes:
+    """Return the file of a checkpoint, with what was logged."""
+    checkpoint = replace(checkpoint or checkpoint_of(values), logged=len(logged))
+    return b"".join(pieces_of(checkpoint, values.astype("<i4").tobytes(), [logged]))
 
 
 def written_to(folder: Path, number: int = 1, content: bytes | None = None) -> Path:
@@ -48,6 +53,13 @@ def written_to(folder: Path, number: int = 1, content: bytes | None = None) -> P
     path = folder / name_of("alpha", number, is_over=False)
     path.write_bytes(bytes_of() if content is None else content)
     return path
+
+
+def copy_of(run: Run) -> Copy:
+    """Return a copy of a run, ready to be written."""
+    copy = Copy.begin(run, 0.0)
+    assert copy.copy_blocks()
+    return copy
 
 
 class ScriptedWriter:

@@ -31,7 +31,7 @@ TYPES = {
 BY_MODULE = {"coding": {"parameters": "*i32"}, "decoding": {"words": "*i64"}}
 """What is another type there: parameters are those of Rice codes, and words are read whole."""
 
-CONSTANTS = {"TILE": 1024, "ROWS": 4}
+CONSTANTS = {"TILE": 1024, "ROWS": 4, "HITS": 64}
 """What is not here is on."""
 
 

@@ -5,7 +5,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from gradwire.cli.estimate.costs import Costs
-from gradwire.cli.estimate.model import Inputs
+from gradwire.cli.estimate.inputs import Inputs
 
 COSTS = Costs(
     step_seconds=2e-4,
@@ -49,5 +49,5 @@ PLAUSIBLE = st.builds(
     link_up=st.floats(1e5, 1e11),
     master_link=st.floats(1e5, 1e11),
     rtt_seconds=st.floats(0, 1),
-    processes=st.integers(1, 16),
+    masters=st.integers(1, 16),
 )

@@ -9,7 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Literal
 
 from support.gaps import may_cut_off, may_lose, may_lose_master
-from support.network import Host, Link
+from support.network import Link
 from support.trainee import Machine
 
 if TYPE_CHECKING:
@@ -175,7 +175,7 @@ class SlowHost(Fault):
             return False
         history.note(history.name_of(host), "is slow: up to %.3f s", self.slowness)
         host.slowness = self.slowness
-        history.network.after(self.seconds, partial(_is_fast_again, host))
+        history.network.after(self.seconds, partial(history.network.hurry, host))
         return True
 
 
@@ -260,7 +260,3 @@ def said(link: Link) -> str:
         for each in fields(link)
         if getattr(link, each.name) != getattr(ordinary, each.name)
     )
-
-
-def _is_fast_again(host: Host) -> None:
-    host.slowness = 0.0

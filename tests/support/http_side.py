@@ -9,11 +9,16 @@ from inspect import Parameter, signature
 from typing import Any
 
 import pytest
+from prometheus_client import Metric
+from prometheus_client.core import CounterMetricFamily
+from prometheus_client.registry import Collector
 
 from gradwire_server.http.access import Access
+from gradwire_server.http.api.api import Api
 from gradwire_server.http.limits import HttpLimits
 from gradwire_server.http.server import HttpServer
 from gradwire_server.metrics import HttpRefusal, ServerMetrics
+from gradwire_server.series.series import Series
 from gradwire_udp import new_event_loop, resolve
 from support.waiting import until
 
@@ -78,18 +83,33 @@ class HttpSide:
         await until(lambda: self.refused(reason) >= n, f"{n} refused as {reason}")
 
 
+class Asked(Collector):
+    """A metric that says how often it was asked for."""
+
+    def __init__(self) -> None:
+        self.times = 0
+
+    def describe(self) -> list[Metric]:
+        return []  # else the registry asks for it when this is registered
+
+    def collect(self) -> list[Metric]:
+        self.times += 1
+        return [CounterMetricFamily("asked", "Times that somebody asked.", self.times)]
+
+
 @asynccontextmanager
 async def serving(
     *,
     metrics: ServerMetrics | None = None,
     status: Callable[[], dict[str, Any]] = lambda: STATUS,
-    refresh: Callable[[], Awaitable[None]] | None = None,
+    series: Callable[[str], Series | None] = lambda run: None,
+    api: Api | None = None,
     access: Access | None = None,
     limits: HttpLimits | None = None,
 ) -> AsyncIterator[HttpSide]:
     """Run a server on loopback."""
     metrics = metrics or ServerMetrics()
-    server = HttpServer(metrics, status, refresh=refresh, access=access, limits=limits)
+    server = HttpServer(metrics, status, series=series, api=api, access=access, limits=limits)
     family, address = resolve("127.0.0.1:0")
     server.start(address, family)
     try:

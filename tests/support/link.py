@@ -65,6 +65,10 @@ class Link:
     loss_burst_max: int | None = None
     """More losses in a row than this never happen, which makes them fewer than `loss`."""
 
+    loss_burst_seconds_max: float | None = None
+    """The same by time. Of one that sends a packet every two seconds, a burst by packets would
+    otherwise lose all for half a minute."""
+
     drops: Callable[[int], bool] | None = None
     """Told the index of what is sent, from 0; returns whether it is lost. A list of them is
     ``frozenset({2, 5}).__contains__``."""
@@ -135,6 +139,8 @@ class Channel:
         """When the bottleneck has sent all that is in its queue."""
         self._losses = 0
         """In a row, so far."""
+        self._lost_since = -inf
+        """When the first of these was lost."""
         self._bad = False
         self._bad_changes_at = -inf
         """Of bursts by time: the state, and when it ends."""
@@ -212,7 +218,11 @@ class Channel:
             chance = self._loss_after_loss if self._losses else self._loss_after_success
             is_lost = random.random() < chance
         is_lost &= self._losses != self._link.loss_burst_max
+        seconds_max = self._link.loss_burst_seconds_max
+        if seconds_max is not None and self._losses:
+            is_lost &= now - self._lost_since < seconds_max
         if is_lost:
+            self._lost_since = self._lost_since if self._losses else now
             self._losses += 1
             self.counts["lost"] += 1
         else:

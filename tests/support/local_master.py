@@ -3,6 +3,7 @@
 import asyncio
 import json
 import logging
+import socket
 import subprocess
 import sys
 import threading
@@ -19,8 +20,9 @@ from gradwire_server.daemon.listening import Listening, Transport
 from gradwire_server.master.master import Master
 from gradwire_server.metrics import ServerMetrics
 from gradwire_server.runs.runs import Runs
+from gradwire_server.series.series import Series
 from gradwire_udp import Application, new_event_loop, show_address
-from support.processes import Running
+from support.processes import LINE_SECONDS_MAX, Running
 from support.runs import value_of
 from support.waiting import wait_until
 
@@ -29,6 +31,13 @@ DEADLINE_SECONDS = 10.0
 
 GOODBYE_SECONDS = 0.1
 """On loopback the first goodbye is heard; nobody has to wait for the last one."""
+
+
+def free_address() -> str:
+    """Return an address on loopback where nobody listens."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+        sock.bind(("127.0.0.1", 0))
+        return f"127.0.0.1:{sock.getsockname()[1]}"
 
 
 class Answering:
@@ -133,6 +142,12 @@ class LocalMaster:
         finally:
             release.set()
 
+    @property
+    def series(self) -> Series:
+        """What the workers of the first run log; it stays when the run is over."""
+        assert self.master.run is not None
+        return self.master.run.series
+
     def sample(self, name: str, labels: Mapping[str, str] | None = None) -> float:
         """Return the value of a metric; 0 where it was never counted."""
         return value_of(self.runs, name, labels) or 0.0
@@ -186,6 +201,8 @@ class MasterProcess:
         What to put before the command: another program that runs it.
     log : file, optional
         Where its log goes; without one, `wait` and `stop` return it, and it has to be short.
+    relay_of : str, optional
+        The master that it stands before, where it is a relay.
     """
 
     def __init__(
@@ -194,16 +211,28 @@ class MasterProcess:
         listen: str = "127.0.0.1:0",
         prefix: Sequence[str] = (),
         log: IO[str] | None = None,
+        relay_of: str | None = None,
     ) -> None:
-        command = [*prefix, sys.executable, "-m", "gradwire", "master"]
-        command += ["--listen", listen, "--http", "127.0.0.1:0", "--recovery-seconds", "0"]
-        command += options
+        command = [*prefix, sys.executable, "-m", "gradwire"]
+        if relay_of is None:
+            command += ["master", "--recovery-seconds", "0"]
+        else:
+            command += ["relay", "--of", relay_of]
+        command += ["--listen", listen, "--http", "127.0.0.1:0", *options]
         self._process = Running(command, stderr=log or subprocess.PIPE)
         with ExitStack() as stack:
             stack.callback(self._process.end)
             announced = self._process.read_line("a master's announcement")
             self.announcement: dict[str, Any] = json.loads(announced or "{}")
             stack.pop_all()
+
+    @staticmethod
+    def refused(*options: str) -> tuple[int, str]:
+        """Start one that cannot work; return its exit status and what it wrote to stderr."""
+        command = [sys.executable, "-m", "gradwire", "master", "--listen", "127.0.0.1:0"]
+        with Running([*command, "--http", "off", *options], stderr=subprocess.PIPE) as process:
+            _, said = process.communicate(timeout=LINE_SECONDS_MAX)
+        return process.returncode, said
 
     def __enter__(self) -> Self:
         return self

@@ -17,13 +17,15 @@ def member(
     *,
     key_name: str | None = None,
     role: Role = Role.WORKER,
+    link: Link | None = None,
 ) -> Member:
     """Return a worker that takes part; what is sent to it is lost.
 
     With `key_name` it has a key, with this name and `role`.
     """
-    endpoint = Endpoint(ConnectionConfig(), random_bytes=Random(rank).randbytes)
-    link = Link(endpoint.connect("nowhere", 0.0))
+    if link is None:
+        endpoint = Endpoint(ConnectionConfig(), random_bytes=Random(rank).randbytes)
+        link = Link(endpoint.connect("nowhere", 0.0))
     if key_name is not None:
         link.connection.identity = Identity(
             key_name, role, bytes([role, rank % 256]).ljust(KEY_ID_BYTES)

@@ -5,7 +5,7 @@ from typing import Any
 
 from gradwire_protocol import Disconnected, Role
 from gradwire_protocol.messages.admission import Refuse
-from gradwire_protocol.messages.orders import Order, OrderDone
+from gradwire_protocol.messages.operating.orders import Order, OrderDone
 from support.health import with_only_run
 from support.training import SimulatedRun
 

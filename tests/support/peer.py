@@ -41,9 +41,14 @@ def join_request(
     quantum_exponent: int = -24,
     layout: Layout = LAYOUT,
     resume: Resume | None = None,
+    shard: int = 0,
+    shards: int = 1,
 ) -> Join:
     """Return a JOIN that is as it should be but for what the caller says."""
-    return Join(run, worker_id, name, rank, codec, quantum_exponent, layout, resume)
+    return Join(
+        run, worker_id, name, rank, codec, quantum_exponent, layout, resume,
+        shard=shard, shards=shards,
+    )  # fmt: skip
 
 
 def welcome(

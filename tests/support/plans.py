@@ -31,6 +31,10 @@ SHARING: Final = Mode()
 
 Size = Literal["short", "long", "crowd"]
 
+BURST_SECONDS_MAX: Final = 2.0
+"""Of bursts by packets: one that dials sends a packet every two seconds, and a network that loses
+all for longer than a restarted master waits for its workers is another fault."""
+
 WATCHED_SHARE: Final = 0.25
 """Of the short histories, those in which every datagram is looked at: that takes half as long
 again."""
@@ -199,8 +203,12 @@ def _in_bursts(link: Link, seed: int) -> Link:
     random = Random(f"bursts {seed}")
     link = replace(link, loss=random.choice([0.005, 0.02, 0.03]))
     if random.random() < 0.5:
-        # One that dials sends a packet every two seconds, and gives up after a minute.
-        return replace(link, loss_burst=random.choice([5.0, 10.0]), loss_burst_max=20)
+        return replace(
+            link,
+            loss_burst=random.choice([5.0, 10.0]),
+            loss_burst_max=20,
+            loss_burst_seconds_max=BURST_SECONDS_MAX,
+        )
     return replace(link, loss_burst_seconds=random.choice([0.005, 0.05, 0.5]))
 
 

@@ -1,15 +1,35 @@
 """Examples of what master and workers say: one of every message, and of what is in one."""
 
+from gradwire_protocol import Role
+from gradwire_protocol.crypto.keys import KEY_ID_BYTES
 from gradwire_protocol.messages.admission import Join, Peer, Refuse, Resume, Roster, Welcome
 from gradwire_protocol.messages.fields import WORKER_ID_BYTES
+from gradwire_protocol.messages.kinds import EndCode, Kind
 from gradwire_protocol.messages.layout import Layout, Tensor
+from gradwire_protocol.messages.masters import relaying
+from gradwire_protocol.messages.masters.relaying import (
+    Arrived,
+    Aside,
+    Carried,
+    Ended,
+    Feed,
+    KeyHolder,
+    Merged,
+    Opened,
+    Reached,
+    Relaying,
+    Taken,
+)
+from gradwire_protocol.messages.masters.standby import Follow, Promise, Voters
 from gradwire_protocol.messages.modes.kept_state import KeptState
 from gradwire_protocol.messages.modes.mode import AVERAGING, Mode
 from gradwire_protocol.messages.modes.optimizer import Optimizer
-from gradwire_protocol.messages.orders import Order, OrderDone
+from gradwire_protocol.messages.operating.histograms import HISTOGRAM, Histograms
+from gradwire_protocol.messages.operating.mirrored import Passed, Saved
+from gradwire_protocol.messages.operating.orders import Order, OrderDone
+from gradwire_protocol.messages.operating.scalars import Logged, pack_points
 from gradwire_protocol.messages.replicas import Blocks, Contents, Digest, Recall, Snapshot, Want
 from gradwire_protocol.messages.schema import Record
-from gradwire_protocol.messages.standby import Follow, Promise, Voters
 from gradwire_protocol.messages.states import Buffers, StatePart, WantState
 from gradwire_protocol.messages.updates import (
     Conflated,
@@ -31,6 +51,8 @@ LEDGER = Ledger(12, (3, 10, 11))
 SPAN = Span({1: 5}, {1: 7}, 2, 1)
 KEPT = KeptState("AdamW", ("exp_avg", "exp_avg_sq"), ("step",))
 MODE = Mode(AVERAGING, every=16, bits=8, optimizer_state=KEPT)
+KEY_HOLDER = KeyHolder("gpu3", Role.WORKER, bytes(KEY_ID_BYTES))
+SPAN_OF_PEER = relaying.PeerSpan(3, 1, 5, 7)
 EXAMPLES: tuple[Record, ...] = (
     Tensor("weight", (3, 4)),
     LAYOUT,
@@ -63,6 +85,33 @@ EXAMPLES: tuple[Record, ...] = (
     Follow(2, None),
     Promise(3),
     Voters(1, 1, (bytes(WORKER_ID_BYTES),)),
+    Relaying("10.0.0.7:40125", "10.0.0.1:40123", "10.0.0.2:40123"),
+    KEY_HOLDER,
+    Opened(3, KEY_HOLDER, 2),
+    Carried(3, 1, 2, Kind.STABLE, b"payload"),
+    Arrived(3, 1, 2),
+    Ended(3, EndCode.LEFT, "left", by_peer=True),
+    Feed(
+        3,
+        1,
+        5,
+        {4_000: 7},
+        observes=False,
+        begins=True,
+        run="run",
+        elements=4,
+        mode=Mode(),
+        results=4_000,
+    ),
+    SPAN_OF_PEER,
+    Merged(3, 0, 1, (SPAN_OF_PEER,), updates=2, based_on=9, clocks={1: 4}, body=b"body"),
+    Taken(3, done=False, accepted={1: 5}),
+    Reached(2, {4_000: 7}, True),
+    Aside(3),
+    Logged(2, ("loss", "train/rate"), pack_points([(0, 7, 250, 1.5), (1, 7, 0, 0.01)]), dropped=4),
+    Saved(True, False, b"series"),
+    Passed(3, bytes(WORKER_ID_BYTES), 39, b"logged"),
+    Histograms(2, 700, 12, 70, ("0.weight", "0.bias"), bytes(HISTOGRAM.itemsize), dropped=1),
     Order("deny", "gpu3"),
     OrderDone("gpu3 is denied"),
     PLAN,

@@ -6,6 +6,7 @@ from itertools import chain
 from gradwire_server.checkpoints.writer import CheckpointWriter
 from gradwire_server.runs.collector import RUN_LABEL, RunsCollector
 from gradwire_server.runs.runs import Runs
+from gradwire_server.state.run import Run
 from gradwire_server.updates.decoding import Decoder
 
 
@@ -25,6 +26,9 @@ class GivenBackground:
     def writer(self, on_ready: Callable[[float], None]) -> CheckpointWriter | None:
         """Return the writer; a test calls for its outcome itself."""
         return self._writer
+
+    def note_over(self, run: Run) -> None:
+        """Do nothing."""
 
 
 def value_of(runs: Runs, name: str, labels: Mapping[str, str] | None = None) -> float | None:

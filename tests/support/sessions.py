@@ -1,5 +1,6 @@
 """Sessions as tests use them: small targets, a fixed threshold, deadlines that fit a test."""
 
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, cast
 
@@ -23,12 +24,15 @@ HALF = 0.5
 RUN_KEY = RunKey(bytes(range(SECRET_BYTES)))
 
 
-def join(master: LocalMaster, target: object = None, **options: Any) -> Session:
+def join(
+    master: LocalMaster | Sequence[LocalMaster], target: object = None, **options: Any
+) -> Session:
     """Join with a target of four zeros, a fixed threshold, and deadlines that fit a test.
 
     At the end the whole residual is sent, so that nothing is lost. Nobody waits for workers that
-    the test makes join later. The master closes the session before it ends.
+    the test makes join later. The master, or each of several, closes the session before it ends.
     """
+    masters = [master] if isinstance(master, LocalMaster) else master
     usual = {
         "threshold": HALF,
         "start_timeout_seconds": 0.0,
@@ -38,14 +42,18 @@ def join(master: LocalMaster, target: object = None, **options: Any) -> Session:
     }
     options = {**usual, **options}
     joined = zeros() if target is None else target
-    session = gradwire.join(joined, master=master.address, **options)
-    master.sessions.append(session)
+    addresses = ", ".join(each.address for each in masters)
+    session = gradwire.join(joined, master=addresses, **options)
+    for each in masters:
+        each.sessions.append(session)
     return session
 
 
 def participant_of(session: Session) -> Participant:
     """Return what a session runs on its thread, to look at, to damage, or to hold up."""
-    return session._participant
+    participant = session._participant
+    assert isinstance(participant, Participant)
+    return participant
 
 
 def membership_of(session: Session) -> Membership:

@@ -13,11 +13,11 @@ import numpy as np
 from gradwire.errors import GradwireError
 from gradwire.optimizer.averaged import Averaged
 from gradwire.participant.participant import Participant
-from gradwire.replica.waits import Procedure, Wait
 from gradwire.session.entry import Entry
 from gradwire.settings.settings import Settings
 from gradwire.target.host import host_feedback
-from gradwire.target.parameters import NumpyParameters
+from gradwire.target.parameters import EVERYWHERE, NumpyParameters
+from gradwire.target.part import Part
 from gradwire.worker.inbox import Rebase
 from gradwire.worker.membership import Membership
 from gradwire.worker.peer_sequences import Sum
@@ -34,6 +34,7 @@ from support.accounts_of_worker import WorkerAccounts
 from support.dialling import dial
 from support.feedbacks import counts_for
 from support.network import Host
+from support.simulated_thread import FOREVER, SimulatedThread
 
 if TYPE_CHECKING:
     from support.training import SimulatedRun
@@ -41,8 +42,7 @@ if TYPE_CHECKING:
 CHANGE = 1e-3
 """Standard deviation of what a step changes."""
 
-FOREVER = 1e9
-"""Seconds of waits that a simulated script does not want to end in vain."""
+QUANTUM_EXPONENT = -24
 
 
 def is_observer(credentials: Credentials) -> bool:
@@ -111,22 +111,33 @@ class SimulatedParameters(NumpyParameters):
     """The parameters of a worker, with the kind of feedback that it is to have.
 
     Half of those with local feedback have but a quarter of the residual in their parameters.
+
+    Parameters
+    ----------
+    values : ndarray of float32
+    layout : Layout
+    rank : callable
+        Returns that of the worker.
     """
 
-    def __init__(self, worker: "SimulatedWorker", values: np.ndarray[Any, np.dtype[Any]]) -> None:
+    def __init__(
+        self, values: np.ndarray[Any, np.dtype[Any]], layout: Layout, rank: Callable[[], int]
+    ) -> None:
         super().__init__(values)
-        self.layout = worker.run.layout
+        self.layout = layout
         self.gradient: np.ndarray[Any, np.dtype[np.float32]] | None = None
-        self._worker = worker
+        self._rank = rank
 
     def take_gradient(self) -> np.ndarray[Any, np.dtype[np.float32]] | None:
         gradient, self.gradient = self.gradient, None
         return gradient
 
-    def feedback(self, replica: Replica, *, portion: float, threads: int) -> Feedback:
-        if portion and self._worker.rank % 2:
+    def feedback(
+        self, replica: Replica, *, portion: float, threads: int, where: slice = EVERYWHERE
+    ) -> Feedback:
+        if portion and self._rank() % 2:
             portion = 0.25
-        return host_feedback(self.vector, replica, portion=portion, threads=threads)
+        return host_feedback(self.vector[where], replica, portion=portion, threads=threads)
 
 
 class SimulatedState(Averaged):
@@ -139,14 +150,15 @@ class SimulatedState(Averaged):
         self,
         worker: "SimulatedWorker",
         kept: KeptState,
-        model: Layout,
+        span: slice,
         elements: np.ndarray[Any, np.dtype[np.float32]],
         quantum: float,
     ) -> None:
         self.kept = kept
         self._worker = worker
         self._elements = elements
-        self._slots = len(kept.slots) * model.elements
+        start, stop, _ = span.indices(worker.run.layout.elements)
+        self._slots = len(kept.slots) * (stop - start)
         self._quantum = quantum
         self._state = np.zeros_like(elements)
         self._has_begun = False
@@ -177,6 +189,10 @@ class SimulatedWorker:
     """
 
     inbox_bytes_max = 2_000
+    shard = 0
+    shards = 1
+    """Which of how many masters it has."""
+    rank_to_ask_for: int | None = None
 
     def __init__(
         self, run: "SimulatedRun", name: str, feedback: str, credentials: Credentials | None = None
@@ -201,19 +217,23 @@ class SimulatedWorker:
             run=None,
             worker_id=run.network.random.randbytes(WORKER_ID_BYTES),
             name=name,
-            rank=None,
+            rank=self.rank_to_ask_for,
             codec=CODEC_VERSION,
-            quantum_exponent=-24,
+            quantum_exponent=QUANTUM_EXPONENT,
             layout=run.layout,
             gives_state=run.gives_state,
             mode=None if credentials is not None and is_observer(credentials) else run.mode,
+            shard=self.shard,
+            shards=self.shards,
         )
-        self.initial = self.random.normal(0, 0.1, run.elements).astype(np.float32)
-        self.membership = WatchedMembership(self, run.elements)
-        self.membership.post = self._post
-        self.membership.notify = self._look_later
-        self.parameters = SimulatedParameters(self, self.initial.copy())
-        entry = Entry(
+        self.thread = self.new_thread()
+        self.thread.memberships.append(membership := WatchedMembership(self, run.elements))
+        self.membership = membership
+        membership.post = self._post
+        membership.notify = self.thread.look_later
+        self.parameters = self.new_parameters()
+        self.initial = self.parameters.vector.copy()
+        self.entry = entry = Entry(
             self.settings(feedback),
             self.parameters,
             request,
@@ -224,23 +244,32 @@ class SimulatedWorker:
             averages=partial(SimulatedState, self),
             buffers=self.module,
             observes=credentials is not None and is_observer(credentials),
+            is_first=not self.shard,
         )
         self.worker = entry.worker
         self.endpoint = Endpoint(
             run.config, random_bytes=run.network.random.randbytes, credentials=credentials
         )
         self._participant: Participant | None = None
-        self._plays = False
-        """Whether its training thread runs just now."""
-        self._looks = False
-        """Whether it will look whether its wait is over."""
-        self._procedure: Procedure[Any] | None = None
-        """What its training thread does, where that waits."""
-        self._wait: Wait | None = None
-        self._then: Callable[[Any], None] = lambda _: None
-        dial(self.worker, self.endpoint, run.dialled, run.network.now)
+        dial(self.worker, self.endpoint, run.dialled, run.network.now, tries=run.dial_tries)
         self.host: Host = run.network.add(name, self.endpoint, self.worker)
-        self._play(entry.enter(), self._begin)
+        self.thread.hosts.append(self.host)
+        self.enter()
+
+    def new_thread(self) -> SimulatedThread:
+        """Return what plays its script."""
+        thread = SimulatedThread(self.run.network, self.name)
+        thread.resume = self.go_on
+        return thread
+
+    def new_parameters(self) -> SimulatedParameters | Part:
+        """Return what it trains."""
+        values = self.random.normal(0, 0.1, self.run.elements).astype(np.float32)
+        return SimulatedParameters(values, self.run.layout, lambda: self.rank)
+
+    def enter(self) -> None:
+        """Begin to take part."""
+        self.thread.play(self.entry.enter(), self.begin)
 
     def settings(self, feedback: str) -> Settings:
         """Return the settings of its session."""
@@ -284,7 +313,7 @@ class SimulatedWorker:
 
     def _post(self, function: Callable[..., None], *arguments: object) -> None:
         """Have the network thread do something: at once, as the training thread is never in it."""
-        if self._plays:
+        if self.thread.plays:
             self._call(function, *arguments)
         else:
             self.run.network.after(0, lambda: self._call(function, *arguments))
@@ -296,57 +325,12 @@ class SimulatedWorker:
 
     # What its training thread does.
 
-    def _play(
-        self, procedure: Procedure[Any], then: Callable[[Any], None] = lambda _: None
-    ) -> None:
-        """Do something as far as it goes; it goes on when what it waits for is there."""
-        assert self._procedure is None, f"{self.name} does something else"
-        self._procedure, self._then = procedure, then
-        self.go_on()
-
     def go_on(self) -> None:
-        """Resume what waits; it may find that it has to wait on."""
-        procedure = self._procedure
-        if procedure is None or not self.host.alive:
-            return
-        network = self.run.network
-        if network.now < self.host.asleep_until:
-            network.at(self.host.asleep_until, self.go_on)
-            return
-        self._plays, self._wait = True, None
-        try:
-            self._wait = next(procedure)
-        except StopIteration as end:
-            self._procedure = self._wait = None
-            self._plays = False
-            self._then(end.value)
-        except GradwireError:
-            self._procedure = self._wait = None
-            if not self.membership.closed:
-                raise
-        else:
-            assert self._wait.deadline > self.now, f"deadline: {self.name} waits beyond it"
-            if self._wait.deadline < self.now + FOREVER / 2:
-                network.at(max(self._wait.deadline - self.host.ahead, network.now), self._look)
-        finally:
-            self._plays = False
-        network.turn(self.host)
+        """Resume what the script does, whose wait may not be over yet."""
+        self.thread.go_on()
 
-    def _look_later(self) -> None:
-        if self._wait is not None and not self._looks:
-            self._looks = True
-            self.run.network.after(0, self._look)
-
-    def _look(self) -> None:
-        """Go on if a wait is over."""
-        self._looks = False
-        wait = self._wait
-        if wait is not None and (
-            wait.condition() or self.membership.closed or self.now >= wait.deadline
-        ):
-            self.go_on()
-
-    def _begin(self, participant: Participant) -> None:
+    def begin(self, participant: Participant) -> None:
+        """Take part from now on."""
         self._participant = participant
         self.snapshot_values = self.replica.values.copy()
         self.accounts = WorkerAccounts(self, participant)
@@ -360,12 +344,13 @@ class SimulatedWorker:
 
     def step(self) -> None:
         """Train, push, pull."""
-        if self.is_gone or self._procedure is not None:
+        if self.is_gone or self.is_waiting:
             return
         if self.module is not None:
             self.module.train()
         change = self.random.normal(0, self.change, self.run.elements).astype(np.float32)
         if self.run.has_optimizer:
+            assert isinstance(self.parameters, SimulatedParameters)
             self.parameters.gradient = change
             self.came_in += change
         else:
@@ -373,19 +358,19 @@ class SimulatedWorker:
             before = parameters.astype(np.float64)
             parameters[self.trains] += change[self.trains]
             self.came_in += parameters - before
-        self._play(self.participant.step())
+        self.thread.play(self.participant.step())
 
     def pull(self) -> None:
         """Apply what has come."""
-        if self._participant is not None and self._procedure is None and not self.membership.closed:
-            self._play(self._participant.pull())
+        if self._participant is not None and not self.is_waiting and not self.membership.closed:
+            self.thread.play(self._participant.pull())
 
     def finish(self) -> None:
         """Send the rest, and wait for all others; not before a step that waits is over."""
-        if self._procedure is not None:
-            self._then = lambda _: self.finish()
+        if self.is_waiting:
+            self.thread.then = lambda _: self.finish()
         elif not self.is_gone:
-            self._play(self.participant.finish(FOREVER), self._on_complete)
+            self.thread.play(self.participant.finish(FOREVER), self._on_complete)
 
     def try_to_complete(self) -> bool:
         """Apply what there is; leave when that is all there is, and return whether it is."""
@@ -427,7 +412,7 @@ class SimulatedWorker:
     @property
     def is_waiting(self) -> bool:
         """Whether its script waits for something."""
-        return self._procedure is not None
+        return self.thread.procedure is not None
 
     @property
     def is_gone(self) -> bool:

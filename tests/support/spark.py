@@ -15,6 +15,9 @@ TESTS: Final = Path(__file__).parents[1]
 
 EXECUTORS: Final = 2
 
+BRIEF_JVM: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+"""Code that runs for seconds is not worth what the optimising compiler spends on it."""
+
 HELD_OUT: Final = 5
 """Every so manieth row is held out."""
 
@@ -59,6 +62,8 @@ def settings_in(folder: Path) -> dict[str, str]:
         "spark.driver.host": "127.0.0.1",
         "spark.sql.shuffle.partitions": "2",
         "spark.log.level": "ERROR",
+        "spark.driver.extraJavaOptions": BRIEF_JVM,
+        "spark.executor.extraJavaOptions": BRIEF_JVM,
     }
 
 

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 import numpy as np
 
 from gradwire.optimizer.state import PackedState, StateHeader, check_header, header_of
-from gradwire.worker import optimizer_state
+from gradwire.worker.exchanges import optimizer_state
 from support.simulated_worker import SimulatedWorker
 
 SLOTS = frozenset({"exp_avg", "exp_avg_sq"})

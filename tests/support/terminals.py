@@ -34,17 +34,32 @@ class Terminal:
     cwd : Path
     environ : mapping, optional
         Variables beside those of this process that are not gradwire's.
+    columns, rows : int
+        How large the terminal is.
     """
 
     def __init__(
-        self, command: Sequence[str], cwd: Path, environ: Mapping[str, str] | None = None
+        self,
+        command: Sequence[str],
+        cwd: Path,
+        environ: Mapping[str, str] | None = None,
+        *,
+        columns: int = COLUMNS,
+        rows: int = ROWS,
     ) -> None:
-        self._screen = pyte.HistoryScreen(COLUMNS, ROWS, history=HISTORY)
+        self._columns = columns
+        self._screen = pyte.HistoryScreen(columns, rows, history=HISTORY)
         self._stream = pyte.ByteStream(self._screen)
         self._lock = Lock()
+        self._lines: list[str] | None = None
+        self._rows: list[str] | None = None
+        """What is to be seen; None when something has come since it was last asked for.
+
+        Those that wait ask every few milliseconds, and pyte computes it for long.
+        """
         ours, theirs = pty.openpty()
         self._fd = ours
-        fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", ROWS, COLUMNS, 0, 0))
+        fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
         usual = {name: value for name, value in os.environ.items() if "GRADWIRE" not in name}
         self.process = subprocess.Popen(
             command, stdin=theirs, stdout=theirs, stderr=theirs, cwd=cwd, start_new_session=True,
@@ -68,11 +83,26 @@ class Terminal:
     def lines(self) -> list[str]:
         """What is to be seen, without empty lines."""
         with self._lock:
-            above = [
-                "".join(row[column].data for column in range(COLUMNS))
-                for row in self._screen.history.top
-            ]
-            return [line.rstrip() for line in [*above, *self._screen.display] if line.strip()]
+            if self._lines is None:
+                above = [
+                    "".join(row[column].data for column in range(self._columns))
+                    for row in self._screen.history.top
+                ]
+                every = [*above, *self._screen.display]
+                self._lines = [line.rstrip() for line in every if line.strip()]
+            return self._lines
+
+    @property
+    def screen(self) -> list[str]:
+        """The rows that are to be seen now, also empty ones."""
+        with self._lock:
+            if self._rows is None:
+                self._rows = [line.rstrip() for line in self._screen.display]
+            return self._rows
+
+    def press(self, keys: str) -> None:
+        """Press keys, as a terminal sends them."""
+        os.write(self._fd, keys.encode())
 
     def wait_for(self, text: str) -> None:
         """Wait until a text is to be seen."""
@@ -93,3 +123,4 @@ class Terminal:
             while data := os.read(self._fd, 65_536):
                 with self._lock:
                     self._stream.feed(data)
+                    self._lines = self._rows = None

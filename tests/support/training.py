@@ -16,7 +16,6 @@ import numpy as np
 from gradwire_codecs import decode
 from gradwire_codecs.arrays import Int32Array
 from gradwire_protocol import ConnectionConfig, Credentials, Endpoint, Keyring, Role, RunKey
-from gradwire_protocol.connection.session_ids import ALL_SESSION_IDS
 from gradwire_protocol.messages.admission import Welcome
 from gradwire_protocol.messages.fields import WORKER_ID_BYTES
 from gradwire_protocol.messages.layout import Layout, Tensor
@@ -26,10 +25,12 @@ from gradwire_server.config import MasterConfig
 from gradwire_server.master.master import Master
 from gradwire_server.metrics import RunMetrics, ServerMetrics
 from gradwire_server.runs.runs import Runs
+from gradwire_server.state.relay import Relay
 from gradwire_server.state.roster import Phase
 from gradwire_server.state.run import Run
 from gradwire_server.updates.decoding import Decoder
 from gradwire_server.updates.optimizer import layout_of
+from gradwire_server.updates.rounds import Rounds
 from support.invariants import Invariants
 from support.ledger import Ledger
 from support.network import Link, SimulatedNetwork
@@ -67,13 +68,19 @@ class SimulatedRun:
         What writes its checkpoints.
     watches_transport : bool
         Whether `support.invariants` looks on, which takes half as much time again.
+    network : SimulatedNetwork, optional
+        One that others use, too; then `link` is its own, and it may be watched already.
+    where : str
+        What the names of masters end with, where a network has several.
+    layout : Layout, optional
+        Of the model; one tensor unless given.
     """
 
     buffer_steps: int | None = None
     mode: Mode | None = None
     """What workers ask for that join."""
-    shard = ALL_SESSION_IDS
-    """Session ids that are the master's to give away."""
+    dial_tries = 1
+    """How many tries that nobody answers there is time for when they join."""
 
     def __init__(
         self,
@@ -89,8 +96,14 @@ class SimulatedRun:
         resumed: Run | None = None,
         writer: CheckpointWriter | None = None,
         watches_transport: bool = True,
+        network: SimulatedNetwork | None = None,
+        where: str = "",
+        layout: Layout | None = None,
     ) -> None:
-        self.network = SimulatedNetwork(seed, link or Link())
+        self.network = network or SimulatedNetwork(seed, link or Link())
+        self.where = where
+        self.address = MASTER + where
+        """Of the master."""
         self.seed = seed
         self.buffers_seen = Range()
         if watches_transport:
@@ -102,7 +115,7 @@ class SimulatedRun:
         self.damage_may_stay = False
         """Whether damage may become part of the run: a worker was away with it, or the master
         got the run back with it."""
-        self.layout = Layout((Tensor("weights", (elements,)),))
+        self.layout = layout or Layout((Tensor("weights", (elements,)),))
         self.ledger = Ledger()
         self.round_accounts = RoundAccounts(elements)
         self.initial: Int32Array = np.zeros(elements, np.int32)
@@ -110,7 +123,7 @@ class SimulatedRun:
             idle_timeout_seconds=idle_timeout_seconds,
             connect_timeout_seconds=connect_timeout_seconds,
         )
-        self.dialled = MASTER
+        self.dialled = self.address
         """Whom workers dial that join."""
         self.workers: list[SimulatedWorker] = []
         self.observers: list[SimulatedWorker] = []
@@ -185,14 +198,18 @@ class SimulatedRun:
             random_bytes=self.network.random.randbytes,
             connections_max=settings.connections_max,
             credentials=self.master_credentials,
-            shard=self.shard,
         )
-        self.master_host = self.network.add(MASTER, self.master_endpoint, self.runs)
+        self.master_host = self.network.add(self.address, self.master_endpoint, self.runs)
 
     def kill_master(self, *, back_after: float) -> None:
         """Let the master die without a word, and another one begin in its place."""
         self.network.kill(self.master_host)
         self.network.after(back_after, self.start_master_anew)
+
+    def restart_master(self, seconds: float) -> None:
+        """Let the master die without a word, and another one begin, if one is there."""
+        if self.master_host.alive:
+            self.kill_master(back_after=seconds)
 
     def start_master_anew(self) -> None:
         """Let a master begin in the place of another one, as a daemon does."""
@@ -208,7 +225,7 @@ class SimulatedRun:
 
     def cut_off(self, worker: SimulatedWorker, seconds: float) -> None:
         """Let nothing through between a worker and the master, for some time."""
-        self.separate(worker.name, MASTER, seconds)
+        self.separate(worker.name, self.address, seconds)
 
     def lose_master(self, *workers: SimulatedWorker, back_after: float = 1.0) -> None:
         """Kill the master, and wait until these workers have lost it."""
@@ -226,7 +243,7 @@ class SimulatedRun:
         if self.run_key is None:
             return None
         return Credentials(
-            keyring=Keyring([self.run_key]), unix_time_ns=self.unix_time_ns, instance=MASTER
+            keyring=Keyring([self.run_key]), unix_time_ns=self.unix_time_ns, instance=self.address
         )
 
     def credentials(self, name: str, role: Role = Role.WORKER) -> Credentials | None:
@@ -277,6 +294,19 @@ class SimulatedRun:
         """The master that workers have to come back to."""
         return self.master
 
+    def has(self, part: Rounds | Relay) -> bool:
+        """Return whether this is part of the run that a master of it has."""
+        runs = [master.run for master in self.all_masters() if master.run is not None]
+        return any(part is run.rounds or part is run.relay for run in runs)
+
+    def all_masters(self) -> Sequence[Master]:
+        """Return the masters that there are."""
+        return [self.master]
+
+    def look_at_master_in_charge(self) -> Master:
+        """Have all checks look at the master that is in charge, and return it."""
+        return self.master
+
     def wait_until_all_are_back(self, *, seconds: float = 60) -> None:
         """Wait until all workers that are alive take part."""
 
@@ -294,11 +324,23 @@ class SimulatedRun:
     # Peers that a test makes say what it wants.
 
     def dial(
-        self, name: str = "rogue", role: Role = Role.WORKER, *, address: str | None = None
+        self,
+        name: str = "rogue",
+        role: Role = Role.WORKER,
+        *,
+        address: str | None = None,
+        to: str | None = None,
     ) -> ScriptedPeer:
-        """Return a peer that has dialled the master, with a key where the master has one."""
-        credentials = self.credentials(name, role)
-        return ScriptedPeer(self.network, address or name, dial=MASTER, credentials=credentials)
+        """Return a peer that has dialled the master, with a key where the master has one.
+
+        `to` is another host that it dials.
+        """
+        return ScriptedPeer(
+            self.network,
+            address or name,
+            dial=to or self.address,
+            credentials=self.credentials(name, role),
+        )
 
     def ask_to_join(
         self, name: str = "rogue", role: Role = Role.WORKER, **fields: Any
@@ -343,6 +385,12 @@ class SimulatedRun:
 
     def finish(self) -> None:
         """Let every live worker finish, and check what then has to be true."""
+        self.finish_workers()
+        self.network.run(lambda: not len(self.master_endpoint), seconds=60)
+        assert self.master.run is None
+
+    def finish_workers(self) -> None:
+        """Do the same, whoever else is connected to the master."""
         finishing = [w for w in self.workers if w.live and not w.is_gone]
         for worker in finishing:
             self.network.after(0.2 * self.random.random(), worker.finish)
@@ -352,14 +400,14 @@ class SimulatedRun:
         def all_complete() -> bool:
             if self.master.run is not None:  # or the last worker has left, and an observer not yet
                 runs[:] = [self.master.run]
+            everyone[:] = [w for w in everyone if w.host.alive or w.closed]  # not killed meanwhile
             return sum(w.try_to_complete() for w in everyone) == len(everyone)
 
         self.network.run(all_complete, seconds=300)
+        finishing = [w for w in finishing if w in everyone]
         self.check_the_end(everyone, runs[0])
         self.network.run(lambda: all(w.closed for w in finishing), seconds=60)
         assert [w.error for w in finishing] == [None] * len(finishing)
-        self.network.run(lambda: not len(self.master_endpoint), seconds=60)
-        assert self.master.run is None
 
     # What has to be true.
 

@@ -5,18 +5,19 @@ standby's, that who is in charge of nothing has no workers, and that no worker g
 earlier term. What any worker was ever told to be stable has to be there in the end.
 """
 
-from functools import partial
+from collections.abc import Sequence
+from typing import Any
 
 from gradwire_protocol import Credentials, Endpoint, Keyring, Role, RunKey
 from gradwire_protocol.messages.fields import covers
-from gradwire_server.config import MasterConfig
+from gradwire_server.config import MasterConfig, Topology
 from gradwire_server.master.master import Master
 from gradwire_server.metrics import ServerMetrics
 from gradwire_server.runs.runs import Runs
 from gradwire_server.standby.standby import Standby
 from support.network import Host, Link
 from support.simulated_worker import SimulatedWorker
-from support.training import MASTER, SimulatedRun
+from support.training import SimulatedRun
 
 STANDBY = "standby"
 IDLE_SECONDS = 3.0
@@ -32,10 +33,21 @@ class PairedRun(SimulatedRun):
     link : Link
     run_key : RunKey, optional
     elements : int
+    options
+        Of `SimulatedRun`.
     """
 
+    topology: Topology = "plain"
+    """Of both."""
+
     def __init__(
-        self, seed: int, link: Link, *, run_key: RunKey | None = None, elements: int = 400
+        self,
+        seed: int,
+        link: Link,
+        *,
+        run_key: RunKey | None = None,
+        elements: int = 400,
+        **options: Any,
     ) -> None:
         self.terms: dict[int, str] = {}
         """Who was in charge of each; one that is started anew is the same."""
@@ -47,7 +59,8 @@ class PairedRun(SimulatedRun):
             idle_timeout_seconds=IDLE_SECONDS,
             recovery_seconds=4.0,
             takeover_seconds=1.0,
-            standby=STANDBY,
+            standby=STANDBY + options.get("where", ""),
+            topology=self.topology,
         )
         super().__init__(
             seed,
@@ -57,6 +70,7 @@ class PairedRun(SimulatedRun):
             connect_timeout_seconds=2.0,
             master=config,
             run_key=run_key,
+            **options,
         )
         self.takes_back = True
         self.primary_host = self.master_host
@@ -71,6 +85,11 @@ class PairedRun(SimulatedRun):
 
     # Masters.
 
+    @property
+    def standby_address(self) -> str:
+        """Where the standby listens."""
+        return STANDBY + self.where
+
     def start_master(self, *arguments: object) -> None:
         """Let a primary begin that knows nothing."""
         super().start_master(*arguments)  # type: ignore[arg-type]
@@ -83,7 +102,8 @@ class PairedRun(SimulatedRun):
             idle_timeout_seconds=IDLE_SECONDS,
             recovery_seconds=4.0,
             takeover_seconds=1.0,
-            standby_of=MASTER,
+            standby_of=self.address,
+            topology=self.topology,
         )
         runs = Runs(config, ServerMetrics())
         self.standby = runs.first
@@ -92,10 +112,10 @@ class PairedRun(SimulatedRun):
         credentials = None
         if self.run_key is not None:
             credentials = Credentials(
-                key=self.run_key.worker_key(STANDBY, Role.STANDBY),
+                key=self.run_key.worker_key(self.standby_address, Role.STANDBY),
                 keyring=Keyring([self.run_key]),
                 unix_time_ns=self.unix_time_ns,
-                instance=STANDBY,
+                instance=self.standby_address,
             )
         endpoint = Endpoint(
             config.connection,
@@ -103,9 +123,9 @@ class PairedRun(SimulatedRun):
             connections_max=config.connections_max,
             credentials=credentials,
         )
-        application = Standby(runs, partial(endpoint.connect, MASTER), self.network.now)
+        application = Standby(runs, self.address, endpoint.connect, self.network.now)
         self.standby_endpoint = endpoint
-        self.standby_host = self.network.add(STANDBY, endpoint, application)
+        self.standby_host = self.network.add(self.standby_address, endpoint, application)
 
     def kill_primary(self, *, back_after: float | None = None) -> None:
         """Let the primary die without a word."""
@@ -134,6 +154,18 @@ class PairedRun(SimulatedRun):
         ]
         return max(masters, key=lambda each: each.terms.term, default=None)
 
+    def all_masters(self) -> Sequence[Master]:
+        return [self.primary, self.standby]
+
+    def look_at_master_in_charge(self) -> Master:
+        master = self.in_charge
+        assert master is not None
+        self.runs = self.standby_runs if master is self.standby else self.primary_runs
+        self.master_endpoint = (
+            self.standby_endpoint if master is self.standby else self.primary_host.endpoint
+        )
+        return master
+
     def wait_for_standby(self) -> None:
         """Wait until the standby has a copy of the run, and knows all voters."""
         workers = [worker for worker in self.workers if not worker.is_gone]
@@ -151,13 +183,8 @@ class PairedRun(SimulatedRun):
         self.wait_for_standby()
 
     def finish_all(self) -> None:
-        """Let all finish with whoever is in charge, and check what has to be true then."""
-        master = self.in_charge
-        assert master is not None
-        self.runs = self.standby_runs if master is self.standby else self.primary_runs
-        self.master_endpoint = (
-            self.standby_endpoint if master is self.standby else self.primary_host.endpoint
-        )
+        """Let all finish with the master in charge, and check what has to be true then."""
+        master = self.look_at_master_in_charge()
         finishing = [w for w in self.workers if w.live and not w.is_gone]
         for worker in finishing:
             self.network.after(0.2 * self.random.random(), worker.finish)

@@ -48,6 +48,7 @@ NEEDS_TORCH = {
     "gradwire.cli.demo.train",
     "gradwire.features.loaded_parameters",
     "gradwire.features.optimizer_control",
+    "gradwire.integrations.accelerate",
     "gradwire.integrations.hosted_session",
     "gradwire.integrations.huggingface",
     "gradwire.integrations.lightning",
@@ -57,6 +58,7 @@ NEEDS_TORCH = {
     "gradwire.optimizer.torch_state",
     "gradwire.target.module_tree",
     "gradwire.target.torch_buffers",
+    "gradwire.target.torch_distributions",
     "gradwire.target.torch_parameters",
     "gradwire.target.version_counters",
 }
@@ -72,9 +74,12 @@ LAYERS = {
         counters settings errors limits
     """,
     "gradwire_codecs": "warm_up policies cuda feedback replica format kernels errors arrays",
-    "gradwire_udp": "tcp udp drivers endpoint_driver accepting timers loops sockets process files",
+    "gradwire_udp": """
+        tcp udp drivers endpoint_driver accepting timers loops discovery sockets process files
+    """,
     "gradwire_server": """
-        daemon http shards standby runs master replica checkpoints state metrics config updates
+        daemon http intermediary standby
+        runs master replica checkpoints state series branches metrics config updates
     """,
     "gradwire": """
         __main__ metrics integrations spark cli

@@ -16,6 +16,7 @@ from unittest.mock import Mock
 
 import numpy as np
 import pytest
+import yaml
 from typer.main import get_command
 
 from benchmarks.registry import BENCHMARKS
@@ -25,14 +26,19 @@ from gradwire.cli.commands import Commands, DeferredCommand
 from gradwire.metrics import SessionCollector
 from gradwire.optimizer.delays import Histogram
 from gradwire_codecs import ResidualStatistics
-from gradwire_protocol import Endpoint
+from gradwire_protocol import Connection, Endpoint
 from gradwire_protocol.settings import declared_settings
 from gradwire_server.config import MasterConfig
+from gradwire_server.daemon.announcer import Announcer
+from gradwire_server.daemon.announcing import Announcing
 from gradwire_server.daemon.collector import SocketsCollector
-from gradwire_server.metrics import ServerMetrics
+from gradwire_server.daemon.relay_daemon import RelayCollector
+from gradwire_server.intermediary.intermediary import Intermediary
+from gradwire_server.metrics import RunMetrics, ServerMetrics
 from gradwire_server.runs.collector import RunsCollector
 from gradwire_server.runs.runs import Runs
 from gradwire_udp import SocketCounters
+from gradwire_udp.discovery.file import FilePlace
 
 REPOSITORY = Path(__file__).parents[2]
 
@@ -93,6 +99,13 @@ def command_reference(name: str) -> str:
     return f"{about}\n\n" + "\n".join(rows)
 
 
+def a_relay() -> Intermediary:
+    """Return a relay that does not dial yet."""
+    config = MasterConfig()
+    dial: Callable[[str, float], Connection] = Mock()
+    return Intermediary(config, RunMetrics(), "here:1", "there:1", dial, 0.0)
+
+
 def metrics_table() -> str:
     """Return the table of metrics."""
     metrics = ServerMetrics()
@@ -102,6 +115,9 @@ def metrics_table() -> str:
         SocketsCollector(runs.first.terms, endpoint.counters, SocketCounters())
     )
     metrics.registry.register(RunsCollector(runs))
+    metrics.registry.register(RelayCollector(a_relay()))
+    announcing = Announcing(FilePlace(Path("run.json")), None, {})
+    metrics.registry.register(Announcer(announcing, lambda: (None, {}), lambda: "a:1"))
     of_runs = {family.name for family in RunsCollector(runs).collect()}
     rows = ["| metric | type | labels | |", "| --- | --- | --- | --- |"]
     for family in sorted(metrics.registry.collect(), key=lambda f: f.name):
@@ -142,10 +158,25 @@ def session_metrics_table() -> str:
     return "\n".join(rows)
 
 
+def alerts_table() -> str:
+    """Return the table of the alerts, with capitals for what differs."""
+    file = REPOSITORY / "docker" / "prometheus" / "alerts.yml"
+    rows = ["| alert | severity | says | do |", "| --- | --- | --- | --- |"]
+    for group in yaml.safe_load(file.read_text(encoding="utf-8"))["groups"]:
+        for rule in group["rules"]:
+            notes = {name: " ".join(text.split()) for name, text in rule["annotations"].items()}
+            says = re.sub(r"\{\{ \$labels\.(\w+) \}\}", lambda m: m[1].upper(), notes["summary"])
+            says = re.sub(r"\{\{ \$value.*?\}\}", "N", says)
+            severity = rule["labels"]["severity"]
+            rows.append(f"| `{rule['alert']}` | {severity} | {says}. | {notes['action']} |")
+    return "\n".join(rows)
+
+
 GENERATED: dict[tuple[str, str], Callable[[], str]] = {
     ("docs/metrics.md", "session metrics"): session_metrics_table,
     ("docs/settings.md", "settings"): settings_table,
     ("docs/metrics.md", "metrics"): metrics_table,
+    ("docs/deploying.md", "alerts"): alerts_table,
     **{
         ("docs/commands.md", f"gradwire {name}"): partial(command_reference, name)
         for name in commands()
@@ -170,7 +201,9 @@ def test_every_setting_is_a_keyword_of_join_and_the_other_way_round() -> None:
     keywords = set(signature(join).parameters) - {"target", "optimizer", "config"}
 
     assert (
-        keywords == set(declared_settings(Settings)) == {field.name for field in fields(Settings)}
+        keywords
+        == set(declared_settings(Settings))
+        == {field.name for field in fields(Settings)} - {"given"}
     )
 
 

@@ -56,7 +56,7 @@ def declared() -> list[Requirement]:
 def test_every_line_of_the_constraints_is_an_exact_pin() -> None:
     lines = CONSTRAINTS.read_text(encoding="utf-8").split()
 
-    assert all(re.fullmatch(r"[\w.-]+==[\w.]+", line) for line in lines)
+    assert all(re.fullmatch(r"[\w.-]+==(\d+!)?[\w.]+", line) for line in lines)
     assert lines == sorted(lines, key=lambda line: canonical(line.partition("==")[0]))
     assert len(PINS) == len(lines), "no package stands there twice"
 
@@ -127,7 +127,8 @@ def test_a_hashed_file_names_neither_an_index_nor_a_folder(name: str) -> None:
     """One left in by mistake would send everyone who installs from it there."""
     lines = HASHED[name].splitlines()
 
-    allowed = re.compile(r"#.*|[\w.-]+==[\w.]+( ; [^:/]+)? \\|    --hash=sha256:[0-9a-f]{64}( \\)?")
+    pin = r"[\w.-]+==(\d+!)?[\w.]+( ; [^:/]+)?"
+    allowed = re.compile(rf"#.*|{pin} \\|    --hash=sha256:[0-9a-f]{{64}}( \\)?")
     assert [line for line in lines if not allowed.fullmatch(line)] == []
 
 

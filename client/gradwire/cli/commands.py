@@ -17,6 +17,7 @@ OWN: Final = {
     "demo": "gradwire.cli.demo.command:demo",
     "keygen": "gradwire.cli.keygen:keygen",
     "operate": "gradwire.cli.operate:operate",
+    "top": "gradwire.cli.top.command:top",
     "estimate": "gradwire.cli.estimate.command:estimate_command",
     "doctor": "gradwire.cli.doctor.command:doctor",
     "warm-up": "gradwire.cli.warm_up:warm_up",
@@ -28,12 +29,15 @@ SUMMARIES: Final = {
     "demo": "Train a character transformer with several worker processes, over real UDP.",
     "keygen": "Make a run key, or keys of workers from it.",
     "operate": "Give a running master an order.",
+    "top": "Show a master's runs and workers, live: speed, loss, states, what has happened.",
     "estimate": "Say whether a training will scale: how well, what limits it, and what to change.",
     "doctor": "Say what is wrong with this machine, or between it and a master, and what to do "
     "about it.",
     "warm-up": "Compile what gradwire needs, so that no start has to wait for it.",
     "master": "Run the master daemon: it lets workers join, keeps the parameters, and relays "
     "updates.",
+    "relay": "Stand between workers and a master: send on their updates as one, and to all what it "
+    "sends.",
 }
 """First sentence of each command's docstring: ``gradwire --help`` shows it without an import."""
 

@@ -9,13 +9,15 @@ import typer
 
 from gradwire.cli.operator import Operator
 from gradwire.errors import UnreachableError, UsageError
+from gradwire.session.discovery import find_master
 from gradwire.settings.credentials import credentials_of
 from gradwire.settings.settings import Settings, resolve_settings
 from gradwire.threads.network import NetworkThread
 from gradwire_protocol.crypto.keys import Role
+from gradwire_protocol.messages.admission import split_masters
 from gradwire_protocol.messages.fields import WORKER_NAME_CHARACTERS_MAX
 from gradwire_protocol.messages.layout import NAME_CHARACTERS_MAX
-from gradwire_protocol.messages.orders import Action, Order
+from gradwire_protocol.messages.operating.orders import Action, Order
 from gradwire_udp import resolve_all, show_addresses
 
 ANSWER_SECONDS: Final = 10.0
@@ -59,7 +61,7 @@ def operate(
         typer.Option(
             envvar="GRADWIRE_MASTER",
             metavar="HOST:PORT",
-            help="Where the master listens.",
+            help="Where the master listens, or where it is announced.",
             show_default=False,
         ),
     ],
@@ -106,7 +108,10 @@ def answer_to(order: Order, settings: Settings) -> str:
     credentials = credentials_of(
         settings.key, settings.key_file, settings.cipher, role=Role.OPERATOR
     )
-    addresses = resolve_all(settings.master)
+    settings, found = find_master(settings, waits_for_start=False)
+    addresses = resolve_all(
+        settings.master if found is None else split_masters(found.announcement.master)[0].address
+    )
     key = None if credentials is None else credentials.key
     if key is None and not all(ip_address(address[0]).is_loopback for _, address in addresses):
         raise UsageError(

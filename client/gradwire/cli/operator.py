@@ -26,7 +26,7 @@ from gradwire_protocol import (
 from gradwire_protocol.messages.admission import Refuse
 from gradwire_protocol.messages.kinds import EndCode
 from gradwire_protocol.messages.link import Link, Message
-from gradwire_protocol.messages.orders import Order, OrderDone
+from gradwire_protocol.messages.operating.orders import Order, OrderDone
 
 
 class Operator:

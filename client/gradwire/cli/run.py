@@ -6,11 +6,13 @@ import signal
 import socket
 import sys
 from collections.abc import Callable, Coroutine, Mapping, Sequence
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Annotated, Any, Final, TextIO
 
 import typer
 
+from gradwire.cli.launch.block import Block
 from gradwire.cli.launch.gpus import about_gpus, gpu_of, visible_gpus
 from gradwire.cli.launch.keys import local_keys
 from gradwire.cli.launch.processes import (
@@ -20,9 +22,11 @@ from gradwire.cli.launch.processes import (
     threads_of_each,
     worker_environment,
 )
+from gradwire.cli.launch.progress import Progress
 from gradwire.cli.launch.signals import handle_ending_signals
 from gradwire.errors import UsageError
 from gradwire_protocol.crypto.keys import WorkerKey
+from gradwire_udp import split_address
 from gradwire_udp.files.keys import read_keys
 
 COLOURS: Final = (36, 33, 32, 35, 34, 31)
@@ -45,9 +49,15 @@ def run(
         typer.Option(
             envvar="GRADWIRE_MASTER",
             metavar="HOST:PORT",
-            help="Join a master that runs already, instead of starting one.",
+            help="Join a master that runs already, or is announced there, instead of starting one.",
         ),
     ] = None,
+    masters: Annotated[
+        int,
+        typer.Option(
+            min=1, help="Masters to start: each has a part of the parameters, and a core to itself."
+        ),
+    ] = 1,
     listen: Annotated[
         str,
         typer.Option(metavar="HOST:PORT", help="Where the master listens; port 0 is a free one."),
@@ -75,24 +85,38 @@ def run(
             "workers see all, and a worker's is cuda:LOCAL_RANK.",
         ),
     ] = False,
+    no_progress: Annotated[
+        bool,
+        typer.Option("--no-progress", help="Show nothing but what master and workers print."),
+    ] = False,
 ) -> None:
     """Start a master and local workers, and show what they print, each line with its rank.
 
     Every worker finds the master's address in GRADWIRE_MASTER, and its place on this machine in
     LOCAL_RANK. Without --master the run has no other workers: each also finds its place in RANK and
     WORLD_SIZE, and a script that calls torch.distributed.init_process_group as well finds
-    MASTER_ADDR and a free MASTER_PORT. The command ends when all workers have ended. When a worker
-    fails, it stops the others, and ends with the exit status of that worker. Ctrl-C and SIGTERM are
-    passed on to the workers; a worker that has not ended 10 seconds after SIGTERM is killed.
+    MASTER_ADDR and a free MASTER_PORT. In a terminal, lines at its foot show how far the workers
+    are; elsewhere one line does, every 10 seconds. The command ends when all workers have ended.
+    When a worker fails, it stops the others, and ends with the exit status of that worker. Ctrl-C
+    and SIGTERM are passed on to the workers; a worker that has not ended 10 seconds after SIGTERM
+    is killed.
     Processes that a worker has left running in its process group end with it. Master and workers
     get new keys for every launch, so that no other user of this machine can join.
     """
-    launcher = Launcher(command, workers, one_gpu_each=one_gpu_each)
+    launcher = Launcher(command, workers, one_gpu_each=one_gpu_each, has_progress=not no_progress)
     if master is not None:
+        if masters > 1:
+            raise UsageError(
+                f"--masters {masters} are to be started, and --master {master} runs already: leave "
+                "one of them out"
+            )
         _check_key(key_file, workers)
         work = launcher.run(master, [key_file] * workers, is_whole_run=False)
     else:
-        work = launcher.run_with_master(master_options(listen, http, os.environ), key_file)
+        if masters > 1:
+            _check_ports(masters, {"--listen": listen, "--http": http})
+        options = master_options(listen, http, os.environ)
+        work = launcher.run_with_masters(masters, options, key_file)
     raise typer.Exit(asyncio.run(launcher.supervise(work)))
 
 
@@ -106,11 +130,32 @@ def _check_key(key_file: Path | None, workers: int) -> None:
         )
 
 
+def _check_ports(masters: int, options: Mapping[str, str]) -> None:
+    """Refuse one port for several masters."""
+    for option, address in options.items():
+        if address != "off" and split_address(address)[1]:
+            raise UsageError(
+                f"{option} {address}: {masters} masters cannot listen at one port. With port 0 "
+                "each takes a free one, and workers are told which"
+            )
+
+
 class Launcher:
     """Runs workers and passes on their output."""
 
-    def __init__(self, command: Sequence[str], workers: int, *, one_gpu_each: bool = False) -> None:
+    def __init__(
+        self,
+        command: Sequence[str],
+        workers: int,
+        *,
+        one_gpu_each: bool = False,
+        has_progress: bool = True,
+    ) -> None:
         self._command = command
+        self._block = Block()
+        self._has_progress = has_progress
+        self._pages: list[str] = []
+        """Where masters that were started here serve theirs."""
         self._gpus = visible_gpus(os.environ)
         self._one_gpu_each = one_gpu_each
         self._about_gpus = about_gpus(self._gpus, workers, one_each=one_gpu_each)
@@ -135,19 +180,28 @@ class Launcher:
                 raise
             return 128 + self._signals[0]
 
-    async def run_with_master(self, options: Sequence[str], key_file: Path | None) -> int:
-        """Run the workers with a master of their own; return the exit status."""
-        printer = _printer(sys.stderr, "master")
-        with local_keys(self._workers, key_file) as keys:
-            async with local_master_process(
-                options,
-                keys.master_environment,
-                printer,
-                lambda text: _write(sys.stderr, f"gradwire run: {text}\n"),
-            ) as master:
-                served = f", metrics at http://{master.http}/metrics" if master.http else ""
-                _write(sys.stderr, f"gradwire run: master at {master.address}{served}\n")
-                return await self.run(master.address, keys.worker_key_files, is_whole_run=True)
+    async def run_with_masters(
+        self, masters: int, options: Sequence[str], key_file: Path | None
+    ) -> int:
+        """Run the workers with masters of their own; return the exit status."""
+        async with AsyncExitStack() as stack:
+            keys = stack.enter_context(local_keys(self._workers, key_file))
+            started = []
+            for number in range(masters):
+                name = "master" if masters == 1 else f"master {number}"
+                master = await stack.enter_async_context(
+                    local_master_process(
+                        options,
+                        keys.master_environment,
+                        self._printer(sys.stderr, name),
+                        self._say,
+                    )
+                )
+                served = f", page at http://{master.http}/" if master.http else ""
+                self._say(f"{name} at {master.address}{served}")
+                started.append(master.address)
+                self._pages += filter(None, [master.http])
+            return await self.run(",".join(started), keys.worker_key_files, is_whole_run=True)
 
     async def run(
         self, master: str, key_files: Sequence[Path | None], *, is_whole_run: bool
@@ -156,13 +210,13 @@ class Launcher:
         meeting_place = process_group_address(os.environ) if is_whole_run else {}
         if self._workers > 1 and "OMP_NUM_THREADS" not in os.environ:
             threads = threads_of_each(self._workers)
-            _write(
-                sys.stderr,
-                f"gradwire run: each of {self._workers} workers computes with {threads} of "
-                f"{os.cpu_count()} processors; set OMP_NUM_THREADS for another number\n",
+            self._say(
+                f"each of {self._workers} workers computes with {threads} of {os.cpu_count()} "
+                "processors; set OMP_NUM_THREADS for another number"
             )
         if self._about_gpus is not None:
-            _write(sys.stderr, f"gradwire run: {self._about_gpus}\n")
+            self._say(self._about_gpus)
+        progress = asyncio.create_task(self._show_progress())
         try:
             for rank in range(self._workers):
                 environ = worker_environment(
@@ -175,6 +229,17 @@ class Launcher:
             return await self._wait()
         finally:
             await self._stop_all()
+            progress.cancel()
+            await asyncio.gather(progress, return_exceptions=True)
+            self._block.show([])
+
+    async def _show_progress(self) -> None:
+        if self._has_progress:
+            await Progress(self._block, self._pages, self._count).show_on()
+
+    def _count(self) -> tuple[int, int]:
+        """Return how many workers run, and how many were started."""
+        return sum(child.is_running for child in self._children), len(self._children)
 
     async def _start(self, environ: Mapping[str, str]) -> None:
         rank = environ["LOCAL_RANK"]
@@ -182,8 +247,8 @@ class Launcher:
             child = await Child.start(
                 self._command,
                 environ=environ,
-                on_stdout=_printer(sys.stdout, rank),
-                on_stderr=_printer(sys.stderr, rank),
+                on_stdout=self._printer(sys.stdout, rank),
+                on_stderr=self._printer(sys.stderr, rank),
             )
         except OSError as error:
             raise UsageError(f"cannot run {self._command[0]!r}: {error.strerror}") from None
@@ -201,8 +266,7 @@ class Launcher:
                     rank = waiting.pop(task)
                     if status and not first_failure:
                         first_failure = status
-                        text = f"gradwire run: rank {rank} ended with status {status}\n"
-                        _write(sys.stderr, text)
+                        self._say(f"rank {rank} ended with status {status}")
                         await self._stop_all()
         finally:
             for task in waiting:
@@ -212,6 +276,17 @@ class Launcher:
 
     async def _stop_all(self) -> None:
         await asyncio.gather(*(child.stop() for child in self._children))
+
+    def _say(self, text: str) -> None:
+        self._block.write(sys.stderr, f"gradwire run: {text}\n")
+
+    def _printer(self, stream: TextIO, name: str) -> Callable[[str], None]:
+        """Return a function that writes a line with a prefix."""
+        prefix = f"[{name}] "
+        if stream.isatty() and "NO_COLOR" not in os.environ:
+            colour = COLOURS[int(name) % len(COLOURS)] if name.isdecimal() else 2
+            prefix = f"\x1b[{colour}m{prefix}\x1b[0m"
+        return lambda line: self._block.write(stream, f"{prefix}{line}\n")
 
     def _on_signal(self, number: int, task: asyncio.Task[int]) -> None:
         """Pass a signal on to the workers; send them SIGKILL at the second one."""
@@ -237,24 +312,3 @@ def process_group_address(environ: Mapping[str, str]) -> dict[str, str]:
         port = server.getsockname()[1]
     address = {"MASTER_ADDR": LOOPBACK, "MASTER_PORT": str(port)}
     return {name: value for name, value in address.items() if name not in environ}
-
-
-def _printer(stream: TextIO, name: str) -> Callable[[str], None]:
-    """Return a function that writes a line with a prefix."""
-    prefix = f"[{name}] "
-    if stream.isatty() and "NO_COLOR" not in os.environ:
-        colour = COLOURS[int(name) % len(COLOURS)] if name.isdecimal() else 2
-        prefix = f"\x1b[{colour}m{prefix}\x1b[0m"
-    return lambda line: _write(stream, f"{prefix}{line}\n")
-
-
-def _write(stream: TextIO, text: str) -> None:
-    try:
-        stream.write(text)
-        stream.flush()
-    except BrokenPipeError:
-        # Python would try to write the rest of the buffer at its end, and show a second error.
-        nowhere = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(nowhere, stream.fileno())
-        os.close(nowhere)
-        raise

@@ -18,8 +18,8 @@ from gradwire.participant.feature import Feature
 from gradwire.replica.pull import Pull
 from gradwire.replica.waits import Procedure, until
 from gradwire.target.parameters import Parameters
+from gradwire.worker.exchanges.optimizer_state import StateKeeper
 from gradwire.worker.membership import Membership
-from gradwire.worker.optimizer_state import StateKeeper
 from gradwire.worker.worker import Worker
 from gradwire_codecs.arrays import Float32Array
 from gradwire_protocol.messages.fields import count_updates
@@ -215,7 +215,7 @@ def averaged_state(
     optimizer: "torch.optim.Optimizer",
     parameters: Parameters,
     kept: KeptState,
-    model: Layout,
+    span: slice,
     elements: Float32Array,
     quantum: float,
 ) -> Averaged:
@@ -233,4 +233,4 @@ def averaged_state(
             f"this run averages the state of {kept}, and our optimizer is {ours}: train with the "
             "same one, or begin a run of another name"
         )
-    return AveragedState(state, kept, model, elements, quantum)
+    return AveragedState(state, kept, parameters.layout, span, elements, quantum)

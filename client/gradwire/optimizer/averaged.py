@@ -4,7 +4,6 @@ from collections.abc import Callable
 from typing import Protocol, TypeAlias
 
 from gradwire_codecs.arrays import Float32Array
-from gradwire_protocol.messages.layout import Layout
 from gradwire_protocol.messages.modes.kept_state import KeptState
 
 
@@ -21,6 +20,7 @@ class Averaged(Protocol):
         """Set the state of the optimizer to that of the elements."""
 
 
-Averages: TypeAlias = Callable[[KeptState, Layout, Float32Array, float], Averaged]
-"""Makes one of what the run averages, the model, the elements (a view of shape (n,)) and the
-replica's quantum. It raises `UsageError` if the optimizer keeps something else."""
+Averages: TypeAlias = Callable[[KeptState, slice, Float32Array, float], Averaged]
+"""Makes one of what the run averages, the part of the model that a replica is of, the elements (a
+view of shape (n,)) and the replica's quantum. It raises `UsageError` if the optimizer keeps
+something else."""

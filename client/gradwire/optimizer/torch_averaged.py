@@ -6,6 +6,8 @@ contribution, and written into it after a round, and whatever a worker joins wit
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from itertools import accumulate, pairwise
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +22,17 @@ from gradwire_protocol.messages.layout import Layout
 from gradwire_protocol.messages.modes.kept_state import STEP, KeptState
 
 
+class _Piece(NamedTuple):
+    """What a part of a model has of one tensor."""
+
+    tensor: int
+    of_tensor: slice
+    of_part: slice
+
+    def is_whole(self, model: Layout) -> bool:
+        return self.of_tensor == slice(0, model.tensors[self.tensor].elements)
+
+
 class AveragedState(Averaged):
     """The state of one optimizer, and its elements.
 
@@ -30,6 +43,9 @@ class AveragedState(Averaged):
     kept : KeptState
         What it keeps.
     model : Layout
+    span : slice
+        The elements of the model that the replica has, where several masters have parts of it. Of a
+        tensor that is cut, each part has the numbers.
     elements : ndarray of shape (n,), dtype float32
         A view of the vector that is shared, behind the parameters.
     quantum : float
@@ -41,6 +57,7 @@ class AveragedState(Averaged):
         optimizer: TorchOptimizer,
         kept: KeptState,
         model: Layout,
+        span: slice,
         elements: Float32Array,
         quantum: float,
     ) -> None:
@@ -48,26 +65,27 @@ class AveragedState(Averaged):
         self.kept = kept
         self._model = model
         self._quantum = np.float32(quantum)
-        sizes = [tensor.elements for tensor in kept.tensors(model)]
+        start, stop, _ = span.indices(model.elements)
+        self._size = stop - start
+        self._pieces = _pieces_of(model, start, stop)
+        sizes = [self._size] * len(kept.slots) + [len(self._pieces)] * len(kept.numbers)
         parts = np.split(elements, np.cumsum(sizes)[:-1])
         self._slots = dict(zip(kept.slots, parts, strict=False))
         self._numbers = dict(zip(kept.numbers, parts[len(kept.slots) :], strict=True))
-        stops = np.cumsum([tensor.elements for tensor in model.tensors]).tolist()
-        self._places = [slice(a, b) for a, b in zip([0, *stops], stops, strict=False)]
 
     def read(self) -> None:
         """Set the elements to the state of the optimizer; 0 where it has none."""
-        slots = {name: np.zeros(self._model.elements, np.float32) for name in self._slots}
-        numbers = {name: np.zeros(len(self._places)) for name in self._numbers}
+        slots = {name: np.zeros(self._size, np.float32) for name in self._slots}
+        numbers = {name: np.zeros(len(self._pieces)) for name in self._numbers}
         if not self._optimizer.is_empty:
             with self._named_errors():
                 packed = self._optimizer.capture()
-            for i, where in enumerate(self._places):
-                state = packed.tensor(i)
+            for number, piece in enumerate(self._pieces):
+                state = packed.tensor(piece.tensor)
                 for name, values in state.slots.items():
-                    slots[name][where] = values
+                    slots[name][piece.of_part] = values[piece.of_tensor]
                 for name, value in state.numbers.items():
-                    numbers[name][i] = value
+                    numbers[name][number] = value
         for name, elements in self._slots.items():
             np.multiply(to_units(slots, name), self._quantum, out=elements)
         for name, elements in self._numbers.items():
@@ -84,7 +102,9 @@ class AveragedState(Averaged):
             name: np.rint(elements.astype(np.float64) / self._quantum) * _unit_of(name)
             for name, elements in self._numbers.items()
         }
-        names = [self._names_of(i, units, numbers) for i in range(len(self._places))]
+        names = [frozenset[str]()] * len(self._model.tensors)
+        for number, piece in enumerate(self._pieces):
+            names[piece.tensor] = self._names_of(number, units, numbers)
         if not any(names):
             return
         header = header_of(
@@ -93,16 +113,31 @@ class AveragedState(Averaged):
             [each & self._numbers.keys() for each in names],
         )
         packed = PackedState(header, self._model)
+        self._fill_cut_tensors(packed)
         values = {name: from_units(units, name) for name in units}
-        for i, where in enumerate(self._places):
-            for name in header.slots_of(i):
-                packed.slot(i, name)[:] = values[name][where]
-            for name in header.numbers_of(i):
-                packed.set_number(i, name, float(numbers[name][i]))
+        for number, piece in enumerate(self._pieces):
+            for name in header.slots_of(piece.tensor):
+                packed.slot(piece.tensor, name)[piece.of_tensor] = values[name][piece.of_part]
+            for name in header.numbers_of(piece.tensor):
+                packed.set_number(piece.tensor, name, float(numbers[name][number]))
         with self._named_errors():
             self._optimizer.restore(packed)
 
     # Private.
+
+    def _fill_cut_tensors(self, packed: PackedState) -> None:
+        """Have what the optimizer keeps of tensors of which other masters have a part, or 0."""
+        cut = [piece.tensor for piece in self._pieces if not piece.is_whole(self._model)]
+        if not cut:
+            return
+        before: PackedState | None = None
+        if not self._optimizer.is_empty:
+            with self._named_errors():
+                before = self._optimizer.capture()
+        for i in cut:
+            had = {} if before is None else before.tensor(i).slots
+            for name in packed.header.slots_of(i):
+                packed.slot(i, name)[:] = had.get(name, np.float32(0))
 
     @contextmanager
     def _named_errors(self) -> Iterator[None]:
@@ -115,16 +150,28 @@ class AveragedState(Averaged):
 
     def _names_of(
         self,
-        i: int,
+        number: int,
         units: Mapping[str, Float32Array],
         numbers: Mapping[str, NDArray[np.float64]],
     ) -> frozenset[str]:
-        """Return the names of what is written for a tensor; none if the elements are 0."""
-        where = self._places[i]
-        is_warm = any(numbers[name][i] for name in numbers) or any(
-            units[name][where].any() for name in units
+        """Return the names of what is written for a piece; none if the elements are 0."""
+        piece = self._pieces[number]
+        is_warm = any(values[number] for values in numbers.values()) or any(
+            values[piece.of_part].any() for values in units.values()
         )
-        return self._optimizer.names_of(i) if is_warm else frozenset()
+        return self._optimizer.names_of(piece.tensor) if is_warm else frozenset()
+
+
+def _pieces_of(model: Layout, start: int, stop: int) -> list[_Piece]:
+    """Return what a range of a model has of its tensors, in order."""
+    bounds = pairwise(accumulate((tensor.elements for tensor in model.tensors), initial=0))
+    pieces = []
+    for i, (first, end) in enumerate(bounds):
+        low, high = max(first, start), min(end, stop)
+        if low < high or low == high == first == end:  # an empty tensor is in every part it touches
+            of_tensor, of_part = slice(low - first, high - first), slice(low - start, high - start)
+            pieces.append(_Piece(i, of_tensor, of_part))
+    return pieces
 
 
 def _unit_of(number: str) -> float:

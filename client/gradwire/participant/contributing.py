@@ -101,6 +101,12 @@ class Contributing:
 
     # Steps.
 
+    def check(self) -> None:
+        """Raise the error that a contribution would raise for a parameter."""
+        self._shared.parameters.gather()
+        with self._divergence.named_errors():
+            self._feedback.check()
+
     def note_step(self, change: Any = None) -> bool:
         """Count a step that has changed the parameters, or changes them by this.
 

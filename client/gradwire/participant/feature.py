@@ -4,11 +4,16 @@ Averaging buffers, adapting the optimizer, sharing its state and bounding stalen
 `Participant` knows none of them by name. Its training half calls every hook.
 """
 
+from typing import Any
+
 from gradwire.replica.waits import Procedure
 
 
 class Feature:
     """Does nothing; a subclass overrides the hooks that it needs."""
+
+    def note_change(self, change: Any) -> None:
+        """Note a change that the next push adds to the parameters, before `before_push`."""
 
     def before_push(self) -> None:
         """Prepare a push: the optimizer has stepped, and its change is not encoded yet."""

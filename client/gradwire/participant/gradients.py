@@ -28,6 +28,15 @@ def gradient_feedback(welcome: Welcome, *, threads: int) -> Feedback:
 class Gradients(Contributing):
     """The gradients of one worker; its feedback is a `gradient_feedback`."""
 
+    _checked: Float32Array | None = None
+    """The gradient that `check` has taken from the target, until a step uses it."""
+
+    def check(self) -> None:
+        """Raise the error that a step would raise for the target's gradient."""
+        self._checked = gradient = self._shared.parameters.take_gradient()
+        if gradient is not None:
+            self._check_values(gradient)
+
     def note_step(self, change: Any = None) -> bool:
         """Add the gradient of the target, or the one that is handed over; return if there is one.
 
@@ -39,8 +48,7 @@ class Gradients(Contributing):
             If the gradient holds a NaN or an infinity, or is too large.
         """
         self._check_unchanged()
-        parameters = self._shared.parameters
-        gradient = parameters.take_gradient() if change is None else self._flat(change)
+        gradient = self._take() if change is None else self._flat(change)
         if gradient is None:
             return False
         self._check_values(gradient)
@@ -53,6 +61,11 @@ class Gradients(Contributing):
         """Send nothing: a step by what is left of gradients would be one step more."""
 
     # Private.
+
+    def _take(self) -> Float32Array | None:
+        """Return the target's gradient, if there is a new one."""
+        checked, self._checked = self._checked, None
+        return self._shared.parameters.take_gradient() if checked is None else checked
 
     def _purpose(self) -> str:
         assert self.mode.optimizer is not None

@@ -45,7 +45,8 @@ from gradwire.target.parameters import Parameters
 from gradwire.worker.membership import Membership
 from gradwire.worker.worker import Worker
 from gradwire_codecs import Feedback
-from gradwire_protocol.messages.admission import Welcome
+from gradwire_codecs.arrays import Float32Array
+from gradwire_protocol.messages.admission import Peer, Welcome
 from gradwire_protocol.messages.kinds import WORKERS_MAX
 from gradwire_protocol.messages.work import Plan
 
@@ -107,6 +108,8 @@ class Participant:
         sent = feedback
         if welcome.mode.optimizer is not None:
             sent = gradient_feedback(welcome, threads=settings.codec_threads)
+        self.sent = sent
+        """What is sent comes from this one: that of `shared`, or one over gradients."""
         self.thresholds = Thresholds(settings, sent, clock=clock)
         self.note_run_steps()
         self.compensation = Compensation(
@@ -130,7 +133,7 @@ class Participant:
         )
         self.applying = Pull(self.shared, membership, worker, self.delays, self.tally, clock)
         self.contributing = None
-        if welcome.mode.has_rounds:
+        if welcome.mode.waits:
             kind = Contributing if welcome.mode.optimizer is None else Gradients
             self.contributing = kind(
                 settings=settings,
@@ -165,6 +168,33 @@ class Participant:
         self._has_pushed = False
         """Whether the step of a push was not ended by a pull yet."""
 
+    # What a session shows of it.
+
+    @property
+    def quantum(self) -> float:
+        """The value of one unit of the shared parameters."""
+        return self.shared.quantum
+
+    @property
+    def peers(self) -> Sequence[Peer]:
+        """The workers that take part now, this one included."""
+        return self.membership.peers
+
+    @property
+    def has_finished(self) -> bool:
+        """Whether all workers have finished."""
+        return self.membership.finished is not None
+
+    @property
+    def stop_reason(self) -> str | None:
+        """Why all workers are to end their training; None while they are not."""
+        return self.membership.stop_reason
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether the membership is over, so that no step can be made any more."""
+        return self.membership.closed
+
     # Setup.
 
     def note_run_steps(self) -> None:
@@ -172,7 +202,8 @@ class Participant:
 
         A run has made as many steps as its worker with the most updates has sent.
         """
-        self.thresholds.note_run_steps(max(self.shared.versions.values()))
+        versions = self.shared.versions
+        self.thresholds.note_run_steps(max(s for r, s in versions.items() if r < WORKERS_MAX))
 
     def scale_changes(self) -> None:
         """Multiply the target's changes from now on, because no learning rate does it."""
@@ -209,7 +240,7 @@ class Participant:
         if self.observes:
             yield from self.pull()
             return
-        yield from self._before_push()
+        yield from self.before_push()
         if not self._has_trained():
             self.sending.skip()
             self.check_connected()
@@ -223,12 +254,40 @@ class Participant:
                 self.applying.pull_gathered()
         yield from self._end_step()
 
+    def before_push(self) -> Procedure[None]:
+        """Raise what stands against a push; wait where a master has been away for too long."""
+        self.check_connected()
+        if self.observes:
+            raise UsageError(
+                "an observer sends nothing: its key has the role observer. To change the "
+                "parameters, join with the key of a worker"
+            )
+        if self._finishing.has_begun:
+            raise UsageError(
+                "finish() has told the others that no more comes: call it again, or close()"
+            )
+        if not (yield from self._offline.may_train()):
+            self.check_connected()
+            raise DeadlineError(self._offline.timeout_message())
+
+    def log(self, step: int | None, values: Mapping[str, float]) -> None:
+        """Have the master keep scalars of a step, of the last one unless it is given."""
+        of = self.tally.steps if step is None else step
+        if self.worker.logged.scalars.add(of, values, self.clock()):
+            self.membership.post(self.worker.logged.scalars.wake)
+
+    def check_trained(self) -> None:
+        """Raise what is wrong with what was trained; a push raises the same."""
+        (self.contributing or self.sending).check()
+
     def push(self, change: Any = None) -> Procedure[int]:
         """Post what has reached the threshold; return how many elements that changes.
 
         The next `pull` ends this step.
         """
-        yield from self._before_push()
+        yield from self.before_push()
+        for feature in self.features if change is not None else ():
+            feature.note_change(change)
         elements = 0
         if not self._has_trained() and change is None:
             self.sending.skip()
@@ -264,8 +323,11 @@ class Participant:
         """
         return self.delays.lateness(ranks, len(self.membership.peers))
 
-    def items(self, plan: Plan) -> Items:
-        """Return the items of a work, which the master grants one by one."""
+    def items(self, plan: Plan, pull: Callable[[], object] | None = None) -> Items:
+        """Return the items of a work, which the master grants one by one.
+
+        `pull` applies what peers have sent while it waits, by default to this participant's part.
+        """
         self.check_connected()
         if self.observes:
             raise UsageError("an observer trains on nothing: it gets no items")
@@ -273,13 +335,18 @@ class Participant:
             plan,
             running=self._loops,
             shared=self.shared,
-            pull=lambda: None if self.is_paused else self.applying.pull(),
+            pull=pull or (lambda: None if self.is_paused else self.applying.pull()),
             membership=self.membership,
             worker=self.worker,
             clock=self.clock,
         )
 
     # The end.
+
+    @property
+    def is_finishing(self) -> bool:
+        """Whether it has told the others that no more comes, or is about to."""
+        return self._finishing.has_begun
 
     def finish(self, timeout_seconds: float) -> Procedure[None]:
         """Send what is left, and wait until all workers have finished and hold the same bits.
@@ -333,9 +400,23 @@ class Participant:
             yield Wait(partial(finishing.has_news, known), deadline, finishing.purpose)
         self._settle()
 
+    def stop_training(self, reason: str) -> None:
+        """Have all workers end their training."""
+        self.membership.post(self.worker.stop_training, reason)
+
     def leave(self, reason: str) -> None:
         """Leave the run; what was pushed arrives."""
         self.membership.post(self.worker.leave, reason)
+
+    def until_gone(self, deadline: float) -> Procedure[bool]:
+        """Wait until the master has confirmed that we left; return whether it has."""
+        return until(
+            self.membership,
+            lambda: self.membership.closed,
+            deadline,
+            self.clock,
+            lambda: "the master to confirm that it has everything",
+        )
 
     def close(self) -> None:
         """Release what it holds in this process. Can be repeated."""
@@ -345,6 +426,25 @@ class Participant:
         features, self.features = self.features, ()
         for feature in features:
             feature.on_leave()
+
+    # Evaluations.
+
+    def lend(self, *, applies: bool) -> None:
+        """Let a master that has lost the replica have it while no step is made: see `Pull.lend`."""
+        self.applying.lend(applies=applies)
+
+    def take_back(self) -> None:
+        """Stop lending the replica."""
+        self.applying.take_back()
+
+    def take_residual_out(self) -> Sequence[Float32Array]:
+        """Set the parameters to the shared ones; return the residual for `put_residual_back`."""
+        return [self.shared.take_residual_out()]
+
+    def put_residual_back(self, residual: Sequence[Float32Array]) -> None:
+        """Add a residual that was taken out to what was trained since then."""
+        for each in residual:
+            self.shared.put_residual_back(each)
 
     # Statistics and checkpoints.
 
@@ -438,21 +538,6 @@ class Participant:
             self.applying.pull()
             contributing.look_ahead()
         return elements
-
-    def _before_push(self) -> Procedure[None]:
-        self.check_connected()
-        if self.observes:
-            raise UsageError(
-                "an observer sends nothing: its key has the role observer. To change the "
-                "parameters, join with the key of a worker"
-            )
-        if self._finishing.has_begun:
-            raise UsageError(
-                "finish() has told the others that no more comes: call it again, or close()"
-            )
-        if not (yield from self._offline.may_train()):
-            self.check_connected()
-            raise DeadlineError(self._offline.timeout_message())
 
     def _has_trained(self) -> bool:
         """Call `before_push` of all features; return whether there is anything to push."""

@@ -17,7 +17,8 @@ from gradwire_protocol.messages.fields import count_updates
 
 OUTBOX_BYTES_MAX: Final = 8 * MIB
 OUTBOX_UPDATES_MAX: Final = 64
-"""Limits of own updates that the master does not have yet. Beyond either, a step sends nothing: its
+"""Limits of own updates that the master does not have yet, or that have not come back from it where
+updates are merged. Beyond either, a step sends nothing: its
 change stays in the residual, where it costs no memory, and goes out with a later step."""
 
 
@@ -70,6 +71,7 @@ class Outbox:
             is_last = is_contribution and number == len(bodies)
             updates.append(OwnUpdate(sequence, based_on, body, clock, pace, is_last))
             self._worker.own_updates.append(updates[-1])
+            shared.note_sent(updates[-1])
         tally.updates_sent += len(bodies)
         tally.elements_sent += elements
         tally.bytes_encoded += sum(map(len, bodies))
@@ -80,9 +82,11 @@ class Outbox:
 
     def is_behind(self) -> bool:
         """Return whether the connection is lost, or the outbox is over one of its limits."""
-        tally, membership = self._tally, self._membership
+        tally, membership, shared = self._tally, self._membership, self._shared
         return (
             membership.lost is not None
+            or shared.bytes_beforehand > OUTBOX_BYTES_MAX
+            or len(shared.beforehand) > OUTBOX_UPDATES_MAX
             or tally.bytes_encoded - membership.bytes_delivered > OUTBOX_BYTES_MAX
             or tally.updates_sent - membership.updates_delivered > OUTBOX_UPDATES_MAX
         )

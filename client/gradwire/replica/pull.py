@@ -79,8 +79,9 @@ class Pull:
         self._give_if_wanted()
         if comparison is not None:
             self._compare(comparison)
-        elif membership.lost is None:
-            digest = shared.repair.digest(shared.replica_versions)
+        elif membership.lost is None and shared.repair.is_due:
+            with shared.changing, shared.without_beforehand():
+                digest = shared.repair.digest(shared.replica_versions)
             if digest is not None:
                 self._membership.post(self._worker.tell_digest, digest)
         return applied
@@ -131,7 +132,8 @@ class Pull:
             if not self._membership.replica_wanted:
                 return
             self._membership.replica_wanted = False
-            values = self._feedback.replica.values.astype("<i4").tobytes()
+            with self._shared.without_beforehand():
+                values = self._feedback.replica.values.astype("<i4").tobytes()
             versions = dict(self._shared.replica_versions)
         self._membership.post(self._worker.found_again, values, versions)
 
@@ -140,9 +142,10 @@ class Pull:
     def _compare(self, comparison: Comparison) -> None:
         """Compare our replica with the master's, and ask for the blocks that differ."""
         shared = self._shared
-        numbers = shared.repair.compare(
-            comparison.blocks, shared.versions, missed=comparison.missed
-        )
+        with shared.changing, shared.without_beforehand():
+            numbers = shared.repair.compare(
+                comparison.blocks, shared.versions, missed=comparison.missed
+            )
         if numbers is None:
             return  # updates have to come first
         if self._membership.comparison is comparison:
@@ -161,8 +164,7 @@ class Pull:
             with self._shared.undisturbed():
                 shared.repair.mend(rebase)
             if rebase.missed:
-                shared.forget_versions()
-                shared.note(rebase.blocks.versions)
+                shared.note_replaced(rebase.blocks.versions)
                 shared.forget_result()
         if arrivals.conflated is not None:
             self._feedback.apply_sum(arrivals.conflated)
@@ -179,17 +181,32 @@ class Pull:
                 shared.repair.note_correction(update)
                 continue  # the version vector counts the update that it corrects
             shared.repair.note(rank, update)
-            staleness = 0
-            if not shared.has_rounds:
-                staleness = count_updates(shared.versions, without=rank) - update.based_on
+            staleness = self._note_origins(rank, update)
             shared.note({rank: update.sequence, **update.closes})
             shared.note_result(update)
-            self._delays.note_update(rank, staleness)
             applied.append(PeerUpdate(rank, update.sequence, elements, staleness))
         tally.updates_applied += len(applied)
         self._parameters.scatter()
         tally.apply_seconds += self._clock() - began
         return applied
+
+    def _note_origins(self, rank: int, update: EncodedUpdate) -> int:
+        """Note how late an update is, or those of peers that a sum contains; return that."""
+        shared = self._shared
+        if not shared.has_rounds:
+            staleness = count_updates(shared.versions, without=rank) - update.based_on
+            self._delays.note_update(rank, staleness)
+            return staleness
+        if not shared.merges:
+            self._delays.note_update(rank, 0)
+            return 0
+        latest = 0
+        for origin, sequence in update.closes.items():
+            if origin != shared.rank and sequence > shared.versions.get(origin, 0):
+                has = count_updates(shared.versions, without=origin)
+                latest = max(latest, has - update.based_on)
+                self._delays.note_update(origin, max(has - update.based_on, 0))
+        return latest
 
     def _add_update(self, update: EncodedUpdate) -> int:
         try:

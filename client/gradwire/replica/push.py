@@ -70,6 +70,12 @@ class Push:
         self._tally.steps += 1
         self._tally.steps_untrained += 1
 
+    def check(self) -> None:
+        """Raise the error that `push` would raise for a parameter."""
+        self._parameters.gather()
+        with self._divergence.named_errors():
+            self._feedback.check()
+
     def push(self, change: Any = None) -> int:
         """Add a change to the parameters, if one is given, and send what reaches the threshold.
 
@@ -115,9 +121,7 @@ class Push:
 
         Without `portion` it is as much as the setting `finish_residual` says.
         """
-        self._parameters.gather()
-        with self._divergence.named_errors():
-            self._feedback.check()
+        self.check()
         if portion is None:
             portion = self._final_portion()
         self._tally.final_residual_portion = portion

@@ -116,14 +116,19 @@ class Repair:
 
     # Digests.
 
+    @property
+    def is_due(self) -> bool:
+        """Whether it is time for a digest."""
+        return bool(self._seconds) and self._clock() >= self._due
+
     def digest(self, versions: Mapping[int, int]) -> Digest | None:
         """Return the digest of the replica, if one is due.
 
         `versions` is what the replica contains, own updates included.
         """
-        began = self._clock()
-        if not self._seconds or began < self._due:
+        if not self.is_due:
             return None
+        began = self._clock()
         digest = self._feedback.replica.digest()
         ended = self._clock()
         self._due = ended + max(self._seconds, (ended - began) / TIME_SHARE_MAX)

@@ -6,8 +6,8 @@ replica (see `Pull.lend`).
 """
 
 from collections import deque
-from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from threading import Lock
 from typing import Any
@@ -20,9 +20,10 @@ from gradwire.replica.scaled_change import ScaledChange
 from gradwire.settings.settings import Settings
 from gradwire.target.named_errors import named_errors
 from gradwire.target.parameters import Parameters
-from gradwire.worker.update_log import OwnUpdateLog
-from gradwire_codecs import Feedback, check_finite
+from gradwire.worker.update_log import OwnUpdate, OwnUpdateLog
+from gradwire_codecs import Feedback, check_finite, decode
 from gradwire_codecs.arrays import Float32Array, describe
+from gradwire_codecs.feedback.contributions import signed
 from gradwire_protocol.messages.admission import Welcome
 from gradwire_protocol.messages.fields import raise_to
 from gradwire_protocol.messages.updates import EncodedUpdate
@@ -70,6 +71,12 @@ class SharedParameters:
         self._partial: list[EncodedUpdate] | None = [] if welcome.mode.has_outer_step else None
         self.contained = welcome.sequence
         """In rounds, the last own update that is in a result."""
+        self.merges = welcome.mode.merged
+        """Whether own updates come back in sums. Until then the replica has them beforehand."""
+        self.beforehand: deque[OwnUpdate] = deque()
+        """The own updates that it has beforehand."""
+        self.bytes_beforehand = 0
+        self._own_updates = own_updates
         self.changing = Lock()
         """Held while the replica changes, or while another thread reads it."""
         self.repair = Repair(
@@ -91,13 +98,58 @@ class SharedParameters:
 
     def note(self, versions: Mapping[int, int]) -> None:
         """Note which updates of others were applied; in rounds, which own ones are in them."""
-        self.contained = max(versions.get(self.rank, 0), self.contained)
+        self._note_contained(max(versions.get(self.rank, 0), self.contained))
         raise_to(self.versions, {r: s for r, s in versions.items() if r != self.rank})
 
-    def forget_versions(self) -> None:
-        """Note that another replica takes the place of ours, whose versions are noted next."""
-        self.versions = {self.rank: self.versions[self.rank]}
-        self.contained = 0
+    def note_replaced(self, versions: Mapping[int, int]) -> None:
+        """Note that another replica with these versions has taken the place of ours."""
+        self._note_contained(versions.get(self.rank, 0))
+        self.versions = {**versions, self.rank: self.versions[self.rank]}
+
+    # Updates that are in the replica before they have come back.
+
+    def note_sent(self, update: OwnUpdate) -> None:
+        """Note an own update that the replica contains; where updates are merged, beforehand."""
+        if self.merges:
+            self.beforehand.append(update)
+            self.bytes_beforehand += len(update.body)
+
+    @contextmanager
+    def without_beforehand(self) -> Iterator[None]:
+        """Have the replica contain in the block what `replica_versions` says, and no more.
+
+        The caller holds `changing`.
+        """
+        bodies = [update.body for update in self.beforehand]
+        self._add_to_replica(bodies, -1)
+        try:
+            yield
+        finally:
+            self._add_to_replica(bodies, 1)
+
+    def _add_to_replica(self, bodies: Sequence[bytes], sign: int) -> None:
+        replica = self.feedback.replica
+        for body in bodies:
+            replica.apply(signed(decode(body, len(replica)), sign))
+
+    def _note_contained(self, sequence: int) -> None:
+        """Note up to which own update the replica contains what has come back.
+
+        It contains those twice then, as do the parameters, and they are taken out once. Another
+        replica may contain fewer than ours did: the rest is put back.
+        """
+        before, self.contained = self.contained, sequence
+        if not self.merges:
+            return
+        feedback, elements = self.feedback, len(self.feedback.replica)
+        while self.beforehand and self.beforehand[0].sequence <= sequence:
+            update = self.beforehand.popleft()
+            self.bytes_beforehand -= len(update.body)
+            feedback.apply(signed(decode(update.body, elements), -1))
+        for update in reversed(self._own_updates.between(sequence + 1, before)):
+            self.beforehand.appendleft(update)
+            self.bytes_beforehand += len(update.body)
+            feedback.apply(update.body)
 
     def note_result(self, update: EncodedUpdate) -> None:
         """Note an update of a round's result."""
@@ -134,16 +186,7 @@ class SharedParameters:
         NonFiniteError
             If it holds a NaN or an infinity.
         """
-        try:
-            array = self.parameters.to_array(change)
-        except (TypeError, ValueError, RuntimeError):
-            array = np.asarray(None)  # numpy cannot read it; refused below
-        size = size or len(self.feedback.replica)
-        if array.dtype != np.float32 or array.size != size:
-            raise UsageError(
-                f"a change has to be float32 with {size} elements, not {describe(array)}"
-            )
-        flat: Float32Array = array.reshape(-1)
+        flat = flat_change(self.parameters, change, size or len(self.feedback.replica))
         with self.named_errors():
             check_finite(flat)
         return flat
@@ -172,3 +215,15 @@ class SharedParameters:
     def undisturbed(self) -> AbstractContextManager[None]:
         """Do not count what is done to the residual in the block as training."""
         return nullcontext() if self.scaled_change is None else self.scaled_change.undisturbed()
+
+
+def flat_change(parameters: Parameters, change: Any, size: int) -> Float32Array:
+    """Return a change as an array of shape (size,); `UsageError` if it is none of that size."""
+    try:
+        array = parameters.to_array(change)
+    except (TypeError, ValueError, RuntimeError):
+        array = np.asarray(None)  # numpy cannot read it; refused below
+    if array.dtype != np.float32 or array.size != size:
+        raise UsageError(f"a change has to be float32 with {size} elements, not {describe(array)}")
+    flat: Float32Array = array.reshape(-1)
+    return flat

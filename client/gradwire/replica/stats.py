@@ -5,8 +5,8 @@ The training thread counts the fields of `Tally` as it goes. `Participant.stats`
 where they are counted, and `gradwire.metrics` exports all of them.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, fields, is_dataclass
 from typing import Any, Final, Literal, NamedTuple
 
 from gradwire.optimizer.delays import Distribution
@@ -240,3 +240,31 @@ class SessionStats(Tally):
     rtt_seconds: float | None = statistic(
         "Smoothed round-trip time to the master; none before the first sample.", "gauge"
     )
+
+    def numbers(self) -> dict[str, int | float]:
+        """Return every number by its name, for tools that take nothing else.
+
+        A record has a name for each of its numbers, as in ``residual_mean``. What has no number
+        now, as `rtt_seconds` before the first sample, is left out, and so are `transport` and
+        `staleness_by_rank`.
+
+        Returns
+        -------
+        dict of str to int or float
+        """
+        return dict(_numbers(self, ""))
+
+
+STATISTICS: Final[Mapping[str, Statistic]] = {
+    each.name: each.metadata[Statistic] for each in fields(SessionStats)
+}
+"""What each field says of itself, by its name."""
+
+
+def _numbers(record: Any, prefix: str) -> Iterator[tuple[str, int | float]]:
+    for each in fields(record):
+        value = getattr(record, each.name)
+        if is_dataclass(value):
+            yield from _numbers(value, f"{prefix}{each.name}_")
+        elif isinstance(value, int | float):
+            yield prefix + each.name, value

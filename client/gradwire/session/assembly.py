@@ -2,19 +2,24 @@
 
 import logging
 import sys
+from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
 from gradwire.features.automatic_lags import AutomaticLags
 from gradwire.features.buffers import BufferSharing
 from gradwire.features.clock_lags import ClockLags
+from gradwire.features.layer_histograms import LayerHistograms, ResidualOfParts
 from gradwire.features.momentum_advice import MomentumAdvice
 from gradwire.features.optimizer_state import OptimizerStateSharing
+from gradwire.features.own_figures import OwnFigures
 from gradwire.features.roster_log import RosterLog
 from gradwire.features.staleness_bound import StalenessBound
 from gradwire.participant.feature import Feature
 from gradwire.participant.participant import Participant
 from gradwire.target.buffers import ModuleBuffers
+from gradwire.target.parameters import Parameters
+from gradwire_protocol.messages.modes.mode import model_of
 
 if TYPE_CHECKING:
     import torch
@@ -56,9 +61,50 @@ def features_of(
     features.append(_momentum_and_scale(participant, target, optimizer))
     if states is not None:
         features.append(states)
-    if settings.staleness_bound != "off":  # the last one, because it may wait
-        features.append(StalenessBound(_lags(participant), participant))
+    features += bound_of(participant)  # the last one, because it may wait
     return features
+
+
+def bound_of(participant: Participant) -> list[Feature]:
+    """Return what bounds the lead of a worker, if that is wanted."""
+    if participant.observes or participant.settings.staleness_bound == "off":
+        return []
+    return [StalenessBound(_lags(participant), participant)]
+
+
+def reports_of(shards: Sequence[Participant], parameters: Parameters) -> list[Feature]:
+    """Return what a worker reports of itself: figures, and histograms if they are wanted.
+
+    These have to be the last features.
+
+    Parameters
+    ----------
+    shards : sequence of Participant
+        In the order of their parts of the parameters; the first one's master gets the reports.
+    parameters : Parameters
+        All of them.
+    """
+    first = shards[0]
+    every = first.settings.log_histograms_every
+    if first.observes:
+        return []
+    figures = OwnFigures(shards)
+    if not every:
+        return [figures]
+    sizes = [model_of(shard.shared.parameters.layout).elements for shard in shards]
+    residual = ResidualOfParts(
+        [(shard.sent, size) for shard, size in zip(shards, sizes, strict=True)]
+    )
+    histograms = LayerHistograms(every, first, parameters, first.shared.parameters.gather, residual)
+    return [figures, histograms]
+
+
+def share_factors(first: Participant, other: Participant) -> None:
+    """Have a part of the parameters multiplied by what the optimizer of the first one is."""
+    other.compensation.scale = first.compensation.scale
+    other.divergence.learning_rates = first.divergence.learning_rates
+    if first.shared.scaled_change is not None:
+        other.scale_changes()
 
 
 def _loads_of(participant: Participant, target: object) -> Feature | None:

@@ -1,16 +1,19 @@
 """`load_checkpoint`: the parameters of a run from a checkpoint, without a master or a network."""
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate, pairwise, starmap
 from os import PathLike
 from pathlib import Path
 
 import numpy as np
 
 from gradwire.errors import UsageError
+from gradwire.participant.sharded import digest_of_parts
 from gradwire.target.adapters import places_of
 from gradwire.target.parameters import Places
+from gradwire.target.part import layout_of_part
 from gradwire_codecs import Replica
 from gradwire_protocol.messages.checkpoint import CheckpointError
 from gradwire_protocol.messages.modes.mode import model_of
@@ -24,7 +27,7 @@ class LoadedCheckpoint:
     """What `load_checkpoint` found in a file."""
 
     path: Path
-    """File of the checkpoint."""
+    """File of the checkpoint; of several masters, that of the first, as `versions` are."""
     run: str
     """Name of the run."""
     elements: int
@@ -42,7 +45,10 @@ class LoadedCheckpoint:
 
 
 def load_checkpoint(
-    path: str | PathLike[str], target: object, *, run: str | None = None
+    path: str | PathLike[str] | Sequence[str | PathLike[str]],
+    target: object,
+    *,
+    run: str | None = None,
 ) -> LoadedCheckpoint:
     """Load the parameters that a master has saved into a model.
 
@@ -51,8 +57,10 @@ def load_checkpoint(
 
     Parameters
     ----------
-    path : path
-        A checkpoint, or a folder, of which the newest undamaged checkpoint is loaded.
+    path : path, or sequence of path
+        A checkpoint, or a folder, of which the newest undamaged checkpoint is loaded. Of several
+        masters with a part of the parameters each, those of all of them, in the order in which
+        workers name the masters.
     target : torch.nn.Module, list of torch.Tensor, or ndarray of dtype float32
         As for `join`. It is changed in place, and keeps its device and dtype.
     run : str, optional
@@ -75,25 +83,43 @@ def load_checkpoint(
         gradwire.load_checkpoint("/var/lib/gradwire", model)
     """
     places = places_of(target)
-    file = _read(Path(path), run)
-    checkpoint = file.checkpoint
-    model = model_of(checkpoint.layout)
-    difference = model.difference(places.layout)
-    if difference is not None:
+    paths = [path] if isinstance(path, (str, PathLike)) else path
+    if not paths:
+        raise UsageError("load_checkpoint() of no paths: name the folder of each master")
+    files = [_read(Path(each), run) for each in paths]
+    for file, span in zip(files, _spans_of(files), strict=True):
+        part = places.layout if len(files) == 1 else layout_of_part(places.layout, span)
+        difference = model_of(file.checkpoint.layout).difference(part)
+        if difference is not None:
+            raise UsageError(
+                f"{file.path}: the model differs from that of run {file.checkpoint.run!r}: "
+                f"{difference}"
+            )
+    elements = sum(model_of(file.checkpoint.layout).elements for file in files)
+    if elements != places.layout.elements:
         raise UsageError(
-            f"{file.path}: the model differs from that of run {checkpoint.run!r}: {difference}"
+            f"the checkpoints have {elements} parameters together, and the model has "
+            f"{places.layout.elements}: name the folder of each master"
         )
-    _write(_replica_of(file), places)
+    _write([_model_in(file) for file in files], places)
+    checkpoints = [file.checkpoint for file in files]
+    first = checkpoints[0]
     return LoadedCheckpoint(
-        path=file.path,
-        run=checkpoint.run,
-        elements=model.elements,
-        quantum=2.0**checkpoint.quantum_exponent,
-        versions=dict(checkpoint.versions),
-        updates=checkpoint.updates,
-        finished=checkpoint.finished,
-        digest=f"{checkpoint.digest:016x}",
+        path=files[0].path,
+        run=first.run,
+        elements=places.layout.elements,
+        quantum=2.0**first.quantum_exponent,
+        versions=dict(first.versions),
+        updates=sum(each.updates for each in checkpoints),
+        finished=all(each.finished for each in checkpoints),
+        digest=f"{digest_of_parts([each.digest for each in checkpoints]):016x}",
     )
+
+
+def _spans_of(files: Sequence[CheckpointFile]) -> list[slice]:
+    """Return which elements of the model each file has, one behind the other."""
+    sizes = [model_of(file.checkpoint.layout).elements for file in files]
+    return list(starmap(slice, pairwise(accumulate(sizes, initial=0))))
 
 
 def _read(path: Path, run: str | None) -> CheckpointFile:
@@ -125,13 +151,27 @@ def _replica_of(file: CheckpointFile) -> Replica:
     return Replica(values, file.checkpoint.quantum_exponent)
 
 
-def _write(replica: Replica, places: Places) -> None:
-    """Write a replica to its tensors one by one, which takes no second copy of it."""
+def _model_in(file: CheckpointFile) -> Replica:
+    """Return the replica without what a mode has behind the parameters."""
+    replica = _replica_of(file)
+    elements = model_of(file.checkpoint.layout).elements
+    return Replica(replica.values[:elements], replica.quantum_exponent)
+
+
+def _write(replicas: Sequence[Replica], places: Places) -> None:
+    """Write replicas, one behind the other, to tensors one by one: it takes no copy of them all."""
+    left = list(replicas)
     at = 0
     for tensor, write in zip(places.layout.tensors, places.writers, strict=True):
+        parameters = np.empty(tensor.elements, np.float32)
+        done = 0
+        while done < tensor.elements:
+            replica = left[0]
+            values = replica.values[at : at + tensor.elements - done]
+            part = Replica(values, replica.quantum_exponent)
+            part.write_parameters(parameters[done : done + len(values)])
+            done, at = done + len(values), at + len(values)
+            if at == len(replica):
+                left, at = left[1:], 0
         if tensor.elements:
-            values = replica.values[at : at + tensor.elements]
-            at += tensor.elements
-            parameters = np.empty(tensor.elements, np.float32)
-            Replica(values, replica.quantum_exponent).write_parameters(parameters)
             write(parameters)

@@ -9,16 +9,18 @@ import numpy as np
 from gradwire.errors import DeadlineError, UsageError
 from gradwire.features.optimizer_state import OptimizerStateSharing
 from gradwire.optimizer.averaged import Averaged, Averages
+from gradwire.participant.feature import Feature
 from gradwire.participant.participant import Participant
 from gradwire.replica.prior_residual import PriorResidual
 from gradwire.replica.waits import Procedure, until
-from gradwire.session.assembly import features_of
+from gradwire.session.assembly import features_of, reports_of
 from gradwire.session.meeting import Meeting
 from gradwire.session.warm_start import WarmStart
 from gradwire.settings.settings import Settings
 from gradwire.settings.training import portion_of
 from gradwire.target.buffers import ModuleBuffers
-from gradwire.target.parameters import Parameters
+from gradwire.target.parameters import EVERYWHERE, Parameters
+from gradwire.target.part import Part
 from gradwire.target.with_state import WithState
 from gradwire.worker.membership import Membership
 from gradwire.worker.worker import Worker
@@ -54,6 +56,10 @@ class Entry:
         Those of the target that are shared, if it has any.
     key_name : str, optional
         The name in the key that it dials with.
+    whole : Parameters, optional
+        What `parameters` are a part of, where several masters share them.
+    is_first : bool
+        Whether this is the first of several masters, or the only one.
     """
 
     def __init__(
@@ -73,10 +79,12 @@ class Entry:
         buffers: ModuleBuffers | None = None,
         key_name: str | None = None,
         observes: bool = False,
+        whole: Parameters | None = None,
+        is_first: bool = True,
     ) -> None:
         self._settings = settings
         self._parameters = parameters
-        self._master = master
+        self.master = master
         self._clock = clock
         self._target = target
         self._optimizer = optimizer
@@ -84,6 +92,8 @@ class Entry:
         self._key_name = key_name
         self._name = name_in_roster(key_name, request.name)
         self._observes = observes
+        self._whole = whole
+        self._is_first = is_first
         self._deadline = 0.0
         self.membership = membership
         self.worker = Worker(
@@ -99,7 +109,7 @@ class Entry:
         self._states = None
         if shared_optimizer is not None:
             self._states = OptimizerStateSharing(
-                shared_optimizer, parameters.layout, membership, self.worker
+                shared_optimizer, (whole or parameters).layout, membership, self.worker
             )
 
     def enter(self) -> Procedure[Participant]:
@@ -107,8 +117,25 @@ class Entry:
 
         Raises the `GradwireError` that says why it cannot.
         """
+        yield from self.meet_master()
+        participant = yield from self.take_part()
+        reports = reports_of([participant], participant.shared.parameters)
+        participant.features = [*self.features_of(participant), *reports]
+        return participant
+
+    def meet_master(self) -> Procedure[None]:
+        """Wait until the master lets this worker in, and says who begins the run."""
         yield from self._connect()
+        self.begin_timeout()
+        yield from self._wait(lambda: self.membership.welcome is not None)
+        self._log_connection()
+
+    def begin_timeout(self) -> None:
+        """Let the time for joining begin now, as where other masters had to be waited for."""
         self._deadline = self._clock() + self._settings.join_timeout_seconds
+
+    def take_part(self) -> Procedure[Participant]:
+        """Wait until this worker has the parameters of the run; return it without features."""
         replica = yield from self._replica()
         self._log_rank()
         self._warn_of_settings(replica)
@@ -139,9 +166,12 @@ class Entry:
         )
         if not self._observes:
             yield from Meeting(
-                settings.workers, participant, timeout_seconds=settings.start_timeout_seconds
+                settings.workers,
+                participant,
+                timeout_seconds=settings.start_timeout_seconds,
+                logs=self._is_first,
             ).wait()
-            self._deadline = self._clock() + settings.join_timeout_seconds
+            self.begin_timeout()
         if settings.warm_up_workers is not None and not self._observes:
             yield from WarmStart(
                 settings.warm_up_workers,
@@ -153,14 +183,17 @@ class Entry:
             yield from self._others_buffers()
         if self._states is not None:
             yield from self._states.take_over(participant.applying, self._deadline, self._clock)
-        participant.features = features_of(
+        return participant
+
+    def features_of(self, participant: Participant) -> list[Feature]:
+        """Return the features of a worker that takes part."""
+        return features_of(
             participant,
             target=self._target,
             optimizer=self._optimizer,
             buffers=self._buffers,
             states=self._states,
         )
-        return participant
 
     # Private.
 
@@ -177,8 +210,6 @@ class Entry:
     def _replica(self) -> Procedure[Replica]:
         """Talk with the master until both have the same replica."""
         membership = self.membership
-        yield from self._wait(lambda: membership.welcome is not None)
-        self._log_connection()
         yield from self._wait(lambda: membership.live or self._is_founder())
         welcome = membership.welcome
         assert welcome is not None
@@ -209,7 +240,8 @@ class Entry:
                 "join(model, optimizer=optimizer, ...)"
             )
         quantum = 2.0**welcome.quantum_exponent
-        self._averaged = self._averages(kept, target.layout, beside.state, quantum)
+        span = target.span if isinstance(target, Part) else EVERYWHERE
+        self._averaged = self._averages(kept, span, beside.state, quantum)
         self._averaged.read()
 
     def _settings_here(self) -> Settings:
@@ -274,14 +306,14 @@ class Entry:
             return self.worker.dialling_for
         if membership.welcome is not None:
             if membership.welcome.founder:
-                return f"the master at {self._master} to take our {elements} parameters"
+                return f"the master at {self.master} to take our {elements} parameters"
             return (
                 f"the run's parameters: {membership.snapshot_elements} of {elements} have come "
-                f"from {self._master}"
+                f"from {self.master}"
             )
         others = [peer for peer in membership.peers if peer.name != self._name]
         if not others:
-            return f"the master at {self._master} to let us in"
+            return f"the master at {self.master} to let us in"
         # The WELCOME of a worker in the roster comes with the first parameters.
         return "the run's first worker to send its parameters: " + ", ".join(
             f"rank {peer.rank} ({peer.name})" for peer in others
@@ -294,7 +326,7 @@ class Entry:
         rtt = self.worker.rtt
         logger.info(
             "connected to the master at %s over %s%s, %s%s",
-            self._master,
+            self.master,
             transport,
             reason,
             "without a key" if self._key_name is None else "sealed",
@@ -305,15 +337,18 @@ class Entry:
         """Log the place in the run, and whose parameters it has."""
         welcome = self.membership.welcome
         assert welcome is not None
+        mine = model_of(self._parameters.layout).elements
         logger.info(
-            "%s %d of run %r, which %s: %s in all",
+            "%s %d of run %r, which %s: %s",
             "observer" if self._observes else "rank",
             welcome.rank,
             welcome.run,
             "begins with this worker's parameters"
             if welcome.founder
             else "has given this worker its parameters",
-            f"{model_of(self._parameters.layout).elements:,}",
+            f"{mine:,} in all"
+            if self._whole is None
+            else f"{mine:,} of {self._whole.layout.elements:,} are at {self.master}",
         )
 
     def _warn_of_settings(self, replica: Replica) -> None:

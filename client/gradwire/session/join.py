@@ -12,6 +12,7 @@ from weakref import WeakKeyDictionary
 
 from gradwire.errors import GradwireWarning, UsageError
 from gradwire.session.attempt import Attempt
+from gradwire.session.discovery import find_master
 from gradwire.session.session import Session
 from gradwire.settings.keywords import SettingKeywords
 from gradwire.settings.settings import Settings, resolve_settings
@@ -70,7 +71,7 @@ def join(
         If target, settings or key cannot work. `NonFiniteError` and `OutOfRangeError` are cases of
         it.
     UnreachableError
-        If the master's host is not known, or no master answers there.
+        If the master's host is not known, no master answers there, or none is announced.
     RefusedError
         If the master does not let this process in: it has another model, the run another name, or
         too many workers take part; an observer, while there is no run; any process, while an
@@ -105,7 +106,8 @@ def join(
     parameters = parameters_of(target)
     stop_averaging(target)
     _compile_kernels()
-    session = Attempt(resolved, parameters, target, optimizer).session()
+    resolved, found = find_master(resolved)
+    session = Attempt(resolved, parameters, target, optimizer, found).session()
     with _joined_lock:
         _joined[session] = identities
     return session

@@ -28,15 +28,23 @@ class Meeting:
         How many there will be, this one included; None if nobody has said.
     timeout_seconds : float
         After it the run begins with those that are there.
+    logs : bool
+        Whether it logs who takes part; one of several masters is enough for that.
     """
 
     def __init__(
-        self, workers: int | None, participant: Participant, *, timeout_seconds: float
+        self,
+        workers: int | None,
+        participant: Participant,
+        *,
+        timeout_seconds: float,
+        logs: bool = True,
     ) -> None:
         self._workers = workers
         self._participant = participant
         self._membership = participant.membership
         self._timeout = timeout_seconds
+        self._logs = logs
 
     def wait(self) -> Procedure[None]:
         """Wait for the others, and log who takes part.
@@ -51,7 +59,8 @@ class Meeting:
                     self._membership, self._is_over, deadline, participant.clock, self._purpose
                 )
             participant.check_connected()
-        self._log()
+        if self._logs:
+            self._log()
 
     # Private.
 

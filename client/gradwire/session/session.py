@@ -11,22 +11,22 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
-from time import monotonic
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from gradwire.errors import GradwireError, UsageError
 from gradwire.participant.items import Item, Items, plan_of
 from gradwire.participant.participant import Participant
+from gradwire.participant.sharded import ItemsOfFirst, ShardedParticipant
 from gradwire.replica.pull import PeerUpdate
 from gradwire.replica.stats import SessionStats
-from gradwire.replica.waits import Procedure, until
+from gradwire.replica.waits import Procedure
 from gradwire.session.early_stopping import EarlyStopping
-from gradwire.threads.network import NetworkThread
+from gradwire.session.scalars import scalars_of, step_of
+from gradwire.threads.networks import Networks
 from gradwire.threads.signals import close_at_exit, forget, postpone, uninterrupted
 from gradwire.threads.waits import Waits
 from gradwire.worker.state import printable
-from gradwire.worker.worker import Worker
 from gradwire_protocol.messages.admission import Peer
 
 Result = TypeVar("Result")
@@ -46,11 +46,10 @@ class Session:
     """
 
     def __init__(
-        self, participant: Participant, network: NetworkThread[Worker], waits: Waits
+        self, participant: Participant | ShardedParticipant, networks: Networks, waits: Waits
     ) -> None:
         self._participant = participant
-        self._membership = participant.membership
-        self._network = network
+        self._networks = networks
         self._waits = waits
         self._over: str | None = None
         self._gone = False
@@ -80,7 +79,7 @@ class Session:
     @property
     def workers(self) -> tuple[Peer, ...]:
         """The workers that take part now, this one included: `rank`, `name`, `finished` of each."""
-        return tuple(self._membership.peers)
+        return tuple(self._participant.peers)
 
     @property
     def run(self) -> str:
@@ -95,17 +94,17 @@ class Session:
     @property
     def is_open(self) -> bool:
         """Whether this session was neither finished nor closed, and has not lost its run."""
-        return self._over is None and not self._membership.closed
+        return self._over is None and not self._participant.is_closed
 
     @property
     def finished(self) -> bool:
         """Whether all workers have finished: an observer ends its loop then."""
-        return self._membership.finished is not None
+        return self._participant.has_finished
 
     @property
     def quantum(self) -> float:
         """Resolution of the shared parameters: the value of one unit."""
-        return self._participant.shared.quantum
+        return self._participant.quantum
 
     def wait(self, n_workers: int | None = None, *, timeout: float = 60.0) -> None:
         """Wait until at least `n_workers` workers take part.
@@ -252,7 +251,7 @@ class Session:
             items = self._participant.items(plan)
         return self._loop_over(items)
 
-    def _loop_over(self, items: Items) -> Iterator[Item]:
+    def _loop_over(self, items: Items | ItemsOfFirst) -> Iterator[Item]:
         try:
             while (item := self._run(items.next())) is not None:
                 yield item
@@ -265,7 +264,7 @@ class Session:
 
         A loop that sees it ends, and finishes. `items` ends by itself.
         """
-        return self._membership.stop_reason
+        return self._participant.stop_reason
 
     def stop_training(self, reason: str) -> None:
         """Have all workers end their training, this one included: each sees `stopping`.
@@ -278,7 +277,7 @@ class Session:
         self._check_open()
         if self._participant.observes:
             raise UsageError("an observer has no say in a run: it cannot end the training")
-        self._membership.post(self._participant.worker.stop_training, printable(reason))
+        self._participant.stop_training(printable(reason))
 
     def early_stopping(self, **limits: Any) -> EarlyStopping:
         """Return what judges scores, and has all workers end their training when it is time.
@@ -311,6 +310,37 @@ class Session:
                     break
         """
         return EarlyStopping(**limits, tell=self.stop_training, told=lambda: self.stopping)
+
+    def log(
+        self, values: Mapping[str, Any] | None = None, /, *, step: int | None = None, **more: Any
+    ) -> None:
+        """Have the master keep scalars of the training, such as the loss, for people to look at.
+
+        It waits for nothing, and nothing of the training depends on it: scalars go to the master
+        about once a second (of 200 workers, every four seconds), when nothing else waits. What was
+        logged last is sent before the worker leaves, which waits for it, two seconds at most. The
+        master keeps all of a run in bounded memory, and serves it as ``/runs/NAME/series``:
+        neighbouring steps become one, with their mean, lowest and highest. A value on a GPU is
+        waited for, as ``float`` does.
+
+        Parameters
+        ----------
+        values : mapping, optional
+            By name, for names that are no words of Python: ``{"train/loss": loss}``.
+        step : int, optional
+            The step that they are of; by default the last one of this worker.
+        **more
+            By name: ``session.log(loss=loss, accuracy=accuracy)``.
+
+        Raises
+        ------
+        UsageError
+            If a value is no number, a name is empty or too long, or this is an observer.
+        """
+        self._check_open()
+        if self._participant.observes:
+            raise UsageError("an observer sends nothing, so it cannot log")
+        self._participant.log(step_of(step), scalars_of({**(values or {}), **more}))
 
     @contextmanager
     def paused(self, *, shared: bool = False) -> Iterator[None]:
@@ -347,24 +377,23 @@ class Session:
         Lending it may take a lock, which a signal handler that closes the session must not
         interrupt.
         """
-        applying = self._participant.applying
         try:
             with uninterrupted():
-                applying.lend(applies=applies)
+                self._participant.lend(applies=applies)
             yield
         finally:
-            applying.take_back()
+            self._participant.take_back()
 
     @contextmanager
     def _residual_taken_out(self) -> Iterator[None]:
-        shared = self._participant.shared
+        participant = self._participant
         with uninterrupted():
-            residual = shared.take_residual_out()
+            residual = participant.take_residual_out()
         try:
             yield
         finally:
             with uninterrupted():
-                shared.put_residual_back(residual)
+                participant.put_residual_back(residual)
 
     # The end.
 
@@ -454,7 +483,7 @@ class Session:
     @property
     def stats(self) -> SessionStats:
         """What the session has done so far."""
-        return self._participant.stats(self._network.traffic)
+        return self._participant.stats(self._networks.traffic)
 
     def digest(self) -> str:
         """Return 64 bits in hex that are the same for all workers with the same updates applied."""
@@ -503,8 +532,9 @@ class Session:
             self._check_open()  # a signal handler may have closed it meanwhile
             raise
         finally:
-            if self._membership.closed and self._over is None:
-                self._network.stop()
+            if self._participant.is_closed and self._over is None:
+                self._networks.abort("the session is over")
+                self._networks.stop()
                 self._end()
 
     def _loss_warning(self) -> str | None:
@@ -543,26 +573,18 @@ class Session:
 
     def _wait_until_gone(self, reason: str) -> None:
         """Wait until the master has confirmed that we left, `leave_timeout_seconds` at most."""
-        network, membership, participant = self._network, self._membership, self._participant
+        networks, participant = self._networks, self._participant
         timeout = participant.settings.leave_timeout_seconds
         with self._replica_lent(applies=True):  # to a master that has restarted
-            closed = self._waits.run(
-                until(
-                    membership,
-                    lambda: membership.closed,
-                    monotonic() + timeout,
-                    monotonic,
-                    lambda: "the master to confirm that it has everything",
-                )
-            )
+            closed = self._waits.run(participant.until_gone(participant.clock() + timeout))
         if not closed:
             logger.warning(
                 "left without knowing that everything arrived: the master did not confirm within "
                 "%g s",
                 timeout,
             )
-            network.call(network.worker.abort, printable(reason))
-        network.stop()
+            networks.abort(printable(reason))
+        networks.stop()
         self._end()
         self._gone = True
 

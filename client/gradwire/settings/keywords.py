@@ -59,6 +59,7 @@ class SettingKeywords(TypedDict, total=False):
     share_buffers: bool | None
     buffer_steps: int | None
     share_optimizer_state: bool | None
+    log_histograms_every: int | None
     threshold: float | ThresholdPolicy | None
     initial_threshold: float | None
     target_density: float | None

@@ -5,15 +5,17 @@ Every field is a keyword of `gradwire.join`, a variable ``GRADWIRE_<NAME>`` and 
 torchrun in ``MASTER_ADDR``, ``RANK`` and ``WORLD_SIZE``, comes last.
 """
 
+import logging
 import warnings
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from os import PathLike, fspath
 from pathlib import Path
 from typing import Any, Final, Literal
 
 from gradwire.errors import GradwireWarning, UsageError
 from gradwire.settings.credentials import CipherName, check_key
+from gradwire.settings.thresholds import ABOUT_THRESHOLD
 from gradwire.settings.training import TrainingSettings
 from gradwire_protocol import ConnectionConfig
 from gradwire_protocol.crypto.keys import IssuingKey, RunKey, WorkerKey
@@ -22,6 +24,7 @@ from gradwire_protocol.messages.kinds import WORKERS_MAX
 from gradwire_protocol.messages.layout import NAME_CHARACTERS_MAX
 from gradwire_protocol.messages.modes.mode import Mode, parse_mode
 from gradwire_protocol.settings import check_settings, declared_settings, setting
+from gradwire_udp.discovery.announcement import PERSONAL
 from gradwire_udp.files.configuration import read_table, unknown_names, unknown_variables
 from gradwire_udp.files.keys import WORKER_CREDENTIAL, credential
 
@@ -29,6 +32,11 @@ Loop = Literal["auto", "uvloop", "asyncio"]
 Congestion = Literal["bbr", "cubic", "static"]
 Transport = Literal["auto", "udp", "tcp"]
 LogLevel = Literal["debug", "info", "warning", "error"]
+
+logger = logging.getLogger("gradwire.join")
+
+NAMED_MAX: Final = 8
+"""How many unknown settings of an announcement are named."""
 
 RECONNECT_SECONDS: Final = 600.0
 """Enough for a machine to restart."""
@@ -68,7 +76,13 @@ late."""
 class Settings(TrainingSettings):
     """How a session behaves. Durations are in seconds, sizes in bytes, as the names say."""
 
-    master: str = setting("", "Where the master listens: `host` or `host:port`.")
+    master: str = setting(
+        "",
+        "Where the master listens: `host` or `host:port`. Several, separated by commas, each have "
+        "a part of the parameters; with `host:port*2`, a master has twice the part of another. "
+        "Or where it is announced: `zk://host:2181/path`, `file:///folder/run.json` or "
+        "`dns+srv://_gradwire._udp.example.org`.",
+    )
 
     mode: Mode | str | None = setting(
         None,
@@ -222,6 +236,9 @@ class Settings(TrainingSettings):
         "Event loop of the network thread: 'auto' takes uvloop where it is installed.",
     )
 
+    given: frozenset[str] = field(default=frozenset(), repr=False, compare=False)
+    """The names of settings that the user gave: what a master announces changes none of these."""
+
     def __post_init__(self) -> None:
         """Refuse settings that cannot work, naming the value."""
         self.quantum_exponent  # noqa: B018  # refuses a quantum that is no power of two
@@ -263,7 +280,7 @@ class Settings(TrainingSettings):
         UsageError
             If one of them has no meaning there.
         """
-        if not mode.has_rounds:
+        if not mode.waits:
             return self
         usual = {each.name: each.default for each in fields(TrainingSettings)}
         for name, value in IN_ROUNDS.items():
@@ -274,6 +291,29 @@ class Settings(TrainingSettings):
                     f"and wait for each other; leave out {name}"
                 )
         return replace(self, **IN_ROUNDS)
+
+    def with_announced(self, announced: Mapping[str, Any]) -> "Settings":
+        """Return the settings with those that a master announces, where the user gave none.
+
+        Raises
+        ------
+        UsageError
+            If one of them cannot work.
+        """
+        known = declared_settings(Settings).keys() - PERSONAL
+        strange = sorted(announced.keys() - known)
+        if strange:
+            logger.warning(
+                "announced, and left aside: %s", unknown_names(strange[:NAMED_MAX], known)
+            )
+        theirs = announced.keys() & known - self.given
+        if self.given & ABOUT_THRESHOLD:
+            theirs -= ABOUT_THRESHOLD  # some of them exclude each other
+        taken = {name: announced[name] for name in theirs}
+        try:
+            return replace(self, **taken)
+        except UsageError as error:
+            raise UsageError(f"of the settings that the master announces, {error}") from None
 
     @property
     def connection(self) -> ConnectionConfig:
@@ -340,7 +380,7 @@ def resolve_settings(
         path = credential(environ, WORKER_CREDENTIAL)
     if isinstance(path, PathLike):
         values["key_file"] = fspath(path)
-    return Settings(**values)
+    return Settings(**values, given=frozenset(values))
 
 
 def launcher_variables(environ: Mapping[str, str]) -> dict[str, str]:

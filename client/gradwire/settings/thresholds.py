@@ -26,6 +26,9 @@ CHOICES: Final = (
 )
 """Settings that choose the threshold; at most one of them can be given."""
 
+ABOUT_THRESHOLD: Final = frozenset({*CHOICES, "initial_threshold", "warm_up_density"})
+"""Settings that say together how the threshold is chosen."""
+
 WARM_UP_DENSITY: Final = 0.05
 """Of a first update. With sparse gradients, most elements have not changed by then: if more of them
 had to reach the threshold, it would begin near 0."""

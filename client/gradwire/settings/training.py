@@ -111,6 +111,14 @@ class TrainingSettings(ThresholdSettings):
         "run in progress, and gives its own to workers that join later.",
     )
 
+    log_histograms_every: int = setting(
+        0,
+        "Steps between two times that this worker counts, for its 64 largest tensors, how "
+        "parameters, their last change and the residual are distributed, for people to look at; "
+        "with 0, it never does.",
+        least=0,
+    )
+
 
 def portion_of(feedback: Feedback) -> float:
     """Return the portion of the residual that is in the parameters, 0 to 1."""

@@ -5,7 +5,7 @@ imported only where torch already is.
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, Protocol, TypeAlias
+from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -15,6 +15,8 @@ from gradwire.target.host import host_feedback
 from gradwire_codecs import Feedback, Replica
 from gradwire_codecs.arrays import Float32Array, describe
 from gradwire_protocol.messages.layout import Layout, Tensor
+
+EVERYWHERE: Final = slice(None)
 
 Writer: TypeAlias = Callable[[Float32Array], None]
 """Sets all values of one tensor from a flat array."""
@@ -37,6 +39,12 @@ class Parameters(Protocol):
     def vector(self) -> Float32Array:
         """Shape (N,). Shares memory with the target where it can; else it is a copy."""
 
+    def sample(self, where: slice) -> Any:
+        """Return a copy of some elements of the vector, in the memory that it is in.
+
+        That is an array, or a tensor on a device.
+        """
+
     def gather(self) -> None:
         """Copy changes of the target into `vector`."""
 
@@ -49,8 +57,8 @@ class Parameters(Protocol):
     def scatter(self) -> None:
         """Copy changes of `vector` into the target."""
 
-    def set(self, values: Float32Array) -> None:
-        """Set the vector, of which these are all values, and the target."""
+    def set(self, values: Float32Array, where: slice = EVERYWHERE) -> None:
+        """Set the vector, or a range of it, and the target."""
 
     def take_gradient(self) -> Float32Array | None:
         """Return the target's gradient, shape (N,), and clear it; None where there is none.
@@ -67,8 +75,10 @@ class Parameters(Protocol):
         `TypeError`, `ValueError` or `RuntimeError` if numpy cannot read it.
         """
 
-    def feedback(self, replica: Replica, *, portion: float, threads: int) -> Feedback:
-        """Return a feedback over the vector, wherever its memory is.
+    def feedback(
+        self, replica: Replica, *, portion: float, threads: int, where: slice = EVERYWHERE
+    ) -> Feedback:
+        """Return a feedback over the vector, or over a range of it, wherever its memory is.
 
         `portion` of the residual, 0 to 1, is in the parameters. `threads` threads encode, where the
         vector is in the memory of the host.
@@ -92,6 +102,10 @@ class NumpyParameters:
         self.layout = Layout((Tensor("array", array.shape),))
         self.vector: Float32Array = array.reshape(-1)
 
+    def sample(self, where: slice) -> Float32Array:
+        """Return a copy of some elements."""
+        return self.vector[where].copy()
+
     def gather(self) -> None:
         """Do nothing: the memory is the same."""
 
@@ -102,9 +116,9 @@ class NumpyParameters:
     def scatter(self) -> None:
         """Do nothing: the memory is the same."""
 
-    def set(self, values: Float32Array) -> None:
-        """Set the array."""
-        self.vector[:] = values
+    def set(self, values: Float32Array, where: slice = EVERYWHERE) -> None:
+        """Set the array, or a range of it."""
+        self.vector[where] = values
 
     def take_gradient(self) -> Float32Array | None:
         """Raise `UsageError`: an array has none."""
@@ -118,6 +132,8 @@ class NumpyParameters:
         """Return the change as numpy reads it."""
         return np.asarray(change)
 
-    def feedback(self, replica: Replica, *, portion: float, threads: int) -> Feedback:
-        """Return a feedback over the vector."""
-        return host_feedback(self.vector, replica, portion=portion, threads=threads)
+    def feedback(
+        self, replica: Replica, *, portion: float, threads: int, where: slice = EVERYWHERE
+    ) -> Feedback:
+        """Return a feedback over the vector, or over a range of it."""
+        return host_feedback(self.vector[where], replica, portion=portion, threads=threads)

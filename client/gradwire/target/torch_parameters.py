@@ -27,6 +27,7 @@ import torch
 from gradwire.errors import UsageError
 from gradwire.target.host import host_feedback
 from gradwire.target.module_tree import ModuleTree, memory_of
+from gradwire.target.parameters import EVERYWHERE
 from gradwire.target.version_counters import VersionCounters
 from gradwire_codecs import Feedback, Replica
 from gradwire_codecs.arrays import Float32Array
@@ -110,10 +111,18 @@ class TorchParameters:
         vector: Float32Array = self._flat.numpy(force=True)
         return vector
 
-    def feedback(self, replica: Replica, *, portion: float, threads: int) -> Feedback:
-        """Return a feedback over the vector, which works on the device that it is on."""
+    def sample(self, where: slice) -> Float32Array | torch.Tensor:
+        """Return a copy of some elements of the vector, a tensor where they are on a device."""
+        if self.on_device:
+            return self._flat[where].clone()
+        return self.vector[where].copy()
+
+    def feedback(
+        self, replica: Replica, *, portion: float, threads: int, where: slice = EVERYWHERE
+    ) -> Feedback:
+        """Return a feedback over the vector, or a range of it, on the device that it is on."""
         if not self.on_device:
-            return host_feedback(self.vector, replica, portion=portion, threads=threads)
+            return host_feedback(self.vector[where], replica, portion=portion, threads=threads)
         # A machine without a GPU needs no kernels for it, and perhaps has no Triton.
         from gradwire_codecs.cuda import (
             DeviceLocalFeedback,
@@ -122,11 +131,12 @@ class TorchParameters:
             warm_up,
         )
 
-        warm_up(self._flat.device)
+        flat = self._flat[where]
+        warm_up(flat.device)
         if 0.0 < portion < 1.0:
-            return DevicePartialFeedback(self._flat, replica, portion)
+            return DevicePartialFeedback(flat, replica, portion)
         kind = DeviceLocalFeedback if portion else DeviceSharedFeedback
-        return kind(self._flat, replica)
+        return kind(flat, replica)
 
     @torch.no_grad()
     def gather(self) -> None:
@@ -167,9 +177,9 @@ class TorchParameters:
         self._counters.note_written(self._tensors)
 
     @torch.no_grad()
-    def set(self, values: Float32Array) -> None:
-        """Set the vector and the tensors."""
-        self._flat.copy_(torch.from_numpy(values))
+    def set(self, values: Float32Array, where: slice = EVERYWHERE) -> None:
+        """Set the vector, or a range of it, and the tensors."""
+        self._flat[where].copy_(torch.from_numpy(values))
         self.scatter()
 
     @torch.no_grad()

@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gradwire.target.host import host_feedback
-from gradwire.target.parameters import Parameters
+from gradwire.target.parameters import EVERYWHERE, Parameters
 from gradwire_codecs import Feedback, Replica
 from gradwire_codecs.arrays import Float32Array
 from gradwire_protocol.messages.layout import Layout
@@ -35,6 +35,10 @@ class WithState:
         """A view of the elements behind those of the target."""
         return self.vector[self._own :]
 
+    def sample(self, where: slice) -> Float32Array:
+        """Return a copy of some elements."""
+        return self.vector[where].copy()
+
     def gather(self) -> None:
         """Copy changes of the target into the vector."""
         self._target.gather()
@@ -48,9 +52,9 @@ class WithState:
         """Copy changes of the vector into the target."""
         self._target.set(self.vector[: self._own])
 
-    def set(self, values: Float32Array) -> None:
-        """Set the vector and the target."""
-        self.vector[:] = values
+    def set(self, values: Float32Array, where: slice = EVERYWHERE) -> None:
+        """Set the vector, or a range of it, and the target."""
+        self.vector[where] = values
         self.scatter()
 
     def take_gradient(self) -> Float32Array | None:
@@ -65,6 +69,8 @@ class WithState:
         """Return an array or tensor as an array."""
         return self._target.to_array(change)
 
-    def feedback(self, replica: Replica, *, portion: float, threads: int) -> Feedback:
-        """Return a feedback over the vector."""
-        return host_feedback(self.vector, replica, portion=portion, threads=threads)
+    def feedback(
+        self, replica: Replica, *, portion: float, threads: int, where: slice = EVERYWHERE
+    ) -> Feedback:
+        """Return a feedback over the vector, or over a range of it."""
+        return host_feedback(self.vector[where], replica, portion=portion, threads=threads)

@@ -69,6 +69,8 @@ class NetworkThread(Generic[AnyDialler]):
         Told of the failures that would otherwise reach no other thread.
     credentials : Credentials, optional
         To dial with; without them packets are not sealed.
+    on_redial : callable, optional
+        Called whenever a master is dialled again; it must not block.
     """
 
     def __init__(
@@ -77,8 +79,11 @@ class NetworkThread(Generic[AnyDialler]):
         worker: AnyDialler,
         listener: Listener,
         credentials: Credentials | None = None,
+        on_redial: Callable[[], None] | None = None,
     ) -> None:
         self.worker = worker
+        self._on_redial = on_redial
+        self._has_dialled = False
         self._settings = settings
         self._credentials = credentials
         self._datagrams = SocketCounters()
@@ -95,7 +100,13 @@ class NetworkThread(Generic[AnyDialler]):
         self._stopped = Event()
         self._thread = Thread(target=self._run, name="gradwire-network", daemon=True)
 
-    def start(self, addresses: Sequence[Destination], *, start_timeout: float = 0.0) -> None:
+    def start(
+        self,
+        addresses: Sequence[Destination],
+        *,
+        start_timeout: float = 0.0,
+        others: Sequence[str] = (),
+    ) -> None:
         """Open sockets and dial the master.
 
         Parameters
@@ -104,6 +115,8 @@ class NetworkThread(Generic[AnyDialler]):
             Of the master, in the order to try them in: what `resolve_all` returns.
         start_timeout : float
             Seconds to wait for a master that is about to start: its machine answers already.
+        others : sequence of str
+            ``host:port`` of other masters to try.
 
         Raises
         ------
@@ -118,7 +131,9 @@ class NetworkThread(Generic[AnyDialler]):
                 self._loop.close()
                 raise
         self._thread.start()
-        self._loop.call_soon_threadsafe(self._guard, self._dial, sockets, addresses, start_timeout)
+        self._loop.call_soon_threadsafe(
+            self._guard, self._dial, sockets, addresses, start_timeout, others
+        )
 
     def call(self, function: Callable[..., None], *arguments: Any) -> None:
         """Call `function` on the thread, with `arguments` and the time; do not wait for it."""
@@ -160,16 +175,19 @@ class NetworkThread(Generic[AnyDialler]):
         sockets: Mapping[socket.AddressFamily, socket.socket],
         addresses: Sequence[Destination],
         start_timeout: float,
+        others: Sequence[str],
     ) -> None:
         for family, sock in sockets.items():
             endpoint = self._udp[family] = self._endpoint(UDP)
             self._drivers.add(
                 partial(UdpDriver, sock, endpoint, loop=self._loop, counters=self._datagrams)
             )
-        dials: dict[str, list[Dial]] = {TCP: [partial(self._dial_tcp, *each) for each in addresses]}
+        dials: dict[str, list[Dial]] = {
+            TCP: [self._noted(partial(self._dial_tcp, *each)) for each in addresses]
+        }
         if sockets:
             dials[UDP] = [
-                partial(self._udp[family].connect, address)
+                self._noted(partial(self._udp[family].connect, address))
                 for family, address in addresses
                 if family in sockets
             ]
@@ -183,6 +201,8 @@ class NetworkThread(Generic[AnyDialler]):
             has_key=self._credentials is not None,
             reach=partial(self._reach, ways),
         )  # fmt: skip
+        for master in others:
+            dialing.add_master(master)
         self.worker.dial(dialing, self._drivers.now())
         self._drivers.turn()
 
@@ -204,7 +224,21 @@ class NetworkThread(Generic[AnyDialler]):
             logger.warning("the other master at %s has no address of a family that we use", master)
             return ways[name].dial(now)
 
-        return Way(name, dial, master)
+        return Way(name, self._noted(dial), master)
+
+    def _noted(self, dial: Dial) -> Dial:
+        """Return what dials in the same way, and says so where it is not for the first time."""
+        on_redial = self._on_redial
+        if on_redial is None:
+            return dial
+
+        def dial_and_say(now: float) -> Connection:
+            if self._has_dialled:
+                on_redial()
+            self._has_dialled = True
+            return dial(now)
+
+        return dial_and_say
 
     def _dial_tcp(
         self, family: socket.AddressFamily, address: SocketAddress, now: float

@@ -13,12 +13,18 @@ Result = TypeVar("Result")
 
 
 class Waits:
-    """The waits of the training thread; the `membership` notifies them from now on."""
+    """The waits of the training thread; its `memberships` notify them from now on."""
 
-    def __init__(self, membership: Membership) -> None:
-        self._membership = membership
+    def __init__(self, *memberships: Membership) -> None:
+        self._memberships: list[Membership] = []
         self._changed = Condition()
         self._notice = WaitNotice()
+        for membership in memberships:
+            self.add(membership)
+
+    def add(self, membership: Membership) -> None:
+        """Have one more membership notify them."""
+        self._memberships.append(membership)
         membership.notify = self.notify
 
     def notify(self) -> None:
@@ -46,8 +52,8 @@ class Waits:
     def wait(self, wait: Wait) -> bool:
         """Wait until a condition holds, or until `time.monotonic` has reached the deadline.
 
-        Returns whether it holds. A closed membership ends the wait. A long wait is shown, until
-        another one begins or the procedure ends.
+        Returns whether it holds. Once all memberships are closed no wait goes on. A long wait is
+        shown, until another one begins or the procedure ends.
         """
         condition, notice = wait.condition, self._notice
         notice.begin(wait.purpose)
@@ -57,6 +63,6 @@ class Waits:
                 if condition():
                     return True
                 left = wait.deadline - monotonic()
-                if left <= 0 or self._membership.closed:
+                if left <= 0 or all(each.closed for each in self._memberships):
                     return False
                 self._changed.wait(min(left, notice.seconds_left))

@@ -15,10 +15,10 @@ from dataclasses import replace
 import numpy as np
 
 from gradwire.errors import RefusedError
+from gradwire.worker.exchanges.work import WorkExchange
 from gradwire.worker.inbox import Rebase
 from gradwire.worker.snapshot import IncomingReplica, Resync
 from gradwire.worker.state import Stage, WorkerState
-from gradwire.worker.work import WorkExchange
 from gradwire_codecs import pack_block, unpack_block
 from gradwire_protocol import InvalidMessageError
 from gradwire_protocol.delivery.shaped_message import Payload

@@ -14,7 +14,8 @@ and its master may be about to listen: such a master is waited for longer than o
 silent. If it is TCP that finds it listening at last, UDP is tried once more.
 
 A run can have two masters, one of which is in charge. A master says where the other one is. A
-worker that has lost its master, or was told that it is not in charge, tries both in turn.
+worker that has lost its master, or was told that it is not in charge, tries both in turn. Where the
+address was looked up, it is looked up again while it is dialled, and the new one is tried next.
 """
 
 import errno
@@ -229,6 +230,18 @@ class Dialing:
         if master is None or self._reach is None or master in known or len(known) >= MASTERS_MAX:
             return
         self._others.append(self._reach(self.way.name, master))
+
+    def dial_next(self, master: str) -> None:
+        """Have the next try be of another master, which was named as the one to go to.
+
+        Where there are too many, it takes the place of the one that was added first.
+        """
+        known = {way.master for way in (*self._ways, *self._others)}
+        if master not in known and len(known) >= MASTERS_MAX and self._others:
+            self._others.pop(0)
+        self.add_master(master)
+        ways = [*self._ways, *self._others]
+        self._turn = next((n for n, way in enumerate(ways) if way.master == master), self._turn)
 
     def for_reconnection(self, timeout: float, pauses: Iterator[float]) -> "Dialing":
         """Return a dialing to come back by: the way that was taken, and those to other masters."""

@@ -264,8 +264,7 @@ class Membership:
         if update.pace:
             self.clocks.paces[rank] = update.pace
         inbox = self._inbox(later=update.sequence > self._fence.get(rank, 0))
-        clocks = {rank: update.clock} if update.clock else {}
-        self._receive(1, clocks, inbox.put_update, rank, update)
+        self._receive(1, update.clocks_of(rank), inbox.put_update, rank, update)
 
     def on_sum(self, total: Sum) -> None:
         """Take updates of peers that the master has conflated."""

@@ -4,7 +4,7 @@ A connection that neither side wanted to end is dialled again, for as long as th
 to wait. For any other end the training thread gets an error that says what to do about it.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 from gradwire.errors import (
@@ -90,6 +90,19 @@ class Reconnection:
         """Add the address of another master to try."""
         assert self.dialing is not None
         self.dialing.add_master(master)
+
+    def dial_next(self, master: str) -> None:
+        """Have the next try be of another master."""
+        assert self.dialing is not None
+        self.dialing.dial_next(master)
+
+    def go_to(self, masters: Sequence[str]) -> None:
+        """Have the next try be of the first of these masters; the others are tried, too."""
+        if self.dialing is None:
+            return
+        for master in masters[1:]:
+            self.dialing.add_master(master)
+        self.dialing.dial_next(masters[0])
 
     def lose(self, event: Disconnected, accepted: int, now: float) -> bool:
         """Note that a connection has ended; return whether to dial again.

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Final
 
-from gradwire.worker.buffers import SharedBuffers
+from gradwire.worker.exchanges.buffers import SharedBuffers
 from gradwire.worker.membership import Membership
 from gradwire.worker.own_updates import OwnUpdates
 from gradwire.worker.peer_updates import PeerUpdates

@@ -6,7 +6,7 @@ Its `Stage` says how far it has got. Its parts handle the events::
     events ──▶ Worker ─▶ admission ──▶ snapshot
                   ├─▶ own_updates ──▶ update_log
                   ├─▶ buffers
-                  ├─▶ optimizer_state, work
+                  ├─▶ optimizer_state, work, logged
                   └─▶ peer_updates ──▶ peer_sequences
 
 They share `state`.
@@ -17,21 +17,23 @@ simulator the same object runs without any thread.
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import Final
 
 from gradwire.errors import GradwireError, ProtocolError, RefusedError
 from gradwire.settings.settings import RECONNECT_SECONDS
 from gradwire.target.buffers import BufferLayout
 from gradwire.worker.admission import Admission
-from gradwire.worker.buffers import SharedBuffers
 from gradwire.worker.dialing import Dialing
+from gradwire.worker.exchanges.buffers import SharedBuffers
+from gradwire.worker.exchanges.logged import LoggedExchange
+from gradwire.worker.exchanges.optimizer_state import OptimizerStateExchange
+from gradwire.worker.exchanges.work import WorkExchange
 from gradwire.worker.membership import Membership
-from gradwire.worker.optimizer_state import OptimizerStateExchange
 from gradwire.worker.own_updates import OwnUpdates
 from gradwire.worker.peer_updates import PeerUpdates
 from gradwire.worker.reconnection import Reconnection
 from gradwire.worker.state import Stage, WorkerState
 from gradwire.worker.update_log import OwnUpdate, OwnUpdateLog
-from gradwire.worker.work import WorkExchange
 from gradwire_protocol import (
     CloseCode,
     Connected,
@@ -46,14 +48,17 @@ from gradwire_protocol.connection.timers import earliest
 from gradwire_protocol.delivery.shaped_message import Payload
 from gradwire_protocol.messages.admission import Join, RefusalCode, Refuse, Roster, Welcome
 from gradwire_protocol.messages.fields import SEQUENCE_MAX
-from gradwire_protocol.messages.kinds import SNAPSHOT_STREAM, EndCode
+from gradwire_protocol.messages.kinds import LOGGED_STREAM, SNAPSHOT_STREAM, EndCode
 from gradwire_protocol.messages.link import Link, Message, UpdateReceived
+from gradwire_protocol.messages.masters.standby import Promise
 from gradwire_protocol.messages.modes.mode import elements_max
 from gradwire_protocol.messages.replicas import Blocks, Digest, Recall, Snapshot
-from gradwire_protocol.messages.standby import Promise
 from gradwire_protocol.messages.states import Buffers, StatePart, WantState
 from gradwire_protocol.messages.updates import Conflated, Finish, Finished, Leave, Stable, Stopping
 from gradwire_protocol.messages.work import Grant, StopTraining
+
+ELSEWHERE: Final = (RefusalCode.NOT_IN_CHARGE, RefusalCode.USE_RELAY)
+"""Refusals by a master that says where to join instead."""
 
 
 class Worker:
@@ -101,6 +106,9 @@ class Worker:
         self.work = WorkExchange(self.state)
         self._admission = Admission(self.state, self.work)
         self.optimizer_states = OptimizerStateExchange(self.state)
+        self.logged = LoggedExchange(self._live_link, lambda: self.state.workers)
+        self._farewell: str | None = None
+        """Why it leaves as soon as the master has what it has logged."""
 
     @property
     def stage(self) -> Stage:
@@ -157,6 +165,10 @@ class Worker:
         self._reconnection.dialing = dialing
         self.state.link = Link(dialing.dial(now))
 
+    def go_to(self, masters: Sequence[str], now: float) -> None:
+        """Dial these masters next, the first one first: one was announced elsewhere."""
+        self._reconnection.go_to(masters)
+
     def found(self, values: Payload, now: float) -> None:
         """Start the run with a replica: little-endian int32, which must not change any more."""
         self._admission.found(values)
@@ -198,11 +210,22 @@ class Worker:
 
     def finish(self, now: float) -> None:
         """Say that no more updates come; `Membership.finished` says when none comes at all."""
+        self.logged.flush(now)
         self.state.has_finished = self.state.took_part
         self.state.tell(Finish(self.sequence))
 
     def leave(self, reason: str, now: float) -> None:
         """Leave when all we sent has arrived; without a connection, after coming back."""
+        self.logged.flush(now)
+        self._farewell = reason if self._farewell is None else self._farewell
+        self._try_to_leave(now)
+
+    def _try_to_leave(self, now: float) -> None:
+        """Leave, if that is wanted and nothing that we have logged is still under way."""
+        reason = self._farewell
+        if reason is None or self.logged.must_wait(now):
+            return
+        self._farewell = None
         link = self.state.link
         if self.state.is_cut_off and self.state.took_part:
             self.state.leave_reason = reason
@@ -260,16 +283,25 @@ class Worker:
     def handle_timer(self, now: float) -> None:
         """Dial again, if it is time to. The session's waits have their own deadlines."""
         self.optimizer_states.handle_timer(now)
+        self.logged.handle_timer(now)
+        self._try_to_leave(now)
         deadline, dialing = self.state.dials_at, self._reconnection.dialing
         if dialing is not None and deadline is not None and now >= deadline:
             self.state.link = Link(dialing.dial(now))
 
     def next_timer(self) -> float | None:
         """Return when `handle_timer` has to be called at the latest."""
-        deadlines = (self.state.dials_at, self.optimizer_states.next_timer())
+        deadlines = (
+            self.state.dials_at,
+            self.optimizer_states.next_timer(),
+            self.logged.next_timer(),
+        )
         return earliest(deadlines)
 
     # Private.
+
+    def _live_link(self) -> Link | None:
+        return self.state.link if self.stage is Stage.LIVE else None
 
     def _redial(self, event: Disconnected, now: float) -> bool:
         """Dial again, if no master has answered and there is time."""
@@ -286,6 +318,7 @@ class Worker:
         if not was_cut_off:
             self._membership.on_lost(event.reason)
         self._start_over()
+        self._try_to_leave(now)
         return True
 
     def _try_another_master(self, error: GradwireError, master: str | None, now: float) -> None:
@@ -302,6 +335,7 @@ class Worker:
         """Forget what the last attempt, or the last connection, has brought."""
         self._admission.start_over()
         self.optimizer_states.start_over()
+        self.logged.start_over()
         self._peers.start_over()
         self.state.move_to(Stage.CONNECTING)
 
@@ -371,9 +405,11 @@ class Worker:
 
     def _take_refusal(self, refuse: Refuse, now: float) -> None:
         refused = RefusedError(
-            refuse.code, f"the master at {self._master} refused: {refuse.reason}"
+            refuse.code, f"the master at {self._master} refused: {refuse.reason}", refuse.master
         )
-        if refuse.code == RefusalCode.NOT_IN_CHARGE and self.stage is Stage.JOINING:
+        if refuse.code in ELSEWHERE and self.stage is Stage.JOINING:
+            if refuse.code == RefusalCode.USE_RELAY and refuse.master is not None:
+                self._reconnection.dial_next(refuse.master)
             self._try_another_master(refused, refuse.master, now)
         elif refuse.code == RefusalCode.RUN_FINISHED and self.state.has_left:
             self.abort("left before", now)
@@ -418,6 +454,9 @@ class Worker:
     def _delivered(self, event: MessageDelivered, now: float) -> None:
         if event.stream == SNAPSHOT_STREAM:
             self._admission.on_block_delivered()
+        elif event.stream == LOGGED_STREAM:
+            self.logged.on_delivered(event.number)
+            self._try_to_leave(now)
         elif event.stream == self.rank:
             self._own.on_delivered(event.number, now)
 

@@ -175,12 +175,15 @@ class DeviceFeedback(Feedback):
     def residual(self, where: slice = EVERYWHERE) -> Float32Array:
         """Return a copy of the residual on the host, or of a slice of it."""
         with self._stream.turn():
-            found = self.parameters[where] - self._replica_values(where)
-            if self._stored is not None:
-                found += self._stored[where]
-            found *= self._inverse_portion
-            copy: Float32Array = self._stream.fetch(found).numpy().copy()
+            copy: Float32Array = self._stream.fetch(self._residual(where)).numpy().copy()
             return copy
+
+    @torch.no_grad()
+    def residual_in_place(self, where: slice) -> torch.Tensor:
+        """Return a copy of a slice of the residual on the device."""
+        # Used outside of the turn: the next one waits for that before it takes the memory again.
+        with self._stream.turn():
+            return self._residual(where)
 
     @torch.no_grad()
     def clip(self, limit: np.float32) -> tuple[int, float]:
@@ -257,6 +260,13 @@ class DeviceFeedback(Feedback):
 
     def close(self) -> None:
         """Do nothing: there are no threads."""
+
+    def _residual(self, where: slice) -> torch.Tensor:
+        found = self.parameters[where] - self._replica_values(where)
+        if self._stored is not None:
+            found += self._stored[where]
+        found *= self._inverse_portion
+        return found
 
     def _absorb(self, start: int, stop: int) -> None:
         if self._stored is not None:

@@ -92,8 +92,8 @@ def mark_hits(
     hits = tl.sum(hit.to(tl.int32))
     tl.store(tile_hits + tile, hits)
     if hits > 0:
-        place = tl.atomic_add(total, hits, sem="relaxed")
-        tl.store(tile_place + tile, place)
+        place = tl.atomic_add(total, hits.to(tl.int64), sem="relaxed")
+        tl.store(tile_place + tile, place.to(tl.int32))
         at = place + tl.cumsum(hit.to(tl.int32), 0) - 1
         tl.store(found + at, i.to(tl.int32), mask=hit & (at < capacity))
 
@@ -118,7 +118,7 @@ def order_hits(
     change: tl.tensor,
     fault: tl.tensor,
     HAS_STORED: tl.constexpr,  # noqa: N803
-    TILE: tl.constexpr,  # noqa: N803
+    HITS: tl.constexpr,  # noqa: N803
 ) -> None:
     """Write the hits of a tile to their final places, with the thresholds that they send."""
     tile = tl.program_id(0)
@@ -126,8 +126,8 @@ def order_hits(
     if (hits > 0) & (tl.load(total) <= capacity):
         place = tl.load(tile_place + tile)
         to = tl.load(tile_end + tile) - hits
-        for low in range(0, hits, TILE):
-            j = low + tl.arange(0, TILE)
+        for low in range(0, hits, HITS):
+            j = low + tl.arange(0, HITS)
             hit = j < hits
             i = tl.load(found + place + j, mask=hit, other=0).to(tl.int64)
             d = residual(parameters, stored, values, quantum, i, hit, HAS_STORED)

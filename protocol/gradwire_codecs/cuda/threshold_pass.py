@@ -13,6 +13,15 @@ from gradwire_codecs.kernels.threshold import CHUNK
 TILE: Final = 1024
 """Elements of a program: eight for each of 128 threads."""
 
+HITS: Final = 64
+"""Hits that a program of one warp puts in order at a time: most tiles have fewer.
+
+Each lane divides in double precision, whether it has a hit or not.
+"""
+
+HITS_INTERPRETED: Final = TILE
+"""The same for Triton's interpreter, whose time depends on the number of operations."""
+
 
 class DevicePass:
     """Scans for hits, any number of times, in buffers made once.
@@ -53,8 +62,11 @@ class DevicePass:
         self._tile_hits = self._empty(tiles)
         self._tile_place = self._empty(tiles)
         self._tile_end = self._empty(tiles)
-        self._total = self._empty(1)
-        self._fault = torch.empty(1, dtype=torch.int64, device=parameters.device)
+        self._ordered_at_once = HITS if parameters.is_cuda else HITS_INTERPRETED
+        # One tensor, because each launch and each copy takes the host longer than the device.
+        self._none_found = torch.tensor([0, threshold.NO_FAULT.value], device=parameters.device)
+        self._result = self._none_found.clone()
+        self._total, self._fault = self._result[:1], self._result[1:]
         self._multiple = self._magnitude_max = 1
         """Of the last `scan`."""
         self._found: tuple[int, int] | None = None
@@ -103,8 +115,7 @@ class DevicePass:
     def _mark(self, start: int, stop: int) -> int:
         """Find the hits of a range; write them if there is room for all; return their number."""
         tiles = threshold.tiles_of(stop - start, TILE)
-        self._total.zero_()
-        self._fault.fill_(threshold.NO_FAULT.value)
+        self._result.copy_(self._none_found)
         threshold.mark_hits[tiles,](
             *self._vectors,
             self._multiple,
@@ -134,9 +145,10 @@ class DevicePass:
             self.change,
             self._fault,
             HAS_STORED=self._stored is not None,
-            TILE=TILE,
+            HITS=self._ordered_at_once,
+            num_warps=1,
         )
-        hits, fault = self._stream.fetch(torch.cat([self._total, self._fault])).tolist()
+        hits, fault = self._stream.fetch(self._result).tolist()
         self._refuse(fault)
         return int(hits)
 

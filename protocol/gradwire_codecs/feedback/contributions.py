@@ -70,7 +70,11 @@ def take_back(feedback: Feedback, bodies: Sequence[bytes]) -> None:
     """Take updates out of replica and parameters again; the residual stays as it is."""
     for body in bodies:
         if body != NOTHING:
-            update = decode(body, len(feedback.replica))
-            feedback.apply(
-                Update(update.start, update.stop, update.multiple, update.index, -update.count)
-            )
+            feedback.apply(signed(decode(body, len(feedback.replica)), -1))
+
+
+def signed(update: Update, sign: int) -> Update:
+    """Return an update, with -1 for `sign` the one that undoes it."""
+    if sign > 0:
+        return update
+    return Update(update.start, update.stop, update.multiple, update.index, -update.count)

@@ -15,7 +15,7 @@ the rounding of one float32. They differ in where the residual is stored:
 import math
 from abc import ABC, abstractmethod
 from contextlib import AbstractContextManager
-from typing import ClassVar, Final
+from typing import Any, ClassVar, Final
 
 import numpy as np
 
@@ -258,6 +258,13 @@ class Feedback(ABC):
     @abstractmethod
     def residual(self, where: slice = EVERYWHERE) -> Float32Array:
         """Return a copy of the residual, or of a slice of it."""
+
+    def residual_in_place(self, where: slice) -> Any:
+        """Return a copy of a slice of the residual, in the memory that it is in.
+
+        That is an array, or a tensor on a device.
+        """
+        return self.residual(where)
 
     @abstractmethod
     def restore_residual(self, residual: Float32Array) -> None:

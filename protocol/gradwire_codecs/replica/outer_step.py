@@ -16,6 +16,13 @@ and p is the replica plus ``momentum * step``. Whoever has the last step can go 
 With several streams, each round is of one fragment of the parameters, in turn (Douillard et al.,
 2025, arXiv 2501.18512). Behind the parameters the replica then has the number of rounds, which says
 whose turn it is.
+
+What comes late, and what workers have left at the end, is added to the last step::
+
+    v = v + mean
+    p = p + rate * (mean + momentum * mean)
+
+as if it had been in that round: nothing decays a second time.
 """
 
 import math
@@ -58,16 +65,21 @@ def _take_step(
     rest: Float32Array,
     rate: float,
     momentum: float,
+    kept: float,
     multiple: float,
     counts: Int8Array,
 ) -> None:
-    """Make a range's step in counts of at most 127, and begin the next sum."""
-    most = np.float64(COUNT_MAX)
+    """Make a range's step in counts of at most 127, and begin the next sum.
+
+    `kept` is what the last step is multiplied by before the counts are added to it.
+    """
+    most, furthest = np.float64(COUNT_MAX), np.float64(INT32_MAX)
     for i in range(total.size):
         step = _step_of(total[i], last[i], rest[i], rate, momentum)
         count = max(min(np.rint(step / multiple), most), -most)
         rest[i] = np.float32(step - count * multiple)
-        last[i] = np.int32(count * multiple)
+        moved = kept * np.float64(last[i]) + count * multiple
+        last[i] = np.int32(max(min(moved, furthest), -furthest))
         counts[i] = np.int8(count)
         total[i] = 0
 
@@ -75,7 +87,7 @@ def _take_step(
 @compiled
 def _look_ahead(counts: Int8Array, multiple: int, momentum: float, ahead: Int32Array) -> None:
     for i in range(counts.size):
-        ahead[i] = np.int32(np.rint(momentum * (np.float64(counts[i]) * multiple)))
+        ahead[i] += np.int32(np.rint(momentum * (np.float64(counts[i]) * multiple)))
 
 
 class OuterSum(RoundSum):
@@ -131,18 +143,20 @@ class OuterSum(RoundSum):
         """
         self._rounds = rounds
         self._last[:] = 0
-        for result in results:
+        for number, result in enumerate(results, rounds - len(results)):
+            for start, stop in (self._ranges[place] for place in self._turn_of(number)):
+                self._last[start:stop] = 0
             for update in result:
                 if update.stop <= len(self._last):  # else it is the number of rounds
-                    self._last[update.start : update.stop] = update.change_of_range()
+                    self._last[update.start : update.stop] += update.change_of_range()
 
     def take_mean(
         self, divisor: int, magnitude_max: int | None, *, is_last: bool = False
     ) -> list[Update]:
         """Take the step of the fragment whose turn it is; see `RoundSum.take_mean`.
 
-        Of what else was contributed, too: late workers contribute a fragment before that one. With
-        `is_last`, of all.
+        Late workers contribute a fragment before that one, and some have finished and contributed
+        what they have left: that is added to the last step. With `is_last`, so is what all have.
         """
         step = super().take_mean(divisor, magnitude_max, is_last=is_last)
         if len(self._turns) > 1:
@@ -156,22 +170,27 @@ class OuterSum(RoundSum):
         if is_last:
             return super()._places(is_last=True)
         contributed = np.flatnonzero(self._finest < UNTOUCHED).tolist()
-        return sorted({*self._turns[self._rounds % len(self._turns)], *contributed})
+        return sorted({*self._turn_of(self._rounds), *contributed})
+
+    def _turn_of(self, rounds: int) -> range:
+        """Return the places of the fragment whose turn it is after so many rounds."""
+        return self._turns[rounds % len(self._turns)]
 
     def _take_range(
         self, place: int, divisor: int, magnitude_max: int | None, *, is_last: bool
     ) -> Update | None:
-        """Take the step of a range.
+        """Take the step of a range, or add to the last one if it is not its turn.
 
-        With `is_last` the momentum makes no step of its own, and the look ahead is in the result:
-        the replica becomes the optimizer's parameters.
+        With `is_last` it is added, too, and the look ahead is in the result: the replica becomes
+        the optimizer's parameters.
         """
+        goes_on = place in self._turn_of(self._rounds) and not is_last
         start, stop = self._ranges[place]
         total, last, rest = (v[start:stop] for v in (self._total, self._last, self._rest))
         if magnitude_max is not None and magnitude_max <= COUNT_MAX and not is_last:
-            return self._take_dense(place, divisor, magnitude_max)
+            return self._take_dense(place, divisor, magnitude_max, goes_on=goes_on)
         step = total * (self._rate / divisor) + rest
-        if not is_last:
+        if goes_on:
             step += self._momentum * last
         multiple = max(int(self._finest[place] * self._rate) // divisor, 1)
         if magnitude_max is not None:
@@ -181,40 +200,42 @@ class OuterSum(RoundSum):
         count = np.clip(np.rint(step / multiple), -most, most)
         rest[:] = step - count * multiple
         total[:] = 0
+        moved = count * multiple if goes_on else last + count * multiple
         if is_last:
-            count = np.clip(count + np.rint(self._momentum * last), -most, most)
-            last[:] = 0
-        else:
-            last[:] = count * multiple
+            count = np.clip(count + np.rint(self._momentum * moved), -most, most)
+            moved[:] = 0
+        last[:] = np.clip(moved, -INT32_MAX, INT32_MAX)
         index = np.flatnonzero(count)
         if not index.size:
             return None
         counts = count[index].astype(np.int32)
         return Update(start, stop, multiple, (index + start).astype(np.uint32), counts)
 
-    def _take_dense(self, place: int, divisor: int, magnitude_max: int) -> DenseUpdate | None:
+    def _take_dense(
+        self, place: int, divisor: int, magnitude_max: int, *, goes_on: bool
+    ) -> DenseUpdate | None:
         """Take the step of a range, with a count for each element."""
         start, stop = self._ranges[place]
         parts = self._total[start:stop], self._last[start:stop], self._rest[start:stop]
-        factors = self._rate / divisor, self._momentum
+        factors = self._rate / divisor, self._momentum if goes_on else 0.0
         multiple = max(int(self._finest[place] * self._rate) // divisor, 1)
         multiple = max(multiple, math.ceil(_step_peak(*parts, *factors) / magnitude_max))
         multiple = min(multiple, MULTIPLE_MAX)
         counts = np.empty(stop - start, np.int8)
-        _take_step(*parts, *factors, float(multiple), counts)
+        _take_step(*parts, *factors, 0.0 if goes_on else 1.0, float(multiple), counts)
         return found(DenseUpdate(start, stop, multiple, counts))
 
 
 def look_ahead(updates: Sequence[Update], momentum: float, ahead: Int32Array) -> None:
-    """Note how far the optimizer's parameters are ahead of the replica after a step.
+    """Note how much further the optimizer's parameters are ahead of the replica by a step.
 
     Parameters
     ----------
     updates : sequence of Update
-        The step; of what they do not cover, nothing is noted.
+        The step, or what was added to it.
     momentum : float
     ahead : ndarray of shape (elements,), dtype int32
-        In quanta; the same on every machine.
+        In quanta, 0 where a step is made; the same on every machine.
     """
     for update in updates:
         if update.stop > len(ahead):
@@ -223,5 +244,4 @@ def look_ahead(updates: Sequence[Update], momentum: float, ahead: Int32Array) ->
         if isinstance(update, DenseUpdate):
             _look_ahead(update.counts, update.multiple, momentum, part)
         else:
-            part[:] = 0
-            ahead[update.index] = np.rint(momentum * update.change).astype(np.int32)
+            ahead[update.index] += np.rint(momentum * update.change).astype(np.int32)

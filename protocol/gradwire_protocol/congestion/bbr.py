@@ -69,6 +69,10 @@ FULL_GROWTH: Final = 1.25
 FULL_ROUNDS: Final = 3
 """The path is full when the bandwidth has not grown by this factor in this many rounds."""
 
+KEPT_ROUNDS: Final = 8
+"""It is also full when a queue still fills at the end of the beginning, and did at the end of so
+many rounds without growth. Earlier, the queue may be that of others and soon gone."""
+
 STARTUP_LOST_PACKETS: Final = 8
 STARTUP_LOSS_MAX: Final = 0.10
 """The path is also full after a round without growth that loses more than the first limit and shows
@@ -124,6 +128,7 @@ class BbrLite(CongestionController):
         "_full",
         "_full_rounds",
         "_gain",
+        "_kept_rounds",
         "_lossy_rounds",
         "_lost",
         "_marked",
@@ -184,7 +189,9 @@ class BbrLite(CongestionController):
         self._pauses = app_limited
         if self._begins and self.phase is Phase.STARTUP:
             self.pacing_rate = self._first.rate(in_flight + size)
-        return self._delivery.on_sent(size, in_flight, app_limited, now)
+        # What PROBE_RTT keeps back says nothing about the path, either.
+        limited = app_limited or self.phase is Phase.PROBE_RTT
+        return self._delivery.on_sent(size, in_flight, limited, now)
 
     def on_ack(self, sample: AckSample) -> None:
         """Learn from an ACK."""
@@ -207,8 +214,8 @@ class BbrLite(CongestionController):
             self._proven |= not app_limited
         self._aggregation.on_ack(acked, bandwidth.value, self._round, now)
         cap.acked += acked
-        if self._begins:
-            self._begins = self._first.lasts_after(acked)
+        if self._begins and not self._first.lasts_after(acked):
+            self._end_beginning()
         self._marked += sample.marked
         if sample.number >= self._round_end:
             self._round += 1
@@ -254,6 +261,7 @@ class BbrLite(CongestionController):
         self._pauses = False
         self._proven = False
         self._full_rounds = 0
+        self._kept_rounds = 0
         self._lossy_rounds = 0
         self._bandwidth_before = 0.0
         self._cycle = 0
@@ -291,12 +299,14 @@ class BbrLite(CongestionController):
         cap = self._cap
         if self._bandwidth.value >= FULL_GROWTH * self._bandwidth_before:
             self._bandwidth_before = self._bandwidth.value
-            self._full_rounds = self._lossy_rounds = 0
+            self._full_rounds = self._kept_rounds = self._lossy_rounds = 0
             if self._round_trip.unqueued and not queued:
                 # The path has room and no queue, so its losses are its normal ones.
                 cap.learn_floor()
         else:
-            self._full_rounds += not (app_limited or self._keeps_rate)
+            if not app_limited:
+                self._kept_rounds += self._keeps_rate
+                self._full_rounds += not self._keeps_rate
             lossy = cap.lost > STARTUP_LOST_PACKETS * self._datagram_bytes and cap.is_lossy(
                 1.0, self._datagram_bytes
             )
@@ -306,9 +316,20 @@ class BbrLite(CongestionController):
                 # To leave with what the application happened to send would take seconds to mend.
                 self._lossy_rounds = 0
             elif overflowing or self._full_rounds >= FULL_ROUNDS:
-                self._full = True
-                self._enter(Phase.DRAIN, DRAIN_GAIN)
+                self._leave_startup()
         cap.reset_counts()
+
+    def _end_beginning(self) -> None:
+        is_full = self._keeps_rate and self._kept_rounds >= KEPT_ROUNDS
+        self._begins = False
+        if self.phase is Phase.STARTUP and is_full:
+            # Others have lost packets of this queue. They are capped, and would give way for ever.
+            self._cap.limit = self.window_bytes
+            self._leave_startup()
+
+    def _leave_startup(self) -> None:
+        self._full = True
+        self._enter(Phase.DRAIN, DRAIN_GAIN)
 
     def _next_probe(self, now: float) -> None:
         """Move to the next gain when this one has lasted a round trip."""

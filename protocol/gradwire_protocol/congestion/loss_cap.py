@@ -26,6 +26,10 @@ deviations, a dozen flows on such a path would count each other's losses as its 
 FLOOR_MAX: Final = 0.15
 """Largest floor: no path normally loses more."""
 
+KNOWN_MAX: Final = 2 * FLOOR_MAX
+"""A first round that loses more than this says nothing about the path: others have filled a queue
+behind those few of its packets that arrived."""
+
 FLOOR_GAIN: Final = 1 / 8
 BACKOFF: Final = 0.7
 BACKOFF_PROBING: Final = 0.85
@@ -90,7 +94,9 @@ class LossCap:
         return self.loss > tolerated + FLOOR_FACTOR * self.floor + scatter
 
     def learn_floor(self) -> None:
-        """Count all losses towards the floor; the owner knows that there was no queue."""
+        """Count all losses towards the floor; the owner has seen no queue."""
+        if self.loss > KNOWN_MAX:
+            return
         self._known_lost += self.lost
         self._known_sent += self.acked + self.lost
         self.floor = min(self._known_lost / self._known_sent, FLOOR_MAX)

@@ -348,6 +348,16 @@ class Connection:
         return rtt.smoothed if rtt.latest else None
 
     @property
+    def heard_at(self) -> float | None:
+        """When a packet of the peer came last; None before the handshake is over."""
+        return self._traffic.liveness.last_heard if self.was_open else None
+
+    @property
+    def unanswered_since(self) -> float | None:
+        """When the oldest packet was sent that the peer has not acknowledged; None without one."""
+        return self._traffic.sender.recovery.unanswered_since if self.was_open else None
+
+    @property
     def bytes_queued(self) -> int:
         """Payload bytes of the messages that the peer has not acknowledged as a whole."""
         return self._traffic.sender.queue.bytes_queued if self.was_open else 0

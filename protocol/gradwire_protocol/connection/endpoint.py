@@ -14,7 +14,6 @@ from collections.abc import Callable, Hashable, Iterable
 from gradwire_protocol.connection.config import ConnectionConfig
 from gradwire_protocol.connection.connection import Connection
 from gradwire_protocol.connection.fair_queue import FairQueue, LinkPacer
-from gradwire_protocol.connection.session_ids import ALL_SESSION_IDS, SessionIds
 from gradwire_protocol.connection.states import State
 from gradwire_protocol.connection.timers import Timers
 from gradwire_protocol.connection.train import ECN_NOT, Train
@@ -66,8 +65,6 @@ class Endpoint:
         Connections accepted at once; 0 for an endpoint that only dials out.
     link_rate : float, optional
         Bytes per second that all connections together may send; learned unless given.
-    shard : SessionIds
-        The session ids of this endpoint, if several endpoints share an address.
     counters : Counters, optional
         Shared with another endpoint of the same owner.
     connections_elsewhere : callable
@@ -86,7 +83,6 @@ class Endpoint:
         random_bytes: Callable[[int], bytes],
         connections_max: int = 0,
         link_rate: float | None = None,
-        shard: SessionIds = ALL_SESSION_IDS,
         counters: Counters | None = None,
         connections_elsewhere: Callable[[], int] = lambda: 0,
         credentials: Credentials | None = None,
@@ -100,7 +96,6 @@ class Endpoint:
         self.config = config
         self.link = LinkPacer(link_rate)
         """Paces all connections together."""
-        self._shard = shard
         self.counters = Counters() if counters is None else counters
         self._connections_elsewhere = connections_elsewhere
         self.connections_max = connections_max
@@ -302,8 +297,7 @@ class Endpoint:
         self, session_id: int, view: memoryview, address: Address, now: float
     ) -> Connection | None:
         """Open a half-open connection if this packet is authentic."""
-        unknown = session_id not in self._responder and self._shard.owns(session_id)
-        if unknown and self.connections_max:
+        if session_id not in self._responder and self.connections_max:
             reset = self._responder.reset_for(session_id, len(view), now)
             if reset is not None:
                 self._replies.append((reset, address))
@@ -384,8 +378,7 @@ class Endpoint:
 
     def _new_session_id(self) -> int:
         while True:
-            drawn = int.from_bytes(self._random_bytes(4), "little")
-            session_id = self._shard.to_own(drawn)
+            session_id = int.from_bytes(self._random_bytes(4), "little")
             taken = session_id in self._connections or session_id in self._responder
             if session_id and not taken:
                 return session_id

@@ -72,6 +72,8 @@ class Role(IntEnum):
     """Gives orders to the master and does not train."""
     STANDBY = 4
     """Takes the master's place when it is lost. A holder of the run key derives this key itself."""
+    RELAY = 5
+    """Stands between workers and the master. A holder of the run key derives this key itself."""
 
 
 @dataclass(frozen=True, slots=True)

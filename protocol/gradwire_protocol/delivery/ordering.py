@@ -42,6 +42,11 @@ class InOrder(Generic[Item]):
         self._waiting[number] = item
         return self._ready()
 
+    def take_waiting(self) -> list[Item]:
+        """Return the items that wait, by number, which are not expected any more."""
+        waiting, self._waiting = self._waiting, {}
+        return [waiting[number] for number in sorted(waiting)]
+
     @property
     def lowest_waiting(self) -> int | None:
         """The lowest number of a waiting item; None if no item waits."""

@@ -1,16 +1,20 @@
 """Messages about taking part: JOIN, WELCOME, REFUSE, ROSTER."""
 
+import re
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Annotated, ClassVar, Final, TypeAlias
 
+from gradwire_protocol.errors import UsageError
 from gradwire_protocol.limits import MESSAGE_BYTES_MAX
 from gradwire_protocol.messages.fields import (
+    MASTERS_CHARACTERS_MAX,
     REASON_CHARACTERS_MAX,
     ROSTER_BYTES_MAX,
     VERSIONS_BYTES_MAX,
     WORKER_NAME_CHARACTERS_MAX,
     HostPort,
+    HostPorts,
     Rank,
     Reason,
     RunName,
@@ -43,6 +47,14 @@ reason."""
 
 QuantumExponent: TypeAlias = Annotated[int, integer(QUANTUM_EXPONENT_MIN, QUANTUM_EXPONENT_MAX)]
 
+SHARDS_MAX: Final = 256
+"""Masters that may share the parameters of a model."""
+
+WEIGHT_MAX: Final = 1_000
+"""Largest weight of such a master."""
+
+VERSION_CHARACTERS_MAX: Final = 64
+
 CODEC_VERSION: Final = 2
 """Version of the format of encoded updates. All workers of a run need the same."""
 
@@ -54,6 +66,8 @@ class RefusalCode(StrEnum):
     OTHER_LAYOUT = "other_layout"
     OTHER_CODEC = "other_codec"
     OTHER_MODE = "other_mode"
+    OTHER_SHARD = "other_shard"
+    USE_RELAY = "use_relay"
     TOO_LARGE = "too_large"
     RUN_FULL = "run_full"
     RUN_FINISHED = "run_finished"
@@ -120,6 +134,12 @@ class Join(Record):
     """Whether it gives the state of its optimizer to workers that ask for it."""
     mode: Mode | None = None
     """The mode that it wants; None for that of the run. The first worker's is the run's."""
+    shard: Annotated[int, integer(0, SHARDS_MAX - 1)] = 0
+    """Which part of the parameters it takes this master to have, from 0 on."""
+    shards: Annotated[int, integer(1, SHARDS_MAX)] = 1
+    """How many masters it knows, each with a part."""
+    version: Annotated[str, text(VERSION_CHARACTERS_MAX)] = ""
+    """Of its gradwire, for people to read."""
 
     KIND: ClassVar[Kind] = Kind.JOIN
     BYTES_MAX: ClassVar[int] = LAYOUT_BYTES_MAX + 2 * VERSIONS_BYTES_MAX + SMALL_BYTES_MAX
@@ -171,10 +191,12 @@ class Refuse(Record):
 
     code: Annotated[str, text(NAME_CHARACTERS_MAX)]
     reason: Reason
-    master: HostPort | None = None
-    """``host:port`` of the master to try instead, if there is one."""
+    master: HostPorts | None = None
+    """``host:port`` of the master or relay to try instead, if there is one; with `OTHER_SHARD`, of
+    all masters that share the parameters, separated by commas."""
 
     KIND: ClassVar[Kind] = Kind.REFUSE
+    BYTES_MAX: ClassVar[int] = SMALL_BYTES_MAX + 4 * MASTERS_CHARACTERS_MAX
 
     @property
     def within_limit(self) -> "Refuse":
@@ -201,3 +223,43 @@ def name_in_roster(key_name: str | None, own_name: str) -> str:
     if key_name is None or key_name == own_name:
         return own_name
     return f"{key_name} at {own_name}"[:WORKER_NAME_CHARACTERS_MAX]
+
+
+@dataclass(frozen=True, slots=True)
+class MasterOfPart:
+    """A master that has a part of the parameters."""
+
+    address: str
+    weight: int
+    """The part has this share of the total over all masters."""
+
+
+def split_masters(text: str) -> list[MasterOfPart]:
+    """Split the addresses of masters that share the parameters: ``host:port,host:port*2``.
+
+    The number behind an asterisk is the weight, 1 where there is none.
+
+    Raises
+    ------
+    UsageError
+        If one is missing between commas, is named twice, or has no weight from 1 to `WEIGHT_MAX`.
+    """
+    masters = []
+    for each in text.split(","):
+        address, asterisk, weight = each.strip().partition("*")
+        if not address:
+            raise UsageError(f"master={text!r} has nothing before or behind a comma")
+        if asterisk and not (re.fullmatch(r"[1-9]\d{0,3}", weight) and int(weight) <= WEIGHT_MAX):
+            raise UsageError(
+                f"master={text!r} has *{weight}: the weight of a master is from 1 to {WEIGHT_MAX}"
+            )
+        masters.append(MasterOfPart(address, int(weight or 1)))
+    if len(masters) > SHARDS_MAX:
+        raise UsageError(f"{len(masters)} masters are named; the limit is {SHARDS_MAX}")
+    addresses = [master.address for master in masters]
+    twice = next((each for each in addresses if addresses.count(each) > 1), None)
+    if twice is not None:
+        raise UsageError(
+            f"master={text!r} names {twice} twice: each master has a part of the parameters"
+        )
+    return masters

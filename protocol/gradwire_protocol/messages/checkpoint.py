@@ -17,8 +17,9 @@ The header, which has no line breaks::
     "bias":{"dtype":"I32","shape":[1],"data_offsets":[24,28]}}
 
 The tensors are those of the layout, in its order and without gaps. A parameter is its integer times
-two to the power of `quantum_exponent`. `versions` are pairs of a rank and its last sequence.
-`works` has a record (`work.WorkState`) for each work whose items are granted: which are done.
+two to the power of `quantum_exponent`. Behind them may be ``"__logged__"``, a tensor of n bytes
+(U8), which only a master reads. `versions` are pairs of a rank and its last sequence. `works` has
+a record (`work.WorkState`) for each work whose items are granted: which are done.
 `mode` is the text of a mode, as in ``averaging(every=16)``.
 
 The reader packs the contents of the header again and refuses a header with other bytes. So the
@@ -33,7 +34,7 @@ import hashlib
 import json
 import re
 import struct
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, islice, zip_longest
 from typing import Annotated, Final
@@ -48,6 +49,7 @@ from gradwire_protocol.messages.layout import (
     DIMENSIONS_MAX,
     ELEMENTS_MAX,
     LAYOUT_BYTES_MAX,
+    LOGGED,
     METADATA,
     NAME_CHARACTERS_MAX,
     TENSORS_MAX,
@@ -101,7 +103,11 @@ HEAD_BYTES_MAX: Final = LENGTH.size + HEADER_BYTES_MAX
 """Most bytes before the replica. They suffice to check everything but the replica, and to find the
 right length of the file, before memory for the replica is allocated."""
 
-FILE_BYTES_MAX: Final = HEAD_BYTES_MAX + ELEMENT_BYTES * ELEMENTS_MAX
+LOGGED_BYTES_MAX: Final = 64 * MIB
+"""Holds all series and histograms that a master keeps of a run: 2^20 buckets of 28 bytes, at most
+as many times of 8, 2^15 names of 64 characters at four bytes, and 65 messages of 106 KB: 53 MB."""
+
+FILE_BYTES_MAX: Final = HEAD_BYTES_MAX + ELEMENT_BYTES * ELEMENTS_MAX + LOGGED_BYTES_MAX
 """File with the largest replica: slightly more than 8 GiB."""
 
 PIECE_BYTES: Final = MIB
@@ -130,6 +136,8 @@ class Checkpoint(Record):
     """Which items were trained on, with updates that are all in the replica."""
     mode: Mode = field(default_factory=Mode)
     """That of the run. In one with rounds, `versions` also say what was contributed."""
+    logged: Annotated[int, integer(0, LOGGED_BYTES_MAX)] = 0
+    """How many bytes behind the replica are what was logged."""
 
     @property
     def replica_elements(self) -> int:
@@ -145,23 +153,29 @@ class Checkpoint(Record):
 # Writing.
 
 
-def pieces_of(checkpoint: Checkpoint, values: Payload) -> Iterator[bytes | memoryview]:
+def pieces_of(
+    checkpoint: Checkpoint, values: Payload, logged: Sequence[Payload] = ()
+) -> Iterator[bytes | memoryview]:
     """Yield the bytes of a file, piece by piece, without copying the replica.
 
     Parameters
     ----------
     values : bytes-like
         The replica, little-endian int32. It must not change until the last piece was taken.
+    logged : sequence of bytes-like
+        What was logged, in all as many bytes as the checkpoint says.
     """
     replica = memoryview(values).cast("B")
+    behind = [memoryview(each).cast("B") for each in logged]
     elements = checkpoint.layout.elements
     assert len(replica) == ELEMENT_BYTES * elements, "the replica is that of the layout"
+    assert sum(map(len, behind)) == checkpoint.logged, "the header says how long it is"
     header = _header_of(checkpoint)
     assert len(header) <= HEADER_BYTES_MAX, "each of its fields has a limit"
     head = LENGTH.pack(len(header)) + header
-    checksum = _checksum(chain((memoryview(head)[CHECKED_AT:],), _pieces(replica)))
-    yield head[:CHECKSUM_AT] + checksum + head[CHECKED_AT:]
-    yield from _pieces(replica)
+    body = [piece for part in (replica, *behind) for piece in _pieces(part)]
+    yield head[:CHECKSUM_AT] + _checksum([memoryview(head)[CHECKED_AT:], *body]) + head[CHECKED_AT:]
+    yield from body
 
 
 def _header_of(checkpoint: Checkpoint, checksum: str = "0" * CHECKSUM_DIGITS) -> bytes:
@@ -182,6 +196,9 @@ def _header_of(checkpoint: Checkpoint, checksum: str = "0" * CHECKSUM_DIGITS) ->
     for tensor in checkpoint.layout.tensors:
         start, end = end, end + ELEMENT_BYTES * tensor.elements
         members[tensor.name] = {"dtype": "I32", "shape": tensor.shape, "data_offsets": (start, end)}
+    if checkpoint.logged:
+        offsets = end, end + checkpoint.logged
+        members[LOGGED] = {"dtype": "U8", "shape": [checkpoint.logged], "data_offsets": offsets}
     header = _json(members).encode()
     return header + b" " * (-(LENGTH.size + len(header)) % ALIGNMENT)
 
@@ -226,7 +243,7 @@ def parse_head(data: Payload, size: int) -> tuple[Checkpoint, int]:
         checkpoint = _parse_header(bytes(view[LENGTH.size : start]))
     except (ValueError, RecursionError) as error:
         raise CheckpointError(f"its header is damaged: {error}") from None
-    size_due = start + ELEMENT_BYTES * checkpoint.layout.elements
+    size_due = start + ELEMENT_BYTES * checkpoint.layout.elements + checkpoint.logged
     if size != size_due:
         raise CheckpointError(
             f"it has {size} bytes; with {checkpoint.layout.elements} parameters it takes {size_due}"
@@ -247,11 +264,15 @@ def _parse_header(header: bytes) -> Checkpoint:
     start = SIGNATURE.index(b":") + 1
     window = text[start : start + METADATA_CHARACTERS_MAX]
     metadata, length = json.JSONDecoder().raw_decode(window)
-    found = islice(_TENSOR.finditer(text, start + length), TENSORS_MAX + 1)
+    found = islice(_TENSOR.finditer(text, start + length), TENSORS_MAX + 2)
     tensors = [{"name": json.loads(each[1]), "shape": json.loads(each[2])} for each in found]
+    logged = 0
+    if tensors and tensors[-1]["name"] == LOGGED:
+        (logged,) = tensors.pop()["shape"]
     del metadata["gradwire_checkpoint"], metadata["sha256"]
     fields = {name: _parse_field(name, str(value)) for name, value in metadata.items()}
-    checkpoint = Checkpoint.from_plain({**fields, "layout": {"tensors": tensors}})
+    layout = {"tensors": tensors}
+    checkpoint = Checkpoint.from_plain({**fields, "layout": layout, "logged": logged})
     expected = _header_of(checkpoint, text[CHECKSUM_AT - LENGTH.size : CHECKED_AT - LENGTH.size])
     if header != expected:
         at = next(i for i, (one, other) in enumerate(zip_longest(header, expected)) if one != other)
@@ -271,24 +292,30 @@ def _parse_field(name: str, text: str) -> object:
         raise ValueError(f"{name}: {error}") from None
 
 
-def parse(data: Payload) -> tuple[Checkpoint, memoryview]:
+def parse(data: Payload, logged: Payload = b"") -> tuple[Checkpoint, memoryview]:
     """Parse a whole file; return the contents of its header, and the replica as a view of `data`.
 
     The caller has to check that the replica has the `digest` of the header.
+
+    Parameters
+    ----------
+    data, logged : bytes-like
+        The file. Its end, what was logged, may be apart, so that its memory can be given back.
 
     Raises
     ------
     CheckpointError
         If the file is no checkpoint, or any byte of it was changed.
     """
-    view = memoryview(data).cast("B")
-    checkpoint, start = parse_head(view, len(view))
-    found, wanted = _checksum(_pieces(view[CHECKED_AT:])), bytes(view[CHECKSUM_AT:CHECKED_AT])
+    view, behind = memoryview(data).cast("B"), memoryview(logged).cast("B")
+    checkpoint, start = parse_head(view, len(view) + len(behind))
+    found = _checksum(chain(_pieces(view[CHECKED_AT:]), _pieces(behind)))
+    wanted = bytes(view[CHECKSUM_AT:CHECKED_AT])
     if found != wanted:
         raise CheckpointError(
             f"it is damaged: the checksum of its contents is {found!r}, its header has {wanted!r}"
         )
-    return checkpoint, view[start:]
+    return checkpoint, view[start : start + ELEMENT_BYTES * checkpoint.layout.elements]
 
 
 def _pieces(view: memoryview) -> Iterator[memoryview]:

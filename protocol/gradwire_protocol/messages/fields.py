@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Annotated, Final, TypeAlias
 
-from gradwire_protocol.messages.kinds import RANK_END, RANKS_MAX
+from gradwire_protocol.messages.kinds import RANK_END, RANKS_MAX, WORKERS_MAX
 from gradwire_protocol.messages.layout import ELEMENTS_MAX, NAME_CHARACTERS_MAX
 from gradwire_protocol.messages.schema import SMALL_BYTES_MAX, blob, integer, mapping, text
 
@@ -25,6 +25,9 @@ TERM_MAX: Final = 2**32 - 1
 
 ADDRESS_CHARACTERS_MAX: Final = 300
 """Characters of ``host:port``: a name of 253 (RFC 1035, section 2.3.4), brackets and a port."""
+
+MASTERS_CHARACTERS_MAX: Final = 8_000
+"""Characters of the addresses of all masters of a run: 256 of 30."""
 
 ROSTER_BYTES_MAX: Final = SMALL_BYTES_MAX + RANKS_MAX * (4 * WORKER_NAME_CHARACTERS_MAX + 40)
 
@@ -54,12 +57,15 @@ WorkerName: TypeAlias = Annotated[str, text(WORKER_NAME_CHARACTERS_MAX)]
 Reason: TypeAlias = Annotated[str, text(REASON_CHARACTERS_MAX)]
 Term: TypeAlias = Annotated[int, integer(0, TERM_MAX)]
 HostPort: TypeAlias = Annotated[str, text(ADDRESS_CHARACTERS_MAX)]
+HostPorts: TypeAlias = Annotated[str, text(MASTERS_CHARACTERS_MAX)]
 WorkerId: TypeAlias = Annotated[bytes, blob(WORKER_ID_BYTES, WORKER_ID_BYTES)]
 
 
 def count_updates(versions: Mapping[int, int], *, without: int) -> int:
-    """Return how many updates a version vector contains, except those of one rank."""
-    return sum(sequence for rank, sequence in versions.items() if rank != without)
+    """Return how many updates of workers a version vector contains, except those of one rank."""
+    return sum(
+        sequence for rank, sequence in versions.items() if rank != without and rank < WORKERS_MAX
+    )
 
 
 def raise_to(versions: dict[int, int], others: Mapping[int, int]) -> None:

@@ -32,11 +32,26 @@
     26    WORK       worker  which items it trains on, has finished, and that it wants another one
     27    GRANT      master  an item to train on, or that all are done
     28    STOP       both    all are to end their training; the master passes on what one has said
+    29    RELAYING   both    it asks to stand before this master; the master lets it
+    30    OPENED     relay   a peer has connected to it
+    31    CARRIED    both    a message of such a peer, or for one
+    32    ARRIVED    relay   such a message was delivered to its peer
+    33    ENDED      both    the connection of a peer is over, or is to be closed
+    34    FEED       master  from where on the relay sends a peer the master's updates
+    35    MERGED     relay   updates of its peers, as one
+    36    TAKEN      master  whether these were taken
+    37    REACHED    relay   the updates that all its peers have
+    38    ASIDE      both    updates of a peer are kept aside, or no longer are to be
+    39    LOGGED     worker  scalars of its training, such as its loss, for people to look at
+    40    HISTOGRAMS worker  how its parameters, their last change and its residual are distributed
+    41    SAVED      master  to its standby: a part of what was logged until now
+    42    PASSED     master  to its standby: what a worker has logged since then
 
 An observer sends JOIN, DIGEST, WANT and LEAVE, and receives what workers receive. An operator sends
 ORDER and receives DONE or REFUSE, one for each order, in order. A standby sends FOLLOW and receives
-what workers receive, and VOTERS (see `gradwire_server.master.terms`). The role of a peer follows
-from its key; without keys, every peer is a worker.
+what workers receive, VOTERS, SAVED and PASSED (see `gradwire_server.master.terms`). The role of a
+peer follows from its key; without keys, every peer is a worker. What relays say is in
+`masters.relaying`.
 
 In a run with rounds (see `modes`), the updates of workers are not relayed. What a round comes to is
 an update of a rank of the master's.
@@ -45,7 +60,9 @@ Updates travel in the stream of their origin's rank with their sequence as numbe
 message is the same for every receiver. A worker's own stream brings it only corrections: what the
 master clipped from its updates. `CONTROL_STREAM` carries the rest in order, numbered from 0 on each
 connection. `SNAPSHOT_STREAM` numbers blocks from 0, `CONFLATED_STREAM` parts of sums, and
-`STATE_STREAM` parts of optimizers' states.
+`STATE_STREAM` parts of optimizers' states. Of what relays say, `RELAYED_STREAM` carries large
+messages, in any order. `LOGGED_STREAM` numbers what a worker logs, and what of that a
+standby is sent.
 
 Every message is a msgpack map, checked field by field (see `schema`). Encoded updates, values of
 blocks and states of optimizers are opaque here.
@@ -60,11 +77,13 @@ CONTROL_STREAM: Final = 2**16 - 1
 SNAPSHOT_STREAM: Final = 2**16 - 2
 CONFLATED_STREAM: Final = 2**16 - 3
 STATE_STREAM: Final = 2**16 - 4
+RELAYED_STREAM: Final = 2**16 - 5
+LOGGED_STREAM: Final = 2**16 - 6
 
-RANKS_MAX: Final = STREAMS_MAX - 4
-"""Most ranks that one run has used: a stream for each, and four others."""
+RANKS_MAX: Final = STREAMS_MAX - 6
+"""Most ranks that one run has used: a stream for each, and six others."""
 
-MASTERS_MAX: Final = 92
+MASTERS_MAX: Final = 90
 """Most masters of one run that have closed rounds."""
 
 WORKERS_MAX: Final = RANKS_MAX - MASTERS_MAX
@@ -72,7 +91,7 @@ WORKERS_MAX: Final = RANKS_MAX - MASTERS_MAX
 updates of one of them. Each master that goes on with a run takes another one, because the last one
 may have closed rounds that were lost with it."""
 
-RANK_END: Final = STATE_STREAM
+RANK_END: Final = LOGGED_STREAM
 """Every rank is below. Masters have 60,000 to choose from, because each takes one at random, and
 may not know which one the last has had."""
 
@@ -108,6 +127,20 @@ class Kind(IntEnum):
     WORK = 26
     GRANT = 27
     STOP = 28
+    RELAYING = 29
+    OPENED = 30
+    CARRIED = 31
+    ARRIVED = 32
+    ENDED = 33
+    FEED = 34
+    MERGED = 35
+    TAKEN = 36
+    REACHED = 37
+    ASIDE = 38
+    LOGGED = 39
+    HISTOGRAMS = 40
+    SAVED = 41
+    PASSED = 42
 
 
 class EndCode(IntEnum):

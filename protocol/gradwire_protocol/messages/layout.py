@@ -28,6 +28,9 @@ METADATA: Final = "__metadata__"
 """The name of what a safetensors file holds besides tensors. No tensor can have it: see
 `checkpoint`."""
 
+LOGGED: Final = "__logged__"
+"""The name of what was logged, in a checkpoint. No tensor can have it either."""
+
 LAYOUT_BYTES_MAX: Final = MESSAGE_BYTES_MAX // 2
 """Most bytes of a packed layout: some 40,000 tensors with names of 40 characters."""
 
@@ -48,7 +51,7 @@ class Tensor(Record):
 def _check_tensors(value: object) -> tuple[Tensor, ...]:
     tensors: tuple[Tensor, ...] = listing(record(Tensor), TENSORS_MAX)(value)
     integer(1, ELEMENTS_MAX)(sum(tensor.elements for tensor in tensors))
-    names = {METADATA}
+    names = {METADATA, LOGGED}
     for tensor in tensors:
         if tensor.name in names:
             raise ValueError(f"the name {tensor.name!r} is taken")

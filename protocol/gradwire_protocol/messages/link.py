@@ -6,7 +6,7 @@ messages, and parses bytes into checked records.
 
 from collections import Counter
 from dataclasses import dataclass
-from typing import Final, TypeAlias, TypeVar, get_args
+from typing import Final, TypeAlias, get_args
 
 from gradwire_protocol.connection.connection import Connection
 from gradwire_protocol.delivery.events import MessageReceived
@@ -18,14 +18,31 @@ from gradwire_protocol.messages.admission import Join, Refuse, Roster, Welcome
 from gradwire_protocol.messages.kinds import (
     CONFLATED_STREAM,
     CONTROL_STREAM,
+    LOGGED_STREAM,
     RANK_END,
+    RELAYED_STREAM,
     SNAPSHOT_STREAM,
     STATE_STREAM,
     Kind,
 )
-from gradwire_protocol.messages.orders import Order, OrderDone
+from gradwire_protocol.messages.masters.relaying import (
+    Arrived,
+    Aside,
+    Carried,
+    Ended,
+    Feed,
+    Merged,
+    Opened,
+    Reached,
+    Relaying,
+    Taken,
+)
+from gradwire_protocol.messages.masters.standby import Follow, Promise, Voters
+from gradwire_protocol.messages.operating.histograms import Histograms
+from gradwire_protocol.messages.operating.mirrored import Passed, Saved
+from gradwire_protocol.messages.operating.orders import Order, OrderDone
+from gradwire_protocol.messages.operating.scalars import Logged
 from gradwire_protocol.messages.replicas import Blocks, Contents, Digest, Recall, Snapshot, Want
-from gradwire_protocol.messages.standby import Follow, Promise, Voters
 from gradwire_protocol.messages.states import Buffers, StatePart, WantState
 from gradwire_protocol.messages.updates import (
     Conflated,
@@ -63,6 +80,15 @@ Control: TypeAlias = (
     | Work
     | Grant
     | StopTraining
+    | Relaying
+    | Opened
+    | Carried
+    | Arrived
+    | Ended
+    | Feed
+    | Taken
+    | Reached
+    | Aside
 )
 
 CONTROL_RECORDS: Final[dict[Kind, type[Control]]] = {
@@ -82,15 +108,32 @@ class UpdateReceived:
     sender."""
 
 
-InTurn = TypeVar("InTurn", bound=Control | StatePart)
+LOGGED_RECORDS: Final[dict[Kind, type[Logged | Histograms]]] = {
+    record.KIND: record for record in (Logged, Histograms)
+}
 
-Message: TypeAlias = Control | Snapshot | Conflated | StatePart | UpdateReceived
+MIRRORED_RECORDS: Final[dict[Kind, type[Saved | Passed]]] = {
+    record.KIND: record for record in (Saved, Passed)
+}
+
+Message: TypeAlias = (
+    Control
+    | Snapshot
+    | Conflated
+    | StatePart
+    | Merged
+    | Logged
+    | Histograms
+    | Saved
+    | Passed
+    | UpdateReceived
+)
 
 
 class Link:
     """The messages to and from one peer."""
 
-    __slots__ = ("_control_in", "_sent", "_states_in", "connection")
+    __slots__ = ("_control_in", "_mirrored_in", "_sent", "_states_in", "connection")
 
     def __init__(self, connection: Connection) -> None:
         self.connection = connection
@@ -98,6 +141,7 @@ class Link:
         """By stream: the messages numbered here that were sent."""
         self._control_in: InOrder[tuple[Control, int]] = InOrder(0)
         self._states_in: InOrder[tuple[StatePart, int]] = InOrder(0)
+        self._mirrored_in: InOrder[tuple[Saved | Passed, int]] = InOrder(0)
 
     def send(self, record: Control, packed: bytes | None = None) -> int:
         """Send a control message; return its number in `CONTROL_STREAM`.
@@ -127,17 +171,48 @@ class Link:
         """Send a part of an optimizer's state; return its number in `STATE_STREAM`."""
         return self._send(STATE_STREAM, Kind.STATE, part.pack(), Priority.SNAPSHOT)
 
+    def send_logged(self, logged: Logged | Histograms | Saved | Passed) -> int:
+        """Send what was logged, when nothing else waits; return its number in `LOGGED_STREAM`."""
+        return self._send(LOGGED_STREAM, logged.KIND, logged.pack(), Priority.SNAPSHOT)
+
+    def send_carried(self, carried: Carried) -> tuple[int, int]:
+        """Carry a message of a peer, or for one; return its stream and number.
+
+        Those that a peer waits for in order, which are small, are not behind large ones.
+        """
+        if carried.stream == CONTROL_STREAM:
+            return CONTROL_STREAM, self.send(carried)
+        return RELAYED_STREAM, self._send(
+            RELAYED_STREAM, Kind.CARRIED, carried.pack(), Priority.SNAPSHOT
+        )
+
+    def send_merged(self, merged: Merged) -> None:
+        """Send a sum of updates of peers, or a part of it."""
+        self._send(RELAYED_STREAM, Kind.MERGED, merged.pack(), Priority.UPDATE)
+
     def receive(self, event: MessageReceived) -> list[Message]:
         """Parse a message; return the messages that are now in order, which may be none.
 
-        Control messages and parts of a state hold their sender's credit while they wait for their
-        predecessors. An update holds it until the caller releases its `charge`. So credit bounds
-        what we store for a peer that skips a number. All other messages are released at once.
+        Control messages, parts of a state, and what a standby is sent of series, hold their
+        sender's credit while they wait for their predecessors. An update holds it until the caller
+        releases its `charge`. So credit bounds what we store for a peer that skips a number. All
+        other messages are released at once.
 
         Raises
         ------
         InvalidMessageError
             If the message breaks its schema or is in the wrong stream.
+        """
+        ready = self.receive_held(event)
+        for _, charge in ready:
+            if charge:
+                self.connection.release(charge)
+        return [message for message, _ in ready]
+
+    def receive_held(self, event: MessageReceived) -> list[tuple[Message, int]]:
+        """Do as `receive`, and return each message with the credit that the caller releases.
+
+        That of an update is in its `charge`, as always.
         """
         try:
             kind = Kind(event.kind)
@@ -149,21 +224,32 @@ class Link:
                 raise InvalidMessageError(
                     f"update {update.sequence} came as message {event.number} of its stream"
                 )
-            return [UpdateReceived(event.stream, update, event.message, event.charge)]
+            return [(UpdateReceived(event.stream, update, event.message, event.charge), 0)]
         if kind is Kind.SNAPSHOT and event.stream == SNAPSHOT_STREAM:
-            self.connection.release(event.charge)
-            return [Snapshot.parse(event.payload)]
+            return [(Snapshot.parse(event.payload), event.charge)]
         if kind is Kind.CONFLATED and event.stream == CONFLATED_STREAM:
-            self.connection.release(event.charge)
-            return [Conflated.parse(event.payload)]
+            return [(Conflated.parse(event.payload), event.charge)]
+        if event.stream == RELAYED_STREAM and kind in (Kind.CARRIED, Kind.MERGED):
+            relayed = Carried if kind is Kind.CARRIED else Merged
+            return [(relayed.parse(event.payload), event.charge)]
+        if event.stream == LOGGED_STREAM:
+            return self._receive_logged(kind, event)
         if kind is Kind.STATE and event.stream == STATE_STREAM:
-            return self._in_order(self._states_in, event, StatePart.parse(event.payload))
+            part = StatePart.parse(event.payload)
+            return [*self._states_in.insert(event.number, (part, event.charge))]
         record = CONTROL_RECORDS.get(kind)
         if record is None or event.stream != CONTROL_STREAM:
-            raise InvalidMessageError(
-                f"{kind.name} came in stream {event.stream}, which is for other messages"
-            )
-        return self._in_order(self._control_in, event, record.parse(event.payload))
+            raise _in_wrong_stream(kind, event.stream)
+        message = record.parse(event.payload)
+        return [*self._control_in.insert(event.number, (message, event.charge))]
+
+    def _receive_logged(self, kind: Kind, event: MessageReceived) -> list[tuple[Message, int]]:
+        if kind in LOGGED_RECORDS:
+            return [(LOGGED_RECORDS[kind].parse(event.payload), event.charge)]
+        if kind in MIRRORED_RECORDS:
+            mirrored = MIRRORED_RECORDS[kind].parse(event.payload)
+            return [*self._mirrored_in.insert(event.number, (mirrored, event.charge))]
+        raise _in_wrong_stream(kind, event.stream)
 
     def _send(self, stream: int, kind: Kind, payload: bytes, priority: Priority) -> int:
         number = self._sent[stream]
@@ -171,10 +257,6 @@ class Link:
         self.connection.send(stream, number, kind, payload, priority)
         return number
 
-    def _in_order(
-        self, order: InOrder[tuple[InTurn, int]], event: MessageReceived, message: InTurn
-    ) -> list[Message]:
-        ready = order.insert(event.number, (message, event.charge))
-        for _, charge in ready:
-            self.connection.release(charge)
-        return [each for each, _ in ready]
+
+def _in_wrong_stream(kind: Kind, stream: int) -> InvalidMessageError:
+    return InvalidMessageError(f"{kind.name} came in stream {stream}, which is for other messages")

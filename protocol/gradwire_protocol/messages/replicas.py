@@ -84,8 +84,8 @@ class Snapshot(Record):
     """A block of the replica."""
 
     start: Annotated[int, integer(0, ELEMENTS_MAX)]
-    values: Annotated[bytes, blob(1, 4 * BLOCK_ELEMENTS)]
-    """Little-endian int32, plain or packed."""
+    values: Annotated[bytes, blob(0, 4 * BLOCK_ELEMENTS)]
+    """Little-endian int32, plain or packed. None for a relay to fill in; see `relaying`."""
 
     KIND: ClassVar[Kind] = Kind.SNAPSHOT
     BYTES_MAX: ClassVar[int] = 4 * BLOCK_ELEMENTS + SMALL_BYTES_MAX

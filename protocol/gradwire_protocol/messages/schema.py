@@ -10,6 +10,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import fields
 from types import NoneType, UnionType
 from typing import Annotated, Any, ClassVar, Final, Self, TypeAlias, Union, get_args, get_origin
+from zlib import compress, decompressobj
+from zlib import error as ZlibError  # noqa: N812 (a class, whatever its name)
 
 import msgpack
 
@@ -37,6 +39,10 @@ COLLECTIONS_MAX: Final = 2**16
 """Lists and maps in one record, at any depth. One byte on the wire can become an object of 64
 bytes, so 2 MiB could become 128 MiB before any check. This many take 4 MiB. The largest honest
 record, a WELCOME with 2^14 tensors, 2^12 peers and as many versions, has 41,000."""
+
+
+COMPRESSION_LEVEL: Final = 1
+"""Of zlib: a higher one takes longer, and makes what workers log no smaller."""
 
 
 class Record:
@@ -100,6 +106,12 @@ class Record:
         return cls(**checked)
 
     @classmethod
+    def check_size(cls, size: int) -> None:
+        """Raise `InvalidMessageError` if a record has no so many bytes."""
+        if size > cls.BYTES_MAX:
+            raise InvalidMessageError(f"{cls.__name__}: {size} bytes; the limit is {cls.BYTES_MAX}")
+
+    @classmethod
     def parse(cls, payload: bytes | bytearray | memoryview) -> Self:
         """Parse the msgpack bytes of a record.
 
@@ -108,9 +120,7 @@ class Record:
         InvalidMessageError
             If the bytes are no valid record of this kind.
         """
-        size = memoryview(payload).nbytes
-        if size > cls.BYTES_MAX:
-            raise InvalidMessageError(f"{cls.__name__}: {size} bytes; the limit is {cls.BYTES_MAX}")
+        cls.check_size(memoryview(payload).nbytes)
         try:
             count = _CollectionLimit(COLLECTIONS_MAX)
             plain = msgpack.unpackb(
@@ -126,6 +136,38 @@ class Record:
             return cls.from_plain(plain)
         except (ValueError, RecursionError, msgpack.UnpackException) as error:
             raise InvalidMessageError(f"{cls.__name__}: {error}") from None
+
+
+class CompressedRecord(Record):
+    """Base of records that travel compressed, as zlib data (RFC 1950): of many similar numbers."""
+
+    def pack(self) -> bytes:
+        """Return the record as compressed msgpack bytes."""
+        return compress(super().pack(), COMPRESSION_LEVEL)
+
+    @classmethod
+    def parse(cls, payload: bytes | bytearray | memoryview) -> Self:
+        """Parse the compressed bytes of a record.
+
+        No more is decompressed than the longest record has, whatever the bytes promise.
+
+        Raises
+        ------
+        InvalidMessageError
+            If the bytes are not the whole zlib data of a valid record of this kind, and that alone.
+        """
+        cls.check_size(memoryview(payload).nbytes)
+        decompressor = decompressobj()
+        try:
+            packed = decompressor.decompress(payload, cls.BYTES_MAX + 1)
+        except ZlibError as error:
+            raise InvalidMessageError(f"{cls.__name__}: {error}") from None
+        cls.check_size(len(packed))
+        if not decompressor.eof or decompressor.unused_data:
+            raise InvalidMessageError(
+                f"{cls.__name__}: zlib data without an end, or more behind it"
+            )
+        return super().parse(packed)
 
 
 class _CollectionLimit:

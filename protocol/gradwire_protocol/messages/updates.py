@@ -1,5 +1,6 @@
 """Messages with updates and about their end: UPDATE, CONFLATED, STABLE, FINISH, LEAVE."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, ClassVar, Final
 
@@ -18,8 +19,8 @@ from gradwire_protocol.messages.kinds import RANKS_MAX, Kind
 from gradwire_protocol.messages.layout import ELEMENTS_MAX
 from gradwire_protocol.messages.schema import SMALL_BYTES_MAX, Record, blob, integer
 
-UPDATE_BYTES_MAX: Final = MESSAGE_BYTES_MAX - VERSIONS_BYTES_MAX
-"""Largest encoded update: a message less the map around it."""
+UPDATE_BYTES_MAX: Final = MESSAGE_BYTES_MAX - 2 * VERSIONS_BYTES_MAX - SMALL_BYTES_MAX
+"""Largest encoded update: a message less the map around it, and less what carries it."""
 
 PART_ELEMENTS: Final = 2**16
 """Elements in a part of a sum: at most 256 KiB. It is smaller than a block, because its receiver is
@@ -42,6 +43,12 @@ class EncodedUpdate(Record):
     closes: Versions = field(default_factory=dict)
     """Empty, but in rounds. In the last update of a contribution: its rank and sequence. In the
     last update of a round's result: by rank, the last contributed update that is in the replica."""
+    clocks: Clocks = field(default_factory=dict)
+    """In a sum of updates, by rank: the clock of the last one in it, where known."""
+
+    def clocks_of(self, rank: int) -> Mapping[int, int]:
+        """Return the clocks that it tells, by rank; its own is that of this rank."""
+        return {rank: self.clock} if self.clock else self.clocks
 
     KIND: ClassVar[Kind] = Kind.UPDATE
     BYTES_MAX: ClassVar[int] = MESSAGE_BYTES_MAX

@@ -241,6 +241,15 @@ class Recovery:
         """The probe timeout without backoff, in seconds."""
         return self.rtt.probe_timeout(ACK_DELAY_SECONDS_MAX)
 
+    @property
+    def unanswered_since(self) -> float | None:
+        """When the oldest packet in flight was sent; None while there is none."""
+        sent = self.sent
+        if not sent.packets_in_flight:
+            return None
+        waiting = np.flatnonzero(sent.fates(sent.oldest, sent.next_number) == Fate.IN_FLIGHT)
+        return sent.train_of(sent.oldest + int(waiting[0])).sent_at
+
     def oldest_in_flight(self, count: int) -> tuple[Fragments, list[PacketContents]]:
         """Return the contents of the oldest packets in flight."""
         sent = self.sent

@@ -11,7 +11,7 @@ bytes, 1 to `DATAGRAM_BYTES_MAX`; any other length ends the TCP connection.
     1       1      flags            bit 0, SINGLE: the packet holds one DATA frame and up to 3 zeros
                                     of padding; the other bits are 0
     2       2      reserved         0
-    4       4      session id       chosen by the receiver; its low byte can name a shard
+    4       4      session id       chosen by the receiver
     8       8      packet number    counts the packets of this direction, never reused
     16      ...    frames           see `frames`; sealed except in suite 0
     ...     0..3   padding          zeros, up to a whole 32-bit word; sealed too

@@ -50,6 +50,8 @@ class CheckpointFile:
     checkpoint: Checkpoint
     values: memoryview
     """The replica, little-endian int32; writable, and not shared."""
+    logged: bytes = b""
+    """What was logged in the run, for a master that goes on with it."""
 
 
 Verify = Callable[[CheckpointFile], None]
@@ -193,20 +195,24 @@ def _read(path: Path, elements_max: int) -> CheckpointFile:
         elements = checkpoint.replica_elements
         if elements > elements_max:
             raise UsageError(f"{path}: it has {elements} parameters; the limit is {elements_max}")
-        checkpoint, values = parse(_pread(descriptor, size))
+        end = size - checkpoint.logged
+        data, logged = _pread(descriptor, end), _pread(descriptor, checkpoint.logged, end)
+        checkpoint, values = parse(data, logged)
     finally:
         os.close(descriptor)
-    return CheckpointFile(path, checkpoint, values)
+    return CheckpointFile(path, checkpoint, values, bytes(logged))
 
 
-def _pread(descriptor: int, size: int) -> bytearray:
-    """Return the first `size` bytes of a file."""
+def _pread(descriptor: int, size: int, start: int = 0) -> bytearray:
+    """Return `size` bytes of a file, from `start` on."""
     data = bytearray(size)
     view = memoryview(data)
     at = 0
     while at < size:
-        count = os.preadv(descriptor, [view[at : at + READ_BYTES]], at)
+        count = os.preadv(descriptor, [view[at : at + READ_BYTES]], start + at)
         if not count:
-            raise CheckpointError(f"it ends after {at} bytes; it had {size} when it was opened")
+            raise CheckpointError(
+                f"it ends after {start + at} bytes; it had {start + size} when it was opened"
+            )
         at += count
     return data

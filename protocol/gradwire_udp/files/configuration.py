@@ -25,8 +25,8 @@ SESSION_SETTINGS: Final = _names(
     alone_steps_max buffer_steps bytes_per_second cipher clip_steps codec_threads congestion
     connect_timeout_seconds datagram_bytes datagram_bytes_max density_band digest_seconds feedback
     finish_residual finish_timeout_seconds idle_timeout_seconds initial_threshold
-    join_timeout_seconds key key_file leave_timeout_seconds log_level loop master mode momentum
-    quantum
+    join_timeout_seconds key key_file leave_timeout_seconds log_histograms_every log_level loop
+    master mode momentum quantum
     quiet rank reconnect_seconds residual_clip run scale shake_up_divisor shake_up_steps
     share_buffers
     share_optimizer_state staleness_bound staleness_timeout_seconds start_timeout_seconds
@@ -38,22 +38,22 @@ SESSION_SETTINGS: Final = _names(
 
 MASTER_SETTINGS: Final = _names(
     """
-    advertise checkpoint checkpoint_keep checkpoint_seconds conflation_mib_max congestion
-    datagram_bytes datagram_bytes_max deny deny_file drain_seconds http http_token_file
-    idle_timeout_seconds insecure key_file link_rate listen loop mode network new_run
-    outlier_norm_multiple outlier_policy parameters_max processes public_metrics
+    advertise announce announce_auth_file checkpoint checkpoint_keep checkpoint_seconds
+    conflation_mib_max congestion datagram_bytes datagram_bytes_max deny deny_file drain_seconds
+    http http_operator_token_file http_token_file
+    idle_timeout_seconds insecure key_file link_rate listen loop merge_seconds mode network new_run
+    outlier_norm_multiple outlier_policy parameters_max public_metrics
     reassembly_mib_max recovery_seconds rejoin_seconds relay_backlog_mib_max resume run
-    runs_max
-    slow_seconds standby standby_of takeover_seconds transport update_log_mib_max update_rate_max
-    workers_max
+    runs_max shard shards slow_seconds standby standby_of takeover_seconds tensorboard topology
+    transport update_log_mib_max update_rate_max workers_max
     """
 )
 """Keys of the table ``[master]``, and environment variables of a master."""
 
 TABLES: Final = {"session": SESSION_SETTINGS, "master": MASTER_SETTINGS}
 
-VARIABLES_ONLY: Final = frozenset({"config", "ip", "log_format", "stats_file"})
-"""Settings that are read from the environment only."""
+VARIABLES_ONLY: Final = frozenset({"config", "ip", "log_format", "replica", "stats_file"})
+"""Settings that are read from the environment and have no place in a table."""
 
 HEADER: Final = re.compile(r"""\s*\[\s*["']?([^\]"'.\s]+)""")
 ASSIGNMENT: Final = re.compile(r"""\s*["']?([\w-]+)["']?\s*[.=]""")

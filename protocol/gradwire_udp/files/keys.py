@@ -33,6 +33,11 @@ KiB, and comments may take the rest."""
 _LINE_BYTES_MAX: Final = 32 + NAME_BYTES_MAX + 2 * (KEY_ID_BYTES + SECRET_BYTES + CHECK_BYTES)
 assert RUN_KEYS_MAX * _LINE_BYTES_MAX < KEY_FILE_BYTES_MAX / 2, "comments must have room, too"
 
+KEY_FILE: Final = "key file"
+CREDENTIAL_FILE: Final = "credential file"
+REMEDIES: Final = {KEY_FILE: "make new keys", CREDENTIAL_FILE: "choose another password"}
+"""By what a file is: what to do where others may have read it."""
+
 KEY_FILE_MODE: Final = 0o600
 
 NEW_SUFFIX: Final = ".new"
@@ -45,6 +50,10 @@ WORKER_CREDENTIAL: Final = "worker.key"
 
 CONTAINER_SECRETS: Final = Path("/run/secrets")
 """Where Docker and Podman put the secrets of a container."""
+
+ACCESS_BITS: Final = 0o077
+CHANGE_BITS: Final = 0o022
+"""Rights that others must not have: to a secret, and to one in a folder of secrets."""
 
 
 class KeyFileError(UsageError):
@@ -104,6 +113,22 @@ def credential(environ: Mapping[str, str], name: str) -> Path | None:
     return path if path.exists() else None
 
 
+def read_credential(path: Path) -> str:
+    """Read a file with ``USER:PASSWORD`` that only its owner can read.
+
+    Raises
+    ------
+    KeyFileError
+        If it cannot be read, other users can read it, or it is nothing like that. The message does
+        not repeat it.
+    """
+    content = _read(path, CREDENTIAL_FILE).strip()
+    user, colon, password = content.partition(":")
+    if not (colon and user and password and content.isprintable()):
+        raise KeyFileError(f"credential file {path} has to hold one line, USER:PASSWORD")
+    return content
+
+
 def write_key(path: Path, text: str) -> None:
     """Write a new key file that only its owner can read.
 
@@ -151,11 +176,11 @@ def replace_key(path: Path, text: str) -> None:
         raise KeyFileError(f"cannot change {path}: {error.strerror}") from None
 
 
-def _read(path: Path) -> str:
+def _read(path: Path, what: str = KEY_FILE) -> str:
     try:
-        content = _content(path)
+        content = _content(path, what)
     except OSError as error:
-        raise KeyFileError(f"cannot read key file {path}: {error.strerror}") from None
+        raise KeyFileError(f"cannot read {what} {path}: {error.strerror}") from None
     try:
         if len(content) <= KEY_FILE_BYTES_MAX:
             return content.decode()
@@ -163,39 +188,42 @@ def _read(path: Path) -> str:
     except UnicodeDecodeError:
         problem = "is not text"
     del content
-    raise KeyFileError(f"key file {path} {problem}: it is not a key file")
+    raise KeyFileError(f"{what} {path} {problem}: it is not a {what}")
 
 
-def _content(path: Path) -> bytes:
+def _content(path: Path, what: str) -> bytes:
     # The checks are made of the descriptor, so they hold even if another file takes the name
     # meanwhile. Non-blocking, because opening a pipe would wait until a process writes to it.
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     try:
         status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode):
-            raise KeyFileError(f"key file {path} is not a regular file")
-        _check_mode(path, stat.S_IMODE(status.st_mode))
+            raise KeyFileError(f"{what} {path} is not a regular file")
+        _check_mode(path, what, stat.S_IMODE(status.st_mode))
         return os.read(descriptor, KEY_FILE_BYTES_MAX + 1)
     finally:
         os.close(descriptor)
 
 
-def _check_mode(path: Path, mode: int) -> None:
+def _check_mode(path: Path, what: str, mode: int) -> None:
     """Refuse a file that other users can read, or could have written."""
-    # A folder of secrets itself keeps other users out: only the service can enter systemd's, and a
-    # container's is in its own file system. The files there have a mode that their reader often
-    # cannot change: 0440 by systemd for some services, 0444 by Docker Swarm, that of the host's
-    # file by Docker Compose. So these files may be readable by others, but not writable.
-    among_secrets = _is_among_secrets(path)
-    if mode & (0o022 if among_secrets else 0o077):
-        what = "change it" if among_secrets else "have access to it"
+    among_secrets = is_among_secrets(path)
+    if mode & (CHANGE_BITS if among_secrets else ACCESS_BITS):
+        may = "change it" if among_secrets else "have access to it"
         raise KeyFileError(
-            f"key file {path} has mode {mode:04o}; only its owner may {what}: chmod 600 "
-            f"{path}, and if others may have seen it, make new keys"
+            f"{what} {path} has mode {mode:04o}; only its owner may {may}: chmod 600 "
+            f"{path}, and if others may have seen it, {REMEDIES[what]}"
         )
 
 
-def _is_among_secrets(path: Path) -> bool:
+def is_among_secrets(path: Path) -> bool:
+    """Return whether a file lies in a folder of secrets, which itself keeps other users out.
+
+    Only the service can enter systemd's folder, and a container's is in its own file system. The
+    files there have a mode that their reader often cannot change: 0440 by systemd for some
+    services and by Kubernetes, 0444 by Docker Swarm, that of the host's file by Docker Compose. So
+    these files may be readable by others, but not writable.
+    """
     folders = [CONTAINER_SECRETS]
     given = os.environ.get("CREDENTIALS_DIRECTORY")
     if given:

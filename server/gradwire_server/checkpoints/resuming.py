@@ -13,9 +13,10 @@ import logging
 from pathlib import Path
 from typing import Final
 
-from gradwire_protocol import UsageError
+from gradwire_protocol import InvalidMessageError, UsageError
 from gradwire_protocol.messages.checkpoint import CheckpointError
 from gradwire_server.config import MasterConfig
+from gradwire_server.series.series import Series
 from gradwire_server.state.run import LastCheckpoint, Run
 from gradwire_udp.files.checkpoints import (
     CheckpointFile,
@@ -134,7 +135,8 @@ def _newest(folder: Path, written: str, config: MasterConfig) -> Run | None:
     path, checkpoint = found.file.path, found.file.checkpoint
     if checkpoint.finished or is_of_run_that_is_over(path.name):
         return None  # what came after it is damaged
-    run = Run.resume(checkpoint, found.file.values, config.relay)
+    series = _series_in(found.file)
+    run = Run.resume(checkpoint, found.file.values, config.relay, series=series)
     run.last_checkpoint = LastCheckpoint(path.name, checkpoint.versions, is_over=False)
     logger.info(
         "run %r goes on from %s: %d parameters, %d updates, digest %016x",
@@ -145,6 +147,20 @@ def _newest(folder: Path, written: str, config: MasterConfig) -> Run | None:
         checkpoint.digest,
     )
     return run
+
+
+def _series_in(file: CheckpointFile) -> Series:
+    """Return what was logged until a checkpoint; nothing if it cannot be read."""
+    try:
+        return Series.restored(file.logged)
+    except InvalidMessageError as error:
+        reason = str(error)
+    logger.error(
+        "%s: what was logged until then cannot be read, and the run goes on without it: %s",
+        file.path,
+        reason,
+    )
+    return Series()
 
 
 def _verify(file: CheckpointFile) -> None:

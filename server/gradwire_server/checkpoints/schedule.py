@@ -3,24 +3,28 @@
 That is every `checkpoint_seconds`, when the run has finished, when another run replaces it, when an
 operator orders it and when the master stops; but never when nothing has changed since the last one.
 
-The replica is copied between two events, so that it matches the version vector: half a second for
-each GB, at 2 GB/s. Another thread writes the copy (`writer`), however long that takes. There is one
-copy at a time, 4 bytes for each parameter; a checkpoint that is due meanwhile is written after it.
-With the replica itself that is 8 bytes for each parameter. A run that is over and not yet written
-is kept until it is, or until the next one is over too: 4 bytes more for each of its parameters.
+The replica is copied a few blocks at a time, while updates go on changing it (`ReplicaCopy`).
+Another thread writes the copy (`writer`), however long that takes. There is one copy at a time, 4
+bytes for each parameter; a checkpoint that is due meanwhile is written after it. With the replica
+itself that is 8 bytes for each parameter. A run that is over and not yet written is kept until it
+is, or until the next one is over too: 4 bytes more for each of its parameters.
 
 A failure is counted, logged, and tried again after `checkpoint_seconds`. The run continues.
 """
 
 import logging
-from typing import Any
+from typing import Any, Final
 
 from gradwire_protocol import UsageError
 from gradwire_server.checkpoints.writer import CheckpointWriter, Copy, Failed, Written
+from gradwire_server.series.journal import Happening
 from gradwire_server.state.run import LastCheckpoint, Run
 from gradwire_server.state.state import State
 
 logger = logging.getLogger("gradwire.master")
+
+BLOCKS_AT_ONCE: Final = 4
+"""Blocks that are copied between two events: 4 MB, a millisecond."""
 
 
 class CheckpointSchedule:
@@ -33,7 +37,10 @@ class CheckpointSchedule:
         """The run in progress, once it has parameters."""
         self._unwritten: Run | None = None
         """A run that is over, and whose last state is not written yet."""
+        self._copying: Copy | None = None
+        """What is not complete yet."""
         self._under_way: Copy | None = None
+        """What is being written."""
         self._wanted = False
         """Whether to write as soon as possible."""
         self._due: float | None = None
@@ -42,8 +49,8 @@ class CheckpointSchedule:
 
     @property
     def busy(self) -> bool:
-        """Whether a checkpoint is being written, or is due."""
-        return self._under_way is not None or self._wanted
+        """Whether a checkpoint is being made, or is due."""
+        return self._is_making or self._wanted
 
     def conclude(self) -> None:
         """Do what is due; the master calls this after every event."""
@@ -53,11 +60,15 @@ class CheckpointSchedule:
             self._collect_outcome(self._under_way)
         self._notice_run(self._state.run)
         due = self._due is not None and self._state.now >= self._due
-        if self._under_way is None and (self._wanted or due):
+        if not self._is_making and (self._wanted or due):
             self._begin()
+        if self._copying is not None and self._copying.copy_blocks(BLOCKS_AT_ONCE):
+            self._write(self._copying)
 
     def next_timer(self) -> float | None:
         """Return when `conclude` has to be called at the latest."""
+        if self._copying is not None:
+            return self._state.now
         return None if self._under_way is not None else self._due
 
     def ask(self) -> str:
@@ -70,13 +81,12 @@ class CheckpointSchedule:
         run = self._state.run
         if run is None or not run.founded:
             raise UsageError("there is no run to write: none has begun, or the last one is over")
-        under_way = self._under_way
-        if under_way is None and not _has_news(run):
+        if not self._is_making and not _has_news(run):
             assert run.last_checkpoint is not None
             return f"nothing has changed since {run.last_checkpoint.name} was written"
         self._wanted = True
         updates = sum(run.relay.versions.values())
-        after = "" if under_way is None else ", after the checkpoint that is being written"
+        after = ", after the checkpoint that is being written" if self._is_making else ""
         return (
             f"run {run.name!r} is being written with its {updates} updates{after}; status says "
             "when it is done"
@@ -97,13 +107,20 @@ class CheckpointSchedule:
     def stop(self, *, broken: bool) -> None:
         """Write the last checkpoint; if `broken`, write none, because it could be wrong."""
         if broken:
-            self._writer = self._under_way = None
+            self._writer = self._under_way = self._copying = None
             self._wanted = False
         elif self._writer is not None:
             self._wanted = True
             self.conclude()
+            if self._copying is not None and self._copying.copy_blocks():
+                self._write(self._copying)
 
     # Private.
+
+    @property
+    def _is_making(self) -> bool:
+        """Whether a checkpoint is being copied or written."""
+        return self._copying is not None or self._under_way is not None
 
     def _notice_run(self, run: Run | None) -> None:
         """Notice that the run was replaced, or has finished."""
@@ -138,11 +155,14 @@ class CheckpointSchedule:
         if run is None or not _has_news(run):
             return
         try:
-            self._under_way = Copy.make(run)
+            self._copying = Copy.begin(run, self._state.now)
         except MemoryError:
             self._fail(run, "there is not enough memory for a copy")
-            return
-        self._writer.write(self._under_way)
+
+    def _write(self, copy: Copy) -> None:
+        assert self._writer is not None
+        self._copying, self._under_way = None, copy
+        self._writer.write(copy)
 
     def _collect_outcome(self, copy: Copy) -> None:
         """Act on the outcome of writing, if there is one yet."""
@@ -164,26 +184,22 @@ class CheckpointSchedule:
         metrics.checkpoint_seconds.set(written.seconds)
         metrics.checkpoint_bytes.set(written.size)
         metrics.checkpoint_time.set(written.unix_time)
-        logger.info(
-            "run %r with %d updates was written to %s: %d bytes in %.1f s",
-            copy.of.name,
-            sum(copy.versions.values()),
-            written.name,
-            written.size,
-            written.seconds,
+        text = (
+            f"run {copy.of.name!r} with {sum(copy.versions.values())} updates was written to "
+            f"{written.name}: {written.size} bytes in {written.seconds:.1f} s"
         )
+        self._state.note(Happening.CHECKPOINT, text, run=copy.of)
         if written.complaint:
             logger.warning("older checkpoints were not removed: %s", written.complaint)
 
     def _fail(self, run: Run, reason: str) -> None:
         self._wanted = False
         self._state.metrics.checkpoints_failed.inc()
-        logger.error(
-            "no checkpoint of run %r: %s; it is tried again after %g s, and the run goes on",
-            run.name,
-            reason,
-            self._state.config.checkpoint_seconds,
+        text = (
+            f"no checkpoint of run {run.name!r}: {reason}; it is tried again after "
+            f"{self._state.config.checkpoint_seconds:g} s, and the run goes on"
         )
+        self._state.note(Happening.CHECKPOINT_FAILED, text, run=run, level=logging.ERROR)
 
     def _put_off(self) -> None:
         """Write the next checkpoint after `checkpoint_seconds`."""

@@ -1,7 +1,7 @@
 """Writing of checkpoints, on a thread beside the event loop.
 
-Copying a replica takes tenths of a second, writing it to a disk takes seconds, and a broken disk
-never answers. So the master hands over a copy and goes on; it takes the outcome later.
+Writing a replica to a disk takes seconds, and a broken disk never answers. So the master hands over
+a copy and goes on; it takes the outcome later.
 """
 
 import time
@@ -18,50 +18,73 @@ from gradwire_codecs.arrays import Int32Array
 from gradwire_protocol.messages.checkpoint import Checkpoint, pieces_of
 from gradwire_protocol.messages.work import WorkState
 from gradwire_server.checkpoints.folder import CheckpointFolder
+from gradwire_server.series.saved import SavedSeries
+from gradwire_server.state.replica_copy import ReplicaCopy
 from gradwire_server.state.run import Run
 from gradwire_server.updates.optimizer import saved_layout
 
 
 @dataclass(frozen=True, slots=True)
 class Copy:
-    """The state of a run at one moment."""
+    """The state of a run at one moment. Another thread may have it once `copy_blocks` is done."""
 
     of: Run
     """The run itself. Another thread may read only what never changes of it."""
-    replica: Replica
+    replica: ReplicaCopy
+    quantum_exponent: int
     last_step: Int32Array | None
     """Of DiLoCo's outer optimizer."""
     versions: dict[int, int]
     works: tuple[WorkState, ...]
     finished: bool
     is_over: bool
+    series: SavedSeries | None
+    """What was logged; None if nothing was."""
 
     @classmethod
-    def make(cls, run: Run) -> "Copy":
-        """Copy a run: 4 bytes for each element, 8 with DiLoCo, and some for each rank."""
-        replica = Replica(run.replica.values.copy(), run.replica.quantum_exponent)
+    def begin(cls, run: Run, now: float) -> "Copy":
+        """Begin to copy a run: 4 bytes for each element, 8 with DiLoCo, and some for each rank.
+
+        What was logged, `LOGGED_BYTES_MAX` at most, is copied at once.
+        """
         versions = dict(run.relay.versions)
         works = tuple(WorkState(each.plan, each.ledger(versions)) for each in run.works.values())
         last_step = None if run.rounds is None else run.rounds.last_step
-        last_step = None if last_step is None else last_step.copy()
-        return cls(run, replica, last_step, versions, works, run.finished, run.is_over)
+        return cls(
+            of=run,
+            replica=run.copy(),
+            quantum_exponent=run.replica.quantum_exponent,
+            last_step=None if last_step is None else last_step.copy(),
+            versions=versions,
+            works=works,
+            finished=run.finished,
+            is_over=run.is_over,
+            series=run.series.save(now) if run.series else None,
+        )
+
+    def copy_blocks(self, count: int | None = None) -> bool:
+        """Copy so many blocks of the replica, or all; return whether that was the last one."""
+        self.replica.copy_blocks(len(self.replica) if count is None else count)
+        return self.replica.is_complete
 
     def pieces(self) -> Iterator[bytes | memoryview]:
         """Return the content of the file."""
+        values = self.replica.values
+        logged = [] if self.series is None else self.series.pieces()
         checkpoint = Checkpoint(
             run=self.of.name,
             layout=saved_layout(self.of.layout, self.of.mode),
-            quantum_exponent=self.replica.quantum_exponent,
+            quantum_exponent=self.quantum_exponent,
             versions=self.versions,
             works=self.works,
             mode=self.of.mode,
             finished=self.finished,
-            digest=self.replica.digest(),
+            digest=Replica(values, self.quantum_exponent).digest(),
+            logged=sum(map(len, logged)),
         )
-        values = self.replica.values
         if self.last_step is not None and checkpoint.layout.elements > len(values):
             values = np.concatenate((values, self.last_step))
-        return pieces_of(checkpoint, values.astype("<i4", copy=False).data)
+        return pieces_of(checkpoint, values.astype("<i4", copy=False).data, logged)
 
 
 @dataclass(frozen=True, slots=True)

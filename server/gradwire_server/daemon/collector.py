@@ -18,7 +18,7 @@ class SocketsCollector(Collector):
 
     def __init__(
         self,
-        terms: Terms,
+        terms: Terms | None,
         counters: Counters,
         sockets: SocketCounters,
         streams: TcpCounters | None = None,
@@ -143,6 +143,8 @@ class SocketsCollector(Collector):
 
     def _terms_families(self) -> Iterator[GaugeMetricFamily]:
         terms = self._terms
+        if terms is None:  # a relay is in charge of nothing
+            return
         for name, documentation, value in (
             ("in_charge", "Whether workers follow this master: 1, or 0.", terms.in_charge),
             ("term", "Term that it is in charge of, or the highest one heard of.", terms.term),

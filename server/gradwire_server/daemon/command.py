@@ -15,7 +15,7 @@ from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import dataclass
 from inspect import Parameter, Signature
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
@@ -24,14 +24,18 @@ from gradwire_protocol.settings import DeclaredSetting, declared_settings, setti
 from gradwire_server.checkpoints.folder import CheckpointFolder
 from gradwire_server.checkpoints.resuming import resumed_runs
 from gradwire_server.config import MasterConfig
+from gradwire_server.daemon.announcing import Announcing
 from gradwire_server.daemon.daemon import HTTP_PORT, Addresses, Daemon
 from gradwire_server.daemon.key_source import KeySource, denied_names
 from gradwire_server.daemon.listening import AddressInUseError, Transport
-from gradwire_server.http.access import Access, find_token
+from gradwire_server.http.access import OPERATOR_CREDENTIAL, Access, find_token
 from gradwire_udp import local_address_in, new_event_loop, show_address, split_address
 from gradwire_udp.files.configuration import read_table, unknown_variables
 from gradwire_udp.files.keys import RUN_CREDENTIAL, credential
 from gradwire_udp.sockets import PORT
+
+if TYPE_CHECKING:
+    from gradwire_server.daemon.event_files import EventFiles
 
 logger = logging.getLogger("gradwire.daemon")
 
@@ -61,16 +65,35 @@ class DaemonOptions:
         "container.",
         metavar="HOST[:PORT]",
     )
+    announce: str | None = setting(
+        None,
+        "Where to announce this master, so that workers find it there: zk://HOST:PORT/PATH in "
+        "ZooKeeper, or file:///FOLDER/FILE in a folder that all machines share. Workers are also "
+        "told settings: those in the table [session] of --config.",
+        metavar="PLACE",
+    )
+    announce_auth_file: Path | None = setting(
+        None,
+        "File with USER:PASSWORD for ZooKeeper (digest): only with it can what is announced be "
+        "changed.",
+        metavar="FILE",
+    )
     http: str = setting(
         f"127.0.0.1:{HTTP_PORT}",
-        "Where /metrics, /status and /healthz are served; 'off' for nowhere. Other machines can "
-        "see only /healthz without --http-token-file.",
+        "Where the page, its API, /metrics and /healthz are served; 'off' for nowhere. Other "
+        "machines can see only /healthz without --http-token-file.",
         metavar="HOST:PORT",
     )
     http_token_file: Path | None = setting(
         None,
         "File with the bearer token that every page over HTTP but /healthz then requires. Without "
         "it, the systemd credential http-token, if there is one.",
+        metavar="FILE",
+    )
+    http_operator_token_file: Path | None = setting(
+        None,
+        "File with the bearer token of those who may also give orders, on the page at --http or by "
+        "its API. Without it, the systemd credential http-operator-token, if there is one.",
         metavar="FILE",
     )
     public_metrics: bool = setting(False, "Let everyone read /metrics, without a token.")
@@ -107,6 +130,12 @@ class DaemonOptions:
         None,
         "Folder for checkpoints of the run: while it goes on, when it is finished, and when the "
         "master stops. Anyone who can write there can change the model.",
+        metavar="DIR",
+    )
+    tensorboard: Path | None = setting(
+        None,
+        "Folder for what workers log (session.log), as event files that TensorBoard reads. It "
+        "needs pip install 'gradwire[tensorboard]'.",
         metavar="DIR",
     )
     resume: str | None = setting(
@@ -158,35 +187,25 @@ def master(**given: Any) -> None:
     unknown = unknown_variables(os.environ)
     if unknown is not None:
         logger.warning("%s", unknown)
-    values = {each.name: given[name] * each.about.unit if each.about.unit > 1 and given[name]
-              else given[name] for name, each in OPTIONS.items()}  # fmt: skip
-    options = DaemonOptions(**_of(DaemonOptions, values))
+    values = values_of(given)
+    options = DaemonOptions(**values[DaemonOptions])
     try:
-        settings = MasterConfig(**_of(MasterConfig, values))
+        settings = MasterConfig(**values[MasterConfig])
         _ = settings.connection  # raises `UsageError` for settings that no connection can have
         if settings.standby_of is not None and options.resume is not None:
             raise UsageError(
                 "--resume with --standby-of: leave out --resume, a standby gets the run from the "
                 "primary"
             )
-        addresses = Addresses(
-            listen=_listen_address(options.listen, options.network),
-            http=None if options.http == "off" else options.http,
-            advertise=options.advertise,
-            transport=options.transport,
-        )
+        addresses = addresses_of(options)
         access = Access(
-            token=find_token(options.http_token_file), public_metrics=options.public_metrics
+            token=find_token(options.http_token_file),
+            operator_token=find_token(options.http_operator_token_file, name=OPERATOR_CREDENTIAL),
+            public_metrics=options.public_metrics,
         )
-        key_file = options.key_file
-        if key_file is None and not options.insecure:
-            key_file = credential(os.environ, RUN_CREDENTIAL)
-        keys = KeySource(
-            key_file=key_file,
-            denied=denied_names(options.deny or ()),
-            deny_file=options.deny_file,
-            insecure=options.insecure,
-        )
+        keys = keys_of(options)
+        announcing = announcing_of(options, settings, given.get("config"))
+        event_files = None if options.tensorboard is None else _event_files(options.tensorboard)
         # What is loaded by now stays. The garbage collector would look at all of it now and then,
         # for a tenth of a second in which nothing is relayed.
         gc.freeze()
@@ -196,7 +215,17 @@ def master(**given: Any) -> None:
         ):
             resume = None if settings.new_run else options.resume
             runs = resumed_runs(resume, options.checkpoint, settings)
-            runner.run(Daemon(settings, addresses, access, keys, resumed=runs, folder=folder).run())
+            daemon = Daemon(
+                settings,
+                addresses,
+                access,
+                keys,
+                resumed=runs,
+                folder=folder,
+                announcing=announcing,
+                event_files=event_files,
+            )
+            runner.run(daemon.run())
     except AddressInUseError as error:
         typer.echo(f"gradwire master: {error}", err=True)
         raise typer.Exit(EXIT_ADDRESS_IN_USE) from None
@@ -205,12 +234,66 @@ def master(**given: Any) -> None:
         raise typer.Exit(EXIT_USAGE) from None
 
 
-def _of(config: type, values: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: values[name] for name in declared_settings(config) if name in values}
+def values_of(given: Mapping[str, Any]) -> dict[type, dict[str, Any]]:
+    """Return the values of options that were given, in the units of the code, by their class."""
+    values: dict[str, Any] = {}
+    for name, each in OPTIONS.items():
+        if name in given:
+            value = given[name]
+            values[each.name] = value * each.about.unit if value and each.about.unit > 1 else value
+    return {
+        config: {name: values[name] for name in declared_settings(config) if name in values}
+        for config in (DaemonOptions, MasterConfig)
+    }
 
 
-def _parameter(name: str, each: DeclaredSetting) -> Parameter:
-    """Return an option as the parameter of a function, as typer reads it."""
+def addresses_of(options: DaemonOptions) -> Addresses:
+    """Return where a daemon listens."""
+    return Addresses(
+        listen=_listen_address(options.listen, options.network),
+        http=None if options.http == "off" else options.http,
+        advertise=options.advertise,
+        transport=options.transport,
+    )
+
+
+def keys_of(options: DaemonOptions) -> KeySource:
+    """Return where the keys of a daemon come from."""
+    key_file = options.key_file
+    if key_file is None and not options.insecure:
+        key_file = credential(os.environ, RUN_CREDENTIAL)
+    return KeySource(
+        key_file=key_file,
+        denied=denied_names(options.deny or ()),
+        deny_file=options.deny_file,
+        insecure=options.insecure,
+    )
+
+
+def announcing_of(
+    options: DaemonOptions, config: MasterConfig, path: Path | None
+) -> Announcing | None:
+    """Return where and what to announce; None for a master that does not.
+
+    `path` is that of the configuration file.
+    """
+    if options.announce is None:
+        if options.announce_auth_file is not None:
+            raise UsageError(
+                f"--announce-auth-file {options.announce_auth_file} without --announce: leave it "
+                "out, or say where to announce this master"
+            )
+        return None
+    transport = None if options.transport == "auto" else options.transport
+    own = {"run": config.run, "mode": config.mode, "transport": transport}
+    return Announcing.of(options.announce, options.announce_auth_file, own, path)
+
+
+def parameter_of(name: str, each: DeclaredSetting, default: object = None) -> Parameter:
+    """Return an option as the parameter of a function, as typer reads it.
+
+    A `default` takes the place of its own.
+    """
     names = [f"--{name.replace('_', '-')}"] if name in SWITCHED_ON_ONLY else []
     option = typer.Option(
         *names,
@@ -218,9 +301,9 @@ def _parameter(name: str, each: DeclaredSetting) -> Parameter:
         metavar=each.about.metavar,
         help=each.about.text,
     )
-    default = each.default
+    default = each.default if default is None else default
     if each.about.unit > 1 and default is not None:
-        default //= each.about.unit
+        default = each.default // each.about.unit
     return Parameter(
         name,
         Parameter.KEYWORD_ONLY,
@@ -245,7 +328,7 @@ _CONFIG: Final = Parameter(
 )
 
 # typer reads the options off the signature of the function.
-_parameters = [*(_parameter(name, each) for name, each in OPTIONS.items()), _CONFIG]
+_parameters = [*(parameter_of(name, each) for name, each in OPTIONS.items()), _CONFIG]
 master.__signature__ = Signature(_parameters)  # type: ignore[attr-defined]
 master.__annotations__ = {each.name: each.annotation for each in _parameters}
 
@@ -255,6 +338,17 @@ def _folder(options: DaemonOptions, keep: int) -> AbstractContextManager[Checkpo
         return nullcontext()
     resuming = options.resume is not None
     return closing(CheckpointFolder(options.checkpoint, keep, resuming=resuming))
+
+
+def _event_files(directory: Path) -> "EventFiles":
+    try:
+        from gradwire_server.daemon.event_files import EventFiles
+    except ImportError as error:
+        raise UsageError(
+            f"--tensorboard {directory}: {error}; install what it needs: "
+            "pip install 'gradwire[tensorboard]'"
+        ) from None
+    return EventFiles(directory)
 
 
 def _listen_address(listen: str, network: str | None) -> str:

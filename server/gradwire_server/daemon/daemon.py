@@ -4,35 +4,48 @@ import asyncio
 import json
 import logging
 import os
+import re
 import signal
 import sys
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from functools import partial
 from importlib.metadata import version
 from ipaddress import ip_address
 from time import monotonic
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from gradwire_codecs import warm_up
-from gradwire_protocol import GradwireError, Keyring, UsageError
+from gradwire_protocol import GradwireError, Keyring, Role, UsageError
+from gradwire_protocol.messages.admission import Refuse
+from gradwire_protocol.messages.operating.orders import Order, OrderDone
 from gradwire_server.checkpoints.folder import CheckpointFolder
 from gradwire_server.checkpoints.writer import ThreadWriter
 from gradwire_server.config import MasterConfig
+from gradwire_server.daemon.announcer import Announcer
+from gradwire_server.daemon.announcing import Announcing, Description, address_for
 from gradwire_server.daemon.collector import SocketsCollector
 from gradwire_server.daemon.key_source import KeySource, instance_name
 from gradwire_server.daemon.listening import Listening, Transport, bind_error
 from gradwire_server.daemon.refused_handshakes import LOOK_SECONDS, RefusedHandshakes
 from gradwire_server.http.access import METRICS_PATH, Access
+from gradwire_server.http.api.api import Api
+from gradwire_server.http.api.documents import Documents
+from gradwire_server.http.api.stream import Streams
 from gradwire_server.http.server import HttpServer
 from gradwire_server.metrics import ServerMetrics
 from gradwire_server.runs.collector import RunsCollector
+from gradwire_server.runs.figures import Figures
 from gradwire_server.runs.runs import Runs
 from gradwire_server.standby.standby import Standby
 from gradwire_server.state.run import Run
 from gradwire_server.updates.decoding import ThreadDecoder
 from gradwire_udp import Drivers, resolve, show_address, split_address
+from gradwire_udp.process import allow_descriptors
+
+if TYPE_CHECKING:
+    from gradwire_server.daemon.event_files import EventFiles  # it needs TensorBoard
 
 logger = logging.getLogger("gradwire.daemon")
 
@@ -70,6 +83,10 @@ class Daemon:
         Runs that go on from checkpoints.
     folder : CheckpointFolder, optional
         Without it no checkpoints are written.
+    announcing : Announcing, optional
+        Where workers find its address, besides on stdout.
+    event_files : EventFiles, optional
+        Writes what workers log for TensorBoard.
     """
 
     def __init__(
@@ -81,12 +98,18 @@ class Daemon:
         *,
         resumed: Sequence[Run] = (),
         folder: CheckpointFolder | None = None,
+        announcing: Announcing | None = None,
+        event_files: "EventFiles | None" = None,
     ) -> None:
+        self._config = config
+        self._announcing = announcing
+        self._announcer: Announcer | None = None
         self._addresses = addresses
         self._access = access or Access()
         self._metrics = ServerMetrics()
         self._folder = folder
-        self._background = _Threads(folder, self._call_soon)
+        self._event_files = event_files
+        self._background = _Threads(folder, event_files, self._call_soon)
         self._written = asyncio.Event()
         self._runs = Runs(
             config,
@@ -108,11 +131,13 @@ class Daemon:
             self._keyring,
             instance=instance_name(addresses.listen),
             insecure=self._keys.insecure,
+            dials_as=None if config.standby_of is None else Role.STANDBY,
         )
         self._application: Runs | Standby = self._runs
         if config.standby_of is not None:
-            dial = partial(self._listening.dial, config.standby_of)
-            self._application = Standby(self._runs, dial, monotonic())
+            self._application = Standby(
+                self._runs, config.standby_of, self._listening.dial, monotonic()
+            )
         self._stopping = asyncio.Event()
         self._signalled = False
         self._hurried = False
@@ -132,45 +157,86 @@ class Daemon:
         """
         loop = self._loop = asyncio.get_running_loop()
         loop.set_exception_handler(self._on_exception)
+        allow_descriptors()
         warm_up()  # else the first update would wait for the compiler
         listening = self._listening
-        drivers = self._drivers = listening.open(
-            self._addresses.listen, self._application, loop, self._metrics.processes_lost.inc
-        )
-        figures = listening.figures
-        self._metrics.registry.register(
-            SocketsCollector(
-                self._runs.first.terms, figures.counters, figures.sockets, listening.streams
+        opened = listening.open(self._addresses.listen, self._application, loop)
+        with closing(opened) as drivers, closing(self._runs):
+            self._drivers = drivers
+            self._metrics.registry.register(
+                SocketsCollector(
+                    self._runs.first.terms,
+                    listening.counters,
+                    listening.datagrams,
+                    listening.streams,
+                )
             )
-        )
-        self._metrics.registry.register(RunsCollector(self._runs))
-        http = HttpServer(
-            self._metrics, self._status, refresh=listening.refresh, access=self._access
-        )
-        try:
-            await listening.start()
-            if self._keys.key_file is None and ip_address(listening.address[0]).is_loopback:
-                self._runs.take_keyless_orders()
-            http_address = self._start_http(http)
-            for number in (signal.SIGTERM, signal.SIGINT):
-                loop.add_signal_handler(number, self._on_signal, signal.Signals(number).name)
-            if self._keys.key_file is not None:
-                loop.add_signal_handler(signal.SIGHUP, self._read_keys_again)
-            self._runs.begin(drivers.now())
-            self._announce(http_address)
-            refused = RefusedHandshakes(figures.counters, has_keys=self._keyring is not None)
-            while not await self._stops_within(LOOK_SECONDS):
-                refused.look(monotonic())
-            refused.look(monotonic())
-            logger.info("stopping: %s", self._reason)
-            await self._close_connections(drivers)
-            await self._wait_for_disk()
-        finally:
-            await http.close()
-            self._runs.close()
-            drivers.close()
+            self._metrics.registry.register(RunsCollector(self._runs))
+            figures = Figures(self._runs, self._traffic, drivers.now())
+            http = HttpServer(
+                self._metrics,
+                self._status,
+                series=self._runs.series,
+                api=self._api(figures, drivers),
+                access=self._access,
+            )
+            try:
+                await self._serve(drivers, http, figures)
+            finally:
+                await self._end_announcing()
+                await http.close()
         if self._failure is not None:
             raise self._failure
+
+    async def _serve(self, drivers: Drivers, http: HttpServer, figures: Figures) -> None:
+        """Serve until there is a reason to stop, and then let workers and disk have the last."""
+        loop, keys = asyncio.get_running_loop(), self._keys
+        if keys.key_file is None and ip_address(self._listening.address[0]).is_loopback:
+            self._runs.take_keyless_orders()
+        http_address = start_http(http, self._addresses.http, self._access)
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._on_signal, signal.Signals(number).name)
+        if keys.key_file is not None:
+            loop.add_signal_handler(signal.SIGHUP, self._read_keys_again)
+        self._runs.begin(drivers.now())
+        drivers.turn()  # a standby dials its primary now, and not when the first worker comes
+        if self._event_files is not None:
+            self._event_files.begin(self._runs, self._metrics, drivers.now)
+        await self._begin_announcing()
+        self._announce(http_address)
+        if http_address is not None and not http.lacks_token:
+            shown = re.sub(r"^(0\.0\.0\.0|\[::\])(?=:)", "THIS-HOST", http_address)
+            logger.info("watch the runs in a browser: http://%s/", shown)
+        refused = RefusedHandshakes(self._listening.counters, has_keys=self._keyring is not None)
+        while not await self._stops_within(LOOK_SECONDS):
+            refused.look(monotonic())
+            figures.sample(monotonic())
+        refused.look(monotonic())
+        logger.info("stopping: %s", self._reason)
+        await self._end_announcing()
+        await self._close_connections(drivers)
+        if self._event_files is not None:
+            await self._event_files.close()
+        await self._wait_for_disk()
+
+    def _api(self, figures: Figures, drivers: Drivers) -> Api:
+        """Return what answers over HTTP what people and programs want to know, and takes orders."""
+        documents = Documents(self._runs, figures, lambda: self._listening.connections, drivers.now)
+
+        def order(operator: str, order: Order) -> OrderDone | Refuse:
+            answer = self._runs.order(operator, order, drivers.now())
+            drivers.turn()
+            return answer
+
+        streams = Streams(documents, self._metrics)
+        return Api(documents, streams, order, lambda: self._runs.takes_keyless_orders)
+
+    def _traffic(self) -> tuple[int, int]:
+        datagrams, streams = self._listening.datagrams, self._listening.streams
+        return (
+            datagrams.bytes_received + streams.bytes_received,
+            datagrams.bytes_sent + streams.bytes_sent,
+        )
 
     async def _stops_within(self, seconds: float) -> bool:
         """Wait until the daemon is to stop, or for so long; return whether it is to stop."""
@@ -179,24 +245,28 @@ class Daemon:
                 await self._stopping.wait()
         return self._stopping.is_set()
 
-    def _start_http(self, http: HttpServer) -> str | None:
-        if self._addresses.http is None:
-            return None
-        host, _ = split_address(self._addresses.http, HTTP_PORT)
-        family, address = resolve(self._addresses.http, HTTP_PORT)
-        try:
-            http.start(address, family)
-        except OSError as error:
-            raise bind_error(error, "HTTP", self._addresses.http, "--http") from None
-        shown = show_address((host, http.port))
-        if http.lacks_token:
-            logger.warning(
-                "HTTP at %s has no token, so all it serves is /healthz%s: pass "
-                "--http-token-file FILE, or listen on loopback",
-                shown,
-                f" and {METRICS_PATH}" if self._access.public_metrics else "",
-            )
-        return shown
+    async def _begin_announcing(self) -> None:
+        """Announce the address where workers look it up, if it is to be."""
+        if self._announcing is None:
+            return
+        bound, port = self._listening.address[:2]
+        advertised = self._addresses.advertise
+        find_address = partial(
+            address_for,
+            self._announcing.place,
+            bound,
+            port,
+            None if advertised is None else show_address(split_address(advertised, port)),
+        )
+        describe = Description(self._announcing, self._config, self._runs, lambda: self._keyring)
+        self._announcer = Announcer(self._announcing, describe, find_address)
+        self._metrics.registry.register(self._announcer)
+        await self._announcer.begin(self._stopping)
+
+    async def _end_announcing(self) -> None:
+        announcer, self._announcer = self._announcer, None
+        if announcer is not None:
+            await announcer.close()
 
     def _announce(self, http_address: str | None) -> None:
         """Write the address for workers to stdout, as one line of JSON, and to the log."""
@@ -228,10 +298,9 @@ class Daemon:
         return {
             "status": "ok",
             "version": version("gradwire"),
-            "processes": [
-                {"pid": pid, "connections": connections}
-                for pid, connections in self._listening.connections_by_process.items()
-            ],
+            "pid": os.getpid(),
+            "connections": self._listening.connections,
+            "announcement": None if self._announcer is None else self._announcer.status(),
             **self._runs.status(),
         }
 
@@ -330,15 +399,38 @@ class Daemon:
         self._stop("the master was stopped by an internal error")
 
 
+def start_http(http: HttpServer, listen: str | None, access: Access) -> str | None:
+    """Have an HTTP server listen at an address, if there is one; return it as it is announced."""
+    if listen is None:
+        return None
+    host, _ = split_address(listen, HTTP_PORT)
+    family, address = resolve(listen, HTTP_PORT)
+    try:
+        http.start(address, family)
+    except OSError as error:
+        raise bind_error(error, "HTTP", listen, "--http") from None
+    shown = show_address((host, http.port))
+    if http.lacks_token:
+        logger.warning(
+            "HTTP at %s has no token, so all it serves is /healthz%s: pass "
+            "--http-token-file FILE, or listen on loopback",
+            shown,
+            f" and {METRICS_PATH}" if access.public_metrics else "",
+        )
+    return shown
+
+
 class _Threads:
-    """Threads that decode updates and write checkpoints for the masters of a daemon."""
+    """Threads that decode updates and write files for the masters of a daemon."""
 
     def __init__(
         self,
         folder: CheckpointFolder | None,
+        event_files: "EventFiles | None",
         call_soon: Callable[[Callable[[float], None]], None],
     ) -> None:
         self._folder = folder
+        self._event_files = event_files
         self._call_soon = call_soon
 
     def decoder(self, on_ready: Callable[[float], None]) -> ThreadDecoder:
@@ -350,3 +442,8 @@ class _Threads:
         if self._folder is None:
             return None
         return ThreadWriter(self._folder, partial(self._call_soon, on_ready))
+
+    def note_over(self, run: Run) -> None:
+        """Have what was logged in a run written, before it is forgotten."""
+        if self._event_files is not None:
+            self._event_files.note_over(run)

@@ -1,8 +1,7 @@
 """`Listening`: where workers reach the master, over UDP and over TCP.
 
 Each has its own endpoint, and the master treats the connections of both alike. Workers use UDP,
-unless a firewall drops it. Where the master has several processes, UDP is spread over all of them:
-see `shards`.
+unless a firewall drops it.
 """
 
 import asyncio
@@ -10,20 +9,18 @@ import errno
 import logging
 import os
 import socket
-from collections.abc import Callable
+from hashlib import blake2s
 from ipaddress import ip_address
 from time import time_ns
 from typing import Any, Final, Literal, get_args
 
-from gradwire_protocol import Connection, Credentials, Endpoint, Role, SessionIds, UsageError
+from gradwire_protocol import Connection, Counters, Credentials, Endpoint, Role, UsageError
 from gradwire_protocol.crypto.keys import Keyring
 from gradwire_server.config import MasterConfig
-from gradwire_server.shards.figures import Figures
-from gradwire_server.shards.steering import open_others
-from gradwire_server.shards.supervisor import Supervisor
 from gradwire_udp import (
     Application,
     Drivers,
+    SocketCounters,
     TcpCounters,
     TcpDriver,
     UdpDriver,
@@ -63,6 +60,8 @@ class Listening:
         Tells this master from others with the same run key; see `Credentials`.
     insecure : bool
         Whether it may run without a keyring where other machines can reach it.
+    dials_as : Role, optional
+        In which role it dials another master, if it does: it derives the key for that itself.
     """
 
     def __init__(
@@ -73,64 +72,51 @@ class Listening:
         *,
         instance: str = "",
         insecure: bool = False,
+        dials_as: Role | None = None,
     ) -> None:
         if transport not in get_args(Transport):
             raise UsageError(f"transport={transport!r}; it is 'auto', 'udp' or 'tcp'")
-        if transport == "tcp" and config.processes > 1:
-            raise UsageError(
-                f"processes={config.processes}; over TCP alone it is 1: only UDP is spread over "
-                "processes"
-            )
         if transport == "tcp" and config.standby_of is not None:
             raise UsageError("a standby reaches its primary over UDP: leave out --transport tcp")
-        self.figures = Figures()
-        """Counters of both endpoints, and of those in other processes."""
+        self.counters = Counters()
+        """Of both endpoints."""
+        self.datagrams = SocketCounters()
         self.streams = TcpCounters()
         self.address: tuple[Any, ...] = ()
         """The bound address; empty before `open`."""
-        self._config = config
         self._transport = transport
         self._keyring = keyring
         self._instance = instance
         self._insecure = insecure
-        self._shards: Supervisor | None = None
         self._udp = Endpoint(
             config.connection,
             random_bytes=os.urandom,
             connections_max=config.connections_max,
             link_rate=config.link_bytes_per_second,
-            shard=SessionIds(0, config.processes),
-            counters=self.figures.counters,
-            connections_elsewhere=lambda: len(self._tcp) + self._in_shards,
-            credentials=self._credentials(instance, dials=config.standby_of is not None),
+            counters=self.counters,
+            connections_elsewhere=lambda: len(self._tcp),
+            credentials=self._credentials(instance, dials_as),
             source_of=source_of,
         )
         self._tcp = Endpoint(
             config.connection.over_tcp,
             random_bytes=os.urandom,
             connections_max=config.connections_max,
-            counters=self.figures.counters,
-            connections_elsewhere=lambda: len(self._udp) + self._in_shards,
+            counters=self.counters,
+            connections_elsewhere=lambda: len(self._udp),
             credentials=self._credentials(""),  # no session outlives a TCP connection
             source_of=source_of,
         )
 
     @property
-    def connections_by_process(self) -> dict[int, int]:
-        """Number of connections by process id, this process first."""
-        shards = {} if self._shards is None else self._shards.connections_by_process
-        return {os.getpid(): len(self._udp) + len(self._tcp)} | shards
+    def connections(self) -> int:
+        """How many there are."""
+        return len(self._udp) + len(self._tcp)
 
     def open(
-        self,
-        listen: str,
-        application: Application,
-        loop: asyncio.AbstractEventLoop,
-        on_lost: Callable[[], None] = lambda: None,
+        self, listen: str, application: Application, loop: asyncio.AbstractEventLoop
     ) -> Drivers:
-        """Listen at an address. The caller calls `start` next.
-
-        `on_lost` is called when one of the other processes has ended unasked.
+        """Listen at an address.
 
         Raises
         ------
@@ -141,35 +127,15 @@ class Listening:
         """
         datagrams, listener = self._sockets(listen)
         drivers = Drivers(application, loop)
-        sockets = self.figures.sockets
         if datagrams is not None:
             self.address = datagrams.getsockname()
-            others = self._others(datagrams, listener)
-            drivers.add(lambda shared: UdpDriver(datagrams, self._udp, shared, loop, sockets))
-            if others:
-                local, self.figures = self.figures, Figures()
-                self._shards = drivers.add(
-                    lambda shared: Supervisor(
-                        self._config, others, shared, loop, local=local, total=self.figures,
-                        link=self._udp.link, on_lost=on_lost,
-                        local_connections=lambda: len(self._udp) + len(self._tcp),
-                        keyring=self._keyring, instance=self._instance,
-                    )
-                )  # fmt: skip
+            drivers.add(
+                lambda shared: UdpDriver(datagrams, self._udp, shared, loop, self.datagrams)
+            )
         if listener is not None:
             self.address = self.address or listener.getsockname()
             drivers.add(lambda shared: TcpDriver(self._tcp, shared, loop, self.streams, listener))
         return drivers
-
-    async def start(self) -> None:
-        """Start the other processes, if there are any, and wait until they are ready."""
-        if self._shards is not None:
-            await self._shards.start()
-
-    async def refresh(self) -> None:
-        """Bring `figures` up to date."""
-        if self._shards is not None:
-            await self._shards.refresh()
 
     def dial(self, master: str, now: float) -> Connection:
         """Begin a connection to another master, over UDP.
@@ -196,23 +162,18 @@ class Listening:
         self._keyring = keyring
         self._udp.set_keyring(keyring, now)
         self._tcp.set_keyring(keyring, now)
-        if self._shards is not None:
-            self._shards.set_keyring(keyring)
 
     def stop_accepting(self) -> None:
         """Accept no new connections."""
         self._udp.connections_max = self._tcp.connections_max = 0
-        if self._shards is not None:
-            self._shards.stop()
 
-    @property
-    def _in_shards(self) -> int:
-        return 0 if self._shards is None else len(self._shards)
-
-    def _credentials(self, instance: str, *, dials: bool = False) -> Credentials | None:
+    def _credentials(self, instance: str, dials_as: Role | None = None) -> Credentials | None:
         if self._keyring is None:
             return None
-        key = self._keyring.run_keys[0].worker_key(STANDBY_NAME, Role.STANDBY) if dials else None
+        key = None
+        if dials_as is not None:
+            name = STANDBY_NAME if dials_as is Role.STANDBY else relay_name(instance)
+            key = self._keyring.run_keys[0].worker_key(name, dials_as)
         return Credentials(keyring=self._keyring, unix_time_ns=time_ns, instance=instance, key=key)
 
     def _check_exposure(self, host: str, listen: str) -> None:
@@ -223,19 +184,6 @@ class Listening:
                 "make a key with `gradwire keygen run.key` and pass --key-file run.key; or pass "
                 "--insecure, where everyone in that network is trusted"
             )
-
-    def _others(
-        self, datagrams: socket.socket, listener: socket.socket | None
-    ) -> list[socket.socket]:
-        if self._config.processes == 1:
-            return []
-        try:
-            return open_others(datagrams, self._config.processes)
-        except UsageError:
-            datagrams.close()
-            if listener is not None:
-                listener.close()
-            raise
 
     def _sockets(self, listen: str) -> tuple[socket.socket | None, socket.socket | None]:
         family, address = resolve(listen)
@@ -270,6 +218,11 @@ class Listening:
             listen, failure.strerror,
         )  # fmt: skip
         return datagrams, None
+
+
+def relay_name(instance: str) -> str:
+    """Return the name in the key of a relay: one for each address that one listens at."""
+    return f"relay-{blake2s(instance.encode(), digest_size=8).hexdigest()}"
 
 
 def bind_error(error: OSError, what: str, address: str, option: str) -> UsageError:

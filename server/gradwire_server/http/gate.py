@@ -49,6 +49,8 @@ class Gate:
         self._limits = limits
         self._visits: dict[asyncio.BaseProtocol, Visit] = {}
         """By protocol, the oldest first."""
+        self._streams: dict[asyncio.BaseProtocol, Visit] = {}
+        """Those that stay: see `keep`."""
         self._next_failure_log = 0.0
         self._interval = 1 / limits.connections_per_second_max
         # The last connection of a burst needs one interval less; half of it stays for rounding.
@@ -59,13 +61,22 @@ class Gate:
 
     def __len__(self) -> int:
         """Return the number of open connections."""
-        return len(self._visits)
+        return len(self._visits) + len(self._streams)
 
     def note_request(self, protocol: asyncio.BaseProtocol) -> None:
         """Note that a whole request has come over a connection."""
         visit = self._visits.get(protocol)
         if visit is not None:
             visit.has_asked = True
+
+    def keep(self, protocol: asyncio.BaseProtocol) -> bool:
+        """Let a connection stay for as long as it likes; return False if too many do."""
+        visit = self._visits.get(protocol)
+        if visit is None or len(self._streams) >= self._limits.streams_max:
+            return False
+        self._streams[protocol] = self._visits.pop(protocol)
+        visit.stay()
+        return True
 
     async def stop_accepting(self) -> None:
         """Accept no new connections; the open ones stay."""
@@ -74,7 +85,7 @@ class Gate:
 
     def abort_all(self) -> None:
         """Abort all connections, served or not."""
-        for visit in list(self._visits.values()):
+        for visit in [*self._visits.values(), *self._streams.values()]:
             visit.end()
 
     # For visits.
@@ -88,6 +99,7 @@ class Gate:
     def leave(self, visit: "Visit") -> None:
         """Remove a connection that is over."""
         self._visits.pop(visit.protocol, None)
+        self._streams.pop(visit.protocol, None)
 
     def refuse(self, reason: HttpRefusal) -> None:
         """Count a connection that gets no page."""
@@ -144,6 +156,11 @@ class Visit(asyncio.Protocol):
         self._gate.leave(self)
         self._transport.abort()
         self._transport = None
+
+    def stay(self) -> None:
+        """Have no deadline any more."""
+        if self._timer is not None:
+            self._timer.cancel()
 
     # What asyncio calls.
 

@@ -9,12 +9,6 @@ from typing import Final
 
 from gradwire_protocol.limits import KIB
 
-TOKEN_CHARACTERS_MIN: Final = 16
-"""16 random letters and digits have 95 bits: at 100 guesses a second, nobody finds them."""
-
-TOKEN_BYTES_MAX: Final = 4 * KIB
-"""Size of the token's file: half of the longest header line that aiohttp accepts, 8,190 bytes."""
-
 FAILED_PAGE_SECONDS: Final = 1.0
 """How long after a failure a page is made again, and a further failure logged."""
 
@@ -42,6 +36,13 @@ class HttpLimits:
     """Open at once. One more ends the oldest, so a client that needs milliseconds is served even
     while others keep every place busy. Under a flood each connection still has
     `connections_max - connections_burst_max` over `connections_per_second_max`, half a second."""
+
+    streams_max: int = 1_024
+    """Live pages open at once, beyond the connections above."""
+
+    streams_load_max: float = 0.02
+    """Part of the time that may be spent on all live pages together. What 200 workers log, 100
+    scalars a second each, takes 2 or 3 % of a core: with it, less than 5 % of what updates have."""
 
     connections_per_second_max: float = 100.0
     """More wait in the kernel's queue, where they cost the master no time: a flood costs 100 · 0.2

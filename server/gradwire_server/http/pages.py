@@ -2,7 +2,8 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
 from time import perf_counter
 from typing import Final
 
@@ -18,6 +19,33 @@ class PageFailedError(Exception):
     """A page could not be made; the log says why."""
 
 
+class Budget:
+    """The time that several pages may take together: one after the other is made, with pauses.
+
+    Parameters
+    ----------
+    load_max : float
+        Part of the time that may be spent.
+    """
+
+    def __init__(self, load_max: float) -> None:
+        self._load_max = load_max
+        self._turn = asyncio.Lock()
+        self._free_at = 0.0
+
+    @asynccontextmanager
+    async def turn(self) -> AsyncIterator[Callable[[float], None]]:
+        """Wait for a turn; yield a function to call with the seconds that were spent."""
+        loop = asyncio.get_running_loop()
+        async with self._turn:
+            await asyncio.sleep(max(self._free_at - loop.time(), 0.0))
+
+            def note_spent(seconds: float) -> None:
+                self._free_at = loop.time() + seconds * (1 / self._load_max - 1)
+
+            yield note_spent
+
+
 class SharedPage:
     """A page that is made when a client asks; many requests share one that is a little older.
 
@@ -25,36 +53,44 @@ class SharedPage:
     ----------
     parts : callable
         Returns an iterator that makes the page part by part. The event loop runs between parts.
-    refresh : callable, optional
-        Awaited before the page is made.
     load_max : float
         Part of the time that may be spent on making it.
+    budget : Budget, optional
+        Of the time for making it and others.
     """
 
     def __init__(
         self,
         path: str,
         parts: Callable[[], Iterator[bytes]],
-        refresh: Callable[[], Awaitable[None]] | None = None,
         *,
         load_max: float,
+        budget: Budget | None = None,
     ) -> None:
         self._path = path
         self._parts = parts
-        self._refresh = refresh
         self._load_max = load_max
+        self._budget = budget
         self._made: bytes | None = None
         self._good_until = 0.0
         self._making: asyncio.Task[None] | None = None
+        self._has_turn = False
+        """Whether it is being made; else it waits for its turn."""
+        self._clients = 0
+        """How many wait for it."""
+
+    @property
+    def size(self) -> int:
+        """Bytes that it has in memory."""
+        return len(self._made or b"")
 
     async def get(self) -> bytes:
         """Return the page, or raise `PageFailedError`."""
         loop = asyncio.get_running_loop()
         if self._making is None and loop.time() >= self._good_until:
-            self._making = loop.create_task(self._make())
+            self._making = loop.create_task(self._make_in_turn())
         if self._making is not None:
-            # A client that disconnects must not cancel the page for the others.
-            await asyncio.shield(self._making)
+            await self._wait_for(self._making)
         if self._made is None:
             raise PageFailedError
         return self._made
@@ -65,12 +101,32 @@ class SharedPage:
             self._making.cancel()
             await asyncio.gather(self._making, return_exceptions=True)
 
-    async def _make(self) -> None:
+    async def _wait_for(self, making: asyncio.Task[None]) -> None:
+        self._clients += 1
+        try:
+            # A client that disconnects must not cancel the page for the others.
+            await asyncio.shield(making)
+        finally:
+            self._clients -= 1
+            if not self._clients and not self._has_turn:
+                # Else clients that ask and go would make a queue of pages that nobody wants.
+                making.cancel()
+                self._making = None
+
+    async def _make_in_turn(self) -> None:
+        if self._budget is None:
+            self._has_turn = True
+            await self._make()
+            return
+        async with self._budget.turn() as note_spent:
+            self._has_turn = True
+            note_spent(await self._make())
+
+    async def _make(self) -> float:
+        """Make the page; return how long that took."""
         spent = 0.0
         pause = FAILED_PAGE_SECONDS
         try:
-            if self._refresh is not None:
-                await self._refresh()
             parts: list[bytes] = []
             began = perf_counter()
             for part in self._parts():
@@ -89,6 +145,8 @@ class SharedPage:
         finally:
             self._good_until = asyncio.get_running_loop().time() + pause
             self._making = None
+            self._has_turn = False
+        return spent
 
 
 def metrics_parts(registry: CollectorRegistry) -> Iterator[bytes]:

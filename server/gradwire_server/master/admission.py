@@ -1,12 +1,13 @@
 """Admission: whether a worker may join, and the reasons for refusals."""
 
+from dataclasses import replace
 from typing import Final
 
 from gradwire_protocol import InvalidMessageError, Role, UsageError
 from gradwire_protocol.messages.admission import CODEC_VERSION, Join, RefusalCode, Refuse, Resume
 from gradwire_protocol.messages.modes.kept_state import ANY
 from gradwire_protocol.messages.modes.mode import Mode, parse_mode
-from gradwire_server.config import MasterConfig
+from gradwire_server.config import PLAIN, MasterConfig
 from gradwire_server.state.roster import Roster
 from gradwire_server.state.run import Run
 from gradwire_server.state.state import State
@@ -29,6 +30,12 @@ def refusal_by_role(
         return Refuse(
             RefusalCode.ROLE,
             "an operator's key is for orders (gradwire operate), not for joining: use the key of a "
+            "worker or an observer",
+        )
+    if role is Role.RELAY:
+        return Refuse(
+            RefusalCode.ROLE,
+            "a relay's key is for a relay (gradwire relay), not for joining: use the key of a "
             "worker or an observer",
         )
     if stopping is not None:
@@ -63,6 +70,9 @@ def refusal(join: Join, state: State, run: Run | None) -> Refuse | None:
             f"the worker encodes updates in format {join.codec}, the master reads "
             f"{CODEC_VERSION}: install the same version of gradwire on both",
         )
+    part = config.part
+    if part not in (None, (join.shard, join.shards)):
+        return _other_shard(join, part, config.shards)
     if config.run is not None and join.run not in (None, config.run):
         return Refuse(
             RefusalCode.OTHER_RUN,
@@ -92,7 +102,9 @@ def refusal(join: Join, state: State, run: Run | None) -> Refuse | None:
 
 def mode_of(join: Join, config: MasterConfig) -> Mode:
     """Return the mode of the run that a worker begins."""
-    return join.mode or (parse_mode(config.mode) if config.mode is not None else Mode())
+    mode = join.mode or (parse_mode(config.mode) if config.mode is not None else Mode())
+    merged = config.topology != PLAIN and not mode.waits
+    return replace(mode, merged=True) if merged else mode
 
 
 def _refusal_by_size(join: Join, state: State) -> Refuse | None:
@@ -138,7 +150,7 @@ def _refusal_by_run(join: Join, run: Run, roster: Roster) -> Refuse | None:
     twin = roster.with_id(join.worker_id)
     if twin is not None:
         return Refuse(RefusalCode.ALREADY_JOINED, f"this worker takes part already, as {twin.name}")
-    if join.mode is not None and join.mode != run.mode:
+    if join.mode is not None and join.mode not in (run.mode, run.mode.unmerged):
         return _other_mode(join.mode, f"run {run.name!r} has", run.mode)
     difference = run.difference(join.layout)
     if difference is not None:
@@ -148,6 +160,16 @@ def _refusal_by_run(join: Join, run: Run, roster: Roster) -> Refuse | None:
             f"begin a run of another name (run='...' or GRADWIRE_RUN), or {HOW_TO_END}",
         )
     return None
+
+
+def _other_shard(join: Join, part: tuple[int, int], masters: str | None) -> Refuse:
+    asked = f"part {join.shard + 1} of {join.shards}" if join.shards > 1 else "all"
+    return Refuse(
+        RefusalCode.OTHER_SHARD,
+        f"this master has part {part[0] + 1} of {part[1]} of the parameters, and the worker takes "
+        f"it to have {asked}: name all masters, in this order: {masters}",
+        masters,
+    )
 
 
 def _other_mode(asked: Mode | None, who: str, mode: object) -> Refuse:
@@ -172,6 +194,15 @@ def _has_all_accepted(join: Join, run: Run) -> bool:
     """Return whether a returning worker has no update left to send."""
     resume = join.resume
     return resume is not None and resume.sequence == run.accepted(resume.rank)
+
+
+def behind_a_relay(run: Run) -> Refuse:
+    """Return the refusal for a worker behind a relay, in a run that was begun without."""
+    return Refuse(
+        RefusalCode.OTHER_MODE,
+        f"run {run.name!r} was begun by a master without relays, and sends each update to each "
+        "worker: join that master directly, or begin another run",
+    )
 
 
 def not_expected(config: MasterConfig) -> Refuse:

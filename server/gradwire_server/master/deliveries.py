@@ -8,6 +8,7 @@ from gradwire_protocol import Connection, MessageDelivered
 from gradwire_protocol.messages.kinds import (
     CONFLATED_STREAM,
     CONTROL_STREAM,
+    LOGGED_STREAM,
     SNAPSHOT_STREAM,
     STATE_STREAM,
 )
@@ -48,6 +49,8 @@ class Deliveries:
             if self._buffers.on_delivered(member, event.number):
                 self._departures.finish_run_if_complete()
                 self._departures.end_run_if_over()
+        elif event.stream == LOGGED_STREAM and member.mirror is not None:
+            member.mirror.on_delivered(event.number, state.now)
         elif event.stream == STATE_STREAM:
             self._states.on_delivered(member, event.number)
         else:

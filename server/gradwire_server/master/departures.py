@@ -17,6 +17,7 @@ from gradwire_protocol.messages.states import StatePart
 from gradwire_protocol.messages.updates import Finished
 from gradwire_server.metrics import Departure
 from gradwire_server.replica.founding import found_again, recover
+from gradwire_server.series.journal import Happening
 from gradwire_server.state.roster import Member, Phase
 from gradwire_server.state.state import State
 
@@ -26,8 +27,19 @@ DEPARTURES: Final[dict[int, Departure]] = {
     CloseCode.LOST: Departure.DISCONNECTED,
     CloseCode.IDLE: Departure.IDLE,
     CloseCode.DENIED: Departure.DENIED,
+    EndCode.TOO_SLOW: Departure.TOO_SLOW,
+    EndCode.STEPPED_DOWN: Departure.DISCONNECTED,
 }
-"""Departure by the code with which the transport ended a connection; any other code is a fault."""
+"""Departure by the code with which the transport, or a relay, ended a connection; any other code is
+a fault."""
+
+COMES_BACK: Final = (
+    CloseCode.IDLE,
+    CloseCode.LOST,
+    EndCode.TOO_SLOW,
+    EndCode.STEPPED_DOWN,
+)
+"""Codes with which a connection was ended on this side whose worker may come back."""
 
 
 class Departures:
@@ -41,6 +53,8 @@ class Departures:
         Called with a member whose connection was lost, before it is removed.
     on_forgotten : callable
         Called with every removed member, after the roster has forgotten it.
+    has_all : callable
+        Returns whether the relay that a member is behind, if it is, has given it all.
     """
 
     def __init__(
@@ -50,11 +64,15 @@ class Departures:
         on_left: Callable[[Member], None],
         on_lost: Callable[[Member], None],
         on_forgotten: Callable[[Member], None],
+        has_all: Callable[[Member], bool],
     ) -> None:
         self._state = state
         self._on_left = on_left
+        self._awaits = False
+        """Whether the end of the run may have to wait for workers that were behind a relay."""
         self._on_lost = on_lost
         self._on_forgotten = on_forgotten
+        self._has_all = has_all
 
     def handle_timer(self) -> None:
         """Remove members that have missed a deadline."""
@@ -62,12 +80,17 @@ class Departures:
         if due is not None and self._state.now >= due:
             self._recover_without()
         self._drop_stalled()
+        if self._awaits:
+            self._awaits = self._state.leases.awaited_until(self._state.now) is not None
+            self.finish_run_if_complete()
 
     def next_timer(self) -> float | None:
         """Return when `handle_timer` has to be called at the latest."""
         run, recovery = self._state.run, self._recovery_due
         slow = None if run is None else run.relay.conflation.due(self._state.config.slow_seconds)
-        return earliest((slow, recovery))
+        awaited = self._state.leases.awaited_until(self._state.now)
+        self._awaits = self._awaits or awaited is not None
+        return earliest((slow, recovery, awaited))
 
     # Members that leave.
 
@@ -109,18 +132,21 @@ class Departures:
         waited_for = [member for member in self._state.roster.workers if member.quarantine is None]
         if self._state.stopping is not None and any(m.leaving is not None for m in waited_for):
             return  # they leave because the master stops, and would have gone on training
+        if self._state.leases.awaited_until(self._state.now) is not None:
+            return
         if run.rounds is not None and run.rounds.has_rest:
             return  # what the last mean has left is relayed first
         if waited_for and all(
             member.last_sequence is not None
             and versions.get(member.rank, 0) >= member.last_sequence
             and not len(member.backlog)
+            and self._has_all(member)
             and member.buffers.is_complete
             for member in waited_for
         ):
             run.finished = True
             self._state.metrics.runs_finished.inc()
-            logger.info("run %r is finished", run.name)
+            self._state.note(Happening.FINISHED, f"run {run.name!r} is finished")
             for member in self._state.roster:
                 if member.quarantine is not None:
                     self._expel_quarantined(member, "the run is finished")
@@ -136,16 +162,16 @@ class Departures:
             departure = Departure.DISCONNECTED
         else:
             departure = DEPARTURES.get(event.code, Departure.FAULT)
-        logger.warning("%s is gone: %s", member.name, event.reason)
-        if event.code == CloseCode.STALLED or (
-            not event.by_peer and event.code in (CloseCode.IDLE, CloseCode.LOST)
-        ):
+        text = f"{member.name} is gone: {event.reason}"
+        self._state.note(Happening.LOST, text, rank=member.rank, level=logging.WARNING)
+        if event.code == CloseCode.STALLED or (not event.by_peer and event.code in COMES_BACK):
             self._reserve_rank(member)
         self._remove(member, departure)
 
     def _complete_leave(self, member: Member) -> None:
         """Remove a member that sent LEAVE, once its last update has arrived."""
-        logger.info("%s left: %s", member.name, member.leaving or "done")
+        text = f"{member.name} left: {member.leaving or 'done'}"
+        self._state.note(Happening.LEFT, text, rank=member.rank)
         self._on_left(member)
         member.link.connection.close(EndCode.LEFT, "left", self._state.now)
         self._remove(member, Departure.LEFT)
@@ -160,7 +186,8 @@ class Departures:
         if member is None:
             logger.warning("closed a connection from %s: %s", connection.address, reason)
         elif not member.removing:
-            logger.warning("closed the connection of %s: %s", member.name, reason)
+            text = f"closed the connection of {member.name}: {reason}"
+            self._state.note(Happening.EXPELLED, text, rank=member.rank, level=logging.WARNING)
             if departure in (Departure.REPLACED, Departure.TOO_SLOW):
                 # It may return, over another connection, or when it is faster.
                 self._reserve_rank(member)
@@ -279,7 +306,18 @@ class Departures:
             self._state.now,
             missed_correction=member.clipped,
             finished=member.last_sequence is not None,
+            awaited_until=self._awaited_until(member),
         )
+
+    def _awaited_until(self, member: Member) -> float:
+        """Return until when the end of the run waits for a member that was lost.
+
+        Those behind a relay that was lost come back one after the other. The first one must not
+        finish the run without the others, which have nothing to do with it.
+        """
+        if member.relayed is None or not member.relayed.place.is_lost:
+            return 0.0
+        return self._state.now + self._state.config.recovery_seconds
 
     def stop(self, reason: str, code: EndCode = EndCode.STOPPED) -> None:
         """Remove all members: the master ends, or is no longer in charge."""

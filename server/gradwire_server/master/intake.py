@@ -20,17 +20,17 @@ import logging
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import partial
+from typing import Protocol
 
 from gradwire_codecs import MalformedUpdateError, Update
-from gradwire_protocol import CloseCode, InvalidMessageError
+from gradwire_protocol import CloseCode, Connection, InvalidMessageError
 from gradwire_protocol.connection.timers import earliest
 from gradwire_protocol.messages.fields import count_updates
 from gradwire_protocol.messages.kinds import EndCode
 from gradwire_protocol.messages.link import UpdateReceived
 from gradwire_server.config import MasterConfig
-from gradwire_server.master.departures import Departures
-from gradwire_server.master.rounds import RoundKeeper
 from gradwire_server.metrics import Departure, RunMetrics
+from gradwire_server.series.journal import Happening
 from gradwire_server.state.roster import Member, Phase, Roster
 from gradwire_server.state.run import DivergedUpdateError, Run
 from gradwire_server.updates.clipping import clip
@@ -38,6 +38,26 @@ from gradwire_server.updates.decoding import Decoded, Decoder
 from gradwire_server.updates.vetting import is_sample, norm_of, reference_of
 
 logger = logging.getLogger("gradwire.master")
+
+
+class Expels(Protocol):
+    """Removes workers."""
+
+    def expel(self, connection: Connection, code: int, reason: str, departure: Departure) -> None:
+        """Close a connection, and remove its member."""
+
+    def check_completion(self, member: Member) -> None:
+        """Let a member leave or finish, once its last update was accepted."""
+
+
+class Takes(Protocol):
+    """Takes updates that are not relayed one by one."""
+
+    def take(self, run: Run, member: Member, received: UpdateReceived, update: Update) -> None:
+        """Take the next update of a member.
+
+        Raises `MalformedUpdateError` or `InvalidMessageError` for one that does not fit.
+        """
 
 
 class Intake:
@@ -53,8 +73,8 @@ class Intake:
         metrics: RunMetrics,
         decoder: Decoder,
         roster: Roster,
-        departures: Departures,
-        rounds: RoundKeeper,
+        departures: Expels,
+        rounds: Takes,
         on_accepted: Callable[[Member], None],
     ) -> None:
         self._config = config
@@ -134,9 +154,19 @@ class Intake:
         kept, member.quarantine = member.quarantine or [], None
         member.trusted = True
         self._count_quarantined()
-        logger.warning("%s is released from quarantine with %d updates", member.name, len(kept))
+        text = f"{member.name} is released from quarantine with {len(kept)} updates"
+        self._note(Happening.RELEASED, run, member, text)
         member.pace.push_front(kept)
         self._decode_due(run, member)
+
+    def quarantine(self, run: Run, member: Member) -> None:
+        """Note that the updates of a member are kept aside, by the relay that it is behind."""
+        if member.quarantine is None:
+            member.quarantine = []
+            self._count_quarantined()
+            text = f"updates of {member.name} are kept aside by its relay, whose log says why"
+            self._note(Happening.QUARANTINED, run, member, text)
+            self._departures.check_completion(member)
 
     def flush(self, member: Member) -> None:
         """Decode all waiting updates of a worker that was lost: they were acknowledged."""
@@ -232,16 +262,16 @@ class Intake:
         limit = config.outlier_norm_multiple * reference if reference is not None else norm
         if norm > limit:
             if config.outlier_policy == "quarantine":
-                _log_outlier("kept aside", member, received, norm, limit)
+                self._note_outlier(Happening.QUARANTINED, run, member, received, norm, limit)
                 return False
             self._accept_clipped(run, member, received, update, staleness, limit / norm)
             if not member.clipped:
                 member.clipped = True
-                _log_outlier("clipped", member, received, norm, limit)
+                self._note_outlier(Happening.CLIPPED, run, member, received, norm, limit)
         else:
             self._accept(run, member, received, update, staleness)
         norm = min(norm, limit)
-        if run.rounds is None:
+        if run.rounds is None or run.mode.merged:
             if is_sample(update):
                 member.norms.note(norm)
             return True
@@ -250,6 +280,29 @@ class Intake:
             member.norms.end_contribution()
             member.state_norms.end_contribution()
         return True
+
+    def _note_outlier(
+        self,
+        kind: Happening,
+        run: Run,
+        member: Member,
+        received: UpdateReceived,
+        norm: float,
+        limit: float,
+    ) -> None:
+        """Note an outlier, once for each worker; metrics count them all."""
+        fate = "clipped" if kind is Happening.CLIPPED else "kept aside"
+        text = (
+            f"update {received.update.sequence} of {member.name} is {fate}: its norm is {norm:.3g} "
+            f"quanta, and the limit, a multiple of the others', {limit:.3g}; later ones are "
+            "counted, not logged"
+        )
+        self._note(kind, run, member, text)
+
+    def _note(self, kind: Happening, run: Run, member: Member, text: str) -> None:
+        run.journal.note(
+            kind, text, run=run.name, at=self._now, rank=member.rank, level=logging.WARNING
+        )
 
     def _accept(
         self, run: Run, member: Member, received: UpdateReceived, update: Update, staleness: int
@@ -267,7 +320,7 @@ class Intake:
             update,
             self._destinations(member),
             self._now,
-            clock=received.update.clock,
+            clocks=received.update.clocks_of(member.rank),
         )
         self._count_accepted(update, len(received.update.body), staleness)
 
@@ -342,18 +395,3 @@ def _staleness(run: Run, member: Member, received: UpdateReceived) -> int:
             f"updates; there were {accepted}"
         )
     return max(accepted - update.based_on, 0)
-
-
-def _log_outlier(
-    fate: str, member: Member, received: UpdateReceived, norm: float, limit: float
-) -> None:
-    """Log an outlier, once for each worker; metrics count them all."""
-    logger.warning(
-        "update %d of %s is %s: its norm is %.3g quanta, and the limit, a multiple of the others', "
-        "%.3g; later ones are counted, not logged",
-        received.update.sequence,
-        member.name,
-        fate,
-        norm,
-        limit,
-    )

@@ -10,6 +10,7 @@ import logging
 
 from gradwire_protocol.connection.timers import earliest
 from gradwire_protocol.messages.work import WORKS_MAX, Grant, StopTraining, Work
+from gradwire_server.series.journal import Happening
 from gradwire_server.state.roster import Member
 from gradwire_server.state.state import State
 from gradwire_server.state.work import WorkLedger
@@ -27,11 +28,17 @@ class Items:
         self._due: float | None = None
         """When an item that some worker waits for may be granted again."""
 
-    def receive(self, member: Member, work: Work) -> None:
-        """Take what a worker says of a work.
+    def receive(self, member: Member, message: Work | StopTraining) -> None:
+        """Take what a worker says of a work, or that all are to end their training.
 
         Raises `InvalidMessageError` if it contradicts itself.
         """
+        if isinstance(message, Work):
+            self._receive_work(member, message)
+        else:
+            self._receive_stop(member, message)
+
+    def _receive_work(self, member: Member, work: Work) -> None:
         work.check()
         run = self._state.run
         if run is None:
@@ -60,8 +67,7 @@ class Items:
             ledger.waiting[rank] = None
         self._changed = True
 
-    def receive_stop(self, member: Member, stop: StopTraining) -> None:
-        """Tell all workers to end their training, because one of them says so."""
+    def _receive_stop(self, member: Member, stop: StopTraining) -> None:
         run = self._state.run
         if run is not None and run.stop_reason is None:
             logger.info("%s has all end their training", member.name)
@@ -72,7 +78,8 @@ class Items:
         run = self._state.run
         assert run is not None
         run.stop_reason = reason
-        logger.info("run %r: all are to end their training: %s", run.name, reason)
+        text = f"run {run.name!r}: all are to end their training: {reason}"
+        self._state.note(Happening.STOPPING, text)
         self._state.tell_all(StopTraining(reason))
 
     def enter(self, member: Member) -> None:

@@ -38,14 +38,19 @@ from gradwire_protocol import (
 from gradwire_protocol.connection.timers import earliest
 from gradwire_protocol.messages.kinds import EndCode
 from gradwire_protocol.messages.link import Link, Message, UpdateReceived
+from gradwire_protocol.messages.masters.relaying import Aside, Merged, Reached
+from gradwire_protocol.messages.masters.standby import Follow, Promise
+from gradwire_protocol.messages.operating.histograms import Histograms
+from gradwire_protocol.messages.operating.scalars import Logged
 from gradwire_protocol.messages.replicas import Contents, Digest, Snapshot, Want
-from gradwire_protocol.messages.standby import Follow, Promise
 from gradwire_protocol.messages.states import Buffers, StatePart, WantState
 from gradwire_protocol.messages.updates import Finish, Leave
 from gradwire_protocol.messages.work import StopTraining, Work
+from gradwire_server.branches.branch import Branch
 from gradwire_server.checkpoints.schedule import CheckpointSchedule
 from gradwire_server.checkpoints.writer import CheckpointWriter
 from gradwire_server.config import MasterConfig
+from gradwire_server.master.branches import Branches
 from gradwire_server.master.buffer_relay import BufferRelay
 from gradwire_server.master.deliveries import Deliveries
 from gradwire_server.master.departures import Departures
@@ -56,12 +61,13 @@ from gradwire_server.master.optimizer_states import OptimizerStates
 from gradwire_server.master.reception import Reception, name_of
 from gradwire_server.master.rounds import RoundKeeper
 from gradwire_server.master.stability import Stability
-from gradwire_server.master.status import status_of
+from gradwire_server.master.status import status_of, summary_of
 from gradwire_server.master.terms import Terms
 from gradwire_server.metrics import Departure, RunMetrics
 from gradwire_server.replica.founding import receive_block, receive_contents, receive_recalled
 from gradwire_server.replica.repairs import Repairs
 from gradwire_server.replica.self_check import SelfCheck
+from gradwire_server.series.series import Series
 from gradwire_server.state.finished_runs import FinishedRuns
 from gradwire_server.state.leases import Leases
 from gradwire_server.state.lobby import Lobby
@@ -115,7 +121,7 @@ class Master:
             leadership=Leadership.of(config.standby or config.standby_of),
             new_run=config.new_run,
             totals=totals or Totals(),
-            finished_runs=finished_runs or FinishedRuns(),
+            finished_runs=FinishedRuns() if finished_runs is None else finished_runs,
         )
         self._state.totals.add(self._state)
         if run is not None:
@@ -128,9 +134,13 @@ class Master:
             on_left=lambda member: self.terms.note_left(member),
             on_lost=lambda member: self._intake.flush(member),
             on_forgotten=self._forget,
+            has_all=lambda member: self.branches.has_all(member),
         )
         self.terms = Terms(self._state, self._departures)
-        self._rounds = RoundKeeper(self._state)
+        self._rounds = RoundKeeper(self._state, lambda: self.branches.destinations())
+        self.branches = Branches(
+            self._state, self._departures, self._rounds.take_sum, self._accepted
+        )
         self._intake = Intake(
             config,
             metrics,
@@ -161,8 +171,7 @@ class Master:
         It may replace one that was killed: for a while, only that one's workers are admitted.
         """
         self._state.now = now
-        if not self._state.new_run:
-            self._state.expects_returns_until = now + self.config.recovery_seconds
+        self._state.expect_returns()
 
     def admit(self, link: Link, messages: Sequence[Message], now: float) -> None:
         """Take a new connection, whose first messages have come."""
@@ -229,6 +238,8 @@ class Master:
         if member is None or member.quarantine is None:
             raise UsageError(f"no worker of rank {rank} is in quarantine")
         assert self.run is not None
+        if member.relayed is not None:
+            member.relayed.branch.link.send(Aside(member.relayed.number))
         self._intake.release(self.run, member, now)
         self._buffers.release(member)
 
@@ -299,6 +310,39 @@ class Master:
         self._departures.stop(reason, code)
         self.checkpoints.stop(broken=broken)
 
+    # Relays.
+
+    def receive_merged(self, branch: Branch, merged: Merged, now: float) -> None:
+        """Take what a relay has merged. Raises `InvalidMessageError` if it must not send it."""
+        self._state.now = now
+        self.branches.receive_merged(branch, merged)
+        self._conclude()
+
+    def receive_reached(self, branch: Branch, reached: Reached, now: float) -> None:
+        """Note what all peers of a relay have."""
+        self._state.now = now
+        self.branches.receive_reached(branch, reached)
+        self._conclude()
+
+    def quarantine(self, connection: Connection, now: float) -> None:
+        """Note that a relay keeps the updates of a member aside."""
+        self._state.now = now
+        member = self.roster.of(connection)
+        if self.run is not None and member is not None and not member.observes:
+            self._intake.quarantine(self.run, member)
+        self._conclude()
+
+    def note_fed(self, branch: Branch, rank: int, sequence: int, now: float) -> None:
+        """Note that a relay has an update that it was sent for its peers."""
+        self._state.now = now
+        self.branches.note_fed(branch, rank, sequence)
+        self._conclude()
+
+    def lose_branch(self, branch: Branch, now: float) -> None:
+        """Forget a relay that is gone; its peers are next."""
+        self._state.now = now
+        self.branches.forget(branch)
+
     # Output.
 
     def next_timer(self) -> float | None:
@@ -324,6 +368,11 @@ class Master:
         state = self._state
         return status_of(self.run, self.roster, self.checkpoints.status(), now=state.now)
 
+    def summary(self) -> dict[str, Any]:
+        """Return the part of the status that does not grow with the workers."""
+        assert self.run is not None
+        return summary_of(self.run, self.roster, self.checkpoints.status(), now=self._state.now)
+
     @property
     def is_over(self) -> bool:
         """Whether it has no run, nobody waits for one, and nothing is left to do for the last."""
@@ -342,6 +391,11 @@ class Master:
     def run(self) -> Run | None:
         """The run in progress."""
         return self._state.run
+
+    @property
+    def series(self) -> Series | None:
+        """What was logged in the run, or in the last one while there is no other."""
+        return self._state.ended_series if self.run is None else self.run.series
 
     @property
     def state(self) -> State:
@@ -426,10 +480,10 @@ class Master:
                 self._states.receive_want(member, message)
             case StatePart():
                 self._states.receive_part(member, message)
-            case Work():
+            case Work() | StopTraining():
                 self.items.receive(member, message)
-            case StopTraining():
-                self.items.receive_stop(member, message)
+            case Logged() | Histograms():
+                self._receive_logged(member, message)
             case Finish():
                 self._receive_finish(member, message)
             case _:
@@ -447,6 +501,18 @@ class Master:
             receive_recalled(member, update, self.run, self.roster, self._state.now)
         else:
             self._intake.accept_update(self.run, member, update, self._state.now)
+
+    def _receive_logged(self, member: Member, logged: Logged | Histograms) -> None:
+        rank, worker, now = member.rank, member.join.worker_id, self._state.now
+        if self.run is None:
+            return
+        if isinstance(logged, Logged):
+            is_taken = self.run.series.add(rank, worker, logged, now)
+        else:
+            present = [each.rank for each in self.roster.workers]
+            is_taken = self.run.series.add_histograms(rank, worker, logged, now, present)
+        if is_taken:
+            self.terms.pass_on(rank, worker, logged)
 
     def _receive_finish(self, member: Member, finish: Finish) -> None:
         is_over = self.run is not None and self.run.finished
@@ -471,6 +537,7 @@ class Master:
         self._buffers.forget(member)
         self.items.forget(member)
         self._rounds.forget(member)
+        self.branches.drop(member)
 
     def _accepted(self, member: Member) -> None:
         """Act on an update that is in the replica and queued for the others."""
@@ -482,6 +549,7 @@ class Master:
     def _conclude(self) -> None:
         """Do what is due after every event."""
         self.terms.conclude()
+        self.branches.feed()
         if self.terms.in_charge and self._rounds.conclude():
             self._stability.expect()
             self._departures.finish_run_if_complete()

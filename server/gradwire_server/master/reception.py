@@ -13,9 +13,11 @@ from gradwire_protocol.messages.admission import Join, Refuse, Resume, name_in_r
 from gradwire_protocol.messages.fields import covers
 from gradwire_protocol.messages.kinds import EndCode
 from gradwire_protocol.messages.link import Link, Message, UpdateReceived
-from gradwire_protocol.messages.standby import Follow, Promise
+from gradwire_protocol.messages.masters.standby import Follow, Promise
 from gradwire_protocol.messages.updates import Finished
+from gradwire_server.branches.branch import relayed
 from gradwire_server.master.admission import (
+    behind_a_relay,
     check_claims,
     finished_without,
     mode_of,
@@ -31,6 +33,7 @@ from gradwire_server.master.items import Items
 from gradwire_server.master.terms import Terms
 from gradwire_server.metrics import Departure
 from gradwire_server.replica.founding import add_returned, welcome, welcome_back
+from gradwire_server.series.journal import Happening
 from gradwire_server.state.restart import RunRecovery
 from gradwire_server.state.roster import Member, role_of
 from gradwire_server.state.run import Run
@@ -200,7 +203,10 @@ class Reception:
         ) or refusal(join, state, run)
         if refused is not None:
             return refused
-        return self._new_run(join, own) if run is None else run
+        found = self._new_run(join, own) if run is None else run
+        if isinstance(found, Run) and relayed(link.connection) and not found.mode.has_rounds:
+            return behind_a_relay(found)
+        return found
 
     def _gives_way(self, run: Run, join: Join) -> bool:
         """Return whether a run without workers gives way to another model.
@@ -248,6 +254,8 @@ class Reception:
                 needs_last_result=run.mode.has_outer_step,
             )
             run.local_copy = own
+            if own is not None:
+                run.series = own.series
         return run
 
     def _admit_returning(self, link: Link, join: Join, resume: Resume, run: Run) -> None:
@@ -262,6 +270,11 @@ class Reception:
             return
         is_free = resume.rank not in run.assigned_ranks and state.roster.at(resume.rank) is None
         if not is_expected and not (run.recovered and is_free):
+            if resume.leaving and resume.sequence <= run.accepted(resume.rank):
+                # It has left, and only the confirmation was lost.
+                state.lobby.leave(link.connection)
+                link.connection.close(EndCode.LEFT, "left", state.now)
+                return
             self.refuse(link.connection, join, not_expected(state.config))
             return
         check_claims(resume, run)
@@ -274,12 +287,14 @@ class Reception:
         if (
             member.clipped
             or not covers(run.relay.versions, resume.versions)
-            or not run.relay.can_catch_up(resume.versions, without=resume.rank)
+            or not self._can_catch_up(member, run, resume)
         ):
-            logger.info("%s is back in run %r, and is sent the replica", member.name, run.name)
+            what = f"is back in run {run.name!r}, and is sent the replica"
+            state.note(Happening.BACK, f"{member.name} {what}", rank=member.rank)
             welcome(member, run, state.roster, state.now)
         else:
-            logger.info("%s is back in run %r", member.name, run.name)
+            text = f"{member.name} is back in run {run.name!r}"
+            state.note(Happening.BACK, text, rank=member.rank)
             welcome_back(member, run, state.roster)
             run.relay.catch_up(member, resume.versions, state.now)
         run.must_repeat_stable = True
@@ -289,6 +304,12 @@ class Reception:
             member.last_sequence = resume.sequence
             said = Finished(dict(run.relay.versions))
             member.buffers.send_after_buffers(link, said, said.pack())
+
+    def _can_catch_up(self, member: Member, run: Run, resume: Resume) -> bool:
+        """Return whether a returning worker can be sent all that it lacks; no sum, by a relay."""
+        relay = run.relay
+        can = relay.can_catch_up if member.relayed is None else relay.can_queue
+        return can(resume.versions, without=resume.rank)
 
     def _admit_to_recovery(self, link: Link, join: Join, resume: Resume, run: Run) -> None:
         """Admit a returning worker to a run that is being recovered."""
@@ -303,7 +324,8 @@ class Reception:
             self._begin(run)
         member = self._add_member(resume.rank, link, join, run)
         state.metrics.rejoins.inc()
-        logger.info("%s is back, and run %r is being recovered", member.name, run.name)
+        text = f"{member.name} is back, and run {run.name!r} is being recovered"
+        state.note(Happening.BACK, text, rank=member.rank)
         add_returned(member, resume, run, state.roster, state.now)
         state.tell_roster()
 
@@ -353,7 +375,7 @@ class Reception:
         run.awaits_workers = run.awaits_workers and member.observes
         state.metrics.joins.inc()
         what = "observes" if member.observes else "joined"
-        logger.info("%s %s run %r", member.name, what, run.name)
+        state.note(Happening.JOINED, f"{member.name} {what} run {run.name!r}", rank=member.rank)
         welcome(member, run, state.roster, state.now)
         state.tell_roster()
         self._buffers.enter(member)

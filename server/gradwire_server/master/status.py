@@ -12,17 +12,26 @@ def status_of(
 ) -> dict[str, Any]:
     """Return the status as values that JSON has."""
     return {
+        **summary_of(run, roster, checkpoint, now=now),
+        "workers": [_described(member) for member in roster if not member.observes],
+        "versions": {str(r): s for r, s in sorted(run.relay.versions.items())},
+    }
+
+
+def summary_of(
+    run: Run, roster: Roster, checkpoint: dict[str, Any] | None = None, *, now: float
+) -> dict[str, Any]:
+    """Return the part of the status that does not grow with the workers."""
+    return {
         "name": run.name,
         "finished": run.finished,
         "parameters": run.parameters,
         "mode": str(run.mode),
         "round": None if run.rounds is None else _round(run.rounds, now),
         "damaged_blocks": sorted(run.damaged),
-        "workers": [_described(member) for member in roster if not member.observes],
         "observers": [
             _described(member) for member in roster if member.observes and not member.stands_by
         ],
-        "versions": {str(r): s for r, s in sorted(run.relay.versions.items())},
         "stopping": run.stop_reason,
         "items_paused": run.items_paused,
         "works": [ledger.status(now) for ledger in run.works.values()],
@@ -49,4 +58,5 @@ def _described(member: Member) -> dict[str, Any]:
         "name": member.shown_name,
         "phase": member.phase.name.lower(),
         "quarantined": member.quarantine is not None,
+        "relay": None if member.relayed is None else member.relayed.place.number,
     }

@@ -43,10 +43,13 @@ from gradwire_protocol.messages.admission import CODEC_VERSION, Join, RefusalCod
 from gradwire_protocol.messages.fields import TERM_MAX, WORKER_ID_BYTES
 from gradwire_protocol.messages.kinds import EndCode
 from gradwire_protocol.messages.link import Link
-from gradwire_protocol.messages.standby import Follow, Promise, Voters
+from gradwire_protocol.messages.masters.standby import Follow, Promise, Voters
+from gradwire_protocol.messages.operating.histograms import Histograms
+from gradwire_protocol.messages.operating.scalars import Logged
 from gradwire_server.master.departures import Departures
 from gradwire_server.metrics import Departure
 from gradwire_server.replica.founding import welcome
+from gradwire_server.series.mirror import Mirror
 from gradwire_server.state.roster import Member, Phase
 from gradwire_server.state.state import State
 
@@ -153,6 +156,9 @@ class Terms:
         self._state.leadership.term = self._agreed = term
         self._state.leadership.other = self.other
         self.in_charge = True
+        run = self._state.run
+        if run is None or run.awaits_workers:  # until now, those of a run before were sent back
+            self._state.expect_returns()
         logger.warning("in charge of term %d", term)
 
     def raise_to(self, term: int) -> None:
@@ -208,6 +214,13 @@ class Terms:
         else:
             self.raise_to(self.next_term(follow.term) if follow.term > self.term else self.term)
         self._agreed = self.term
+
+    def pass_on(self, rank: int, worker: bytes, logged: Logged | Histograms) -> None:
+        """Send the standby, if it is here, what a worker has logged."""
+        standby = self._standby
+        member = None if standby is None else self._state.roster.of(standby.connection)
+        if member is not None and member.mirror is not None:
+            member.mirror.pass_on(rank, worker, logged, self._state.now)
 
     # The workers.
 
@@ -336,6 +349,7 @@ class Terms:
         state.roster.add_member(member)
         state.count_members()
         welcome(member, run, state.roster, state.now)
+        member.mirror = Mirror(standby, run.series, state.now)
         state.queues_grew = True
 
     def _send_voters(self, standby: Link) -> None:

@@ -14,9 +14,10 @@ from gradwire_protocol.messages.admission import Resume, Welcome
 from gradwire_protocol.messages.fields import covers
 from gradwire_protocol.messages.link import UpdateReceived
 from gradwire_protocol.messages.replicas import Contents, Snapshot
-from gradwire_protocol.messages.snapshots import SnapshotFeed, expand_block
+from gradwire_protocol.messages.snapshots import SnapshotFeed, count_blocks, expand_block
 from gradwire_server.replica.recall import continue_run, may_keep_replica, recall, store_recalled
 from gradwire_server.replica.repairs import offer
+from gradwire_server.series.journal import Happening
 from gradwire_server.state.restart import RunRecovery
 from gradwire_server.state.roster import Member, Phase, Roster
 from gradwire_server.state.run import Run
@@ -50,12 +51,12 @@ def recover(run: Run, roster: Roster, now: float) -> None:
     recovery = run.recovery
     assert recovery is not None
     heir = recovery.choose()
-    logger.info(
-        "%d workers are back: run %r goes on with a replica, %s",
-        len(recovery.returned),
-        run.name,
-        "our own" if heir is None else f"that of {heir.name}",
+    whose = "our own" if heir is None else f"that of {heir.name}"
+    text = (
+        f"{len(recovery.returned)} workers are back: run {run.name!r} goes on with a replica, "
+        f"{whose}"
     )
+    run.journal.note(Happening.BEGAN, text, run=run.name, at=now)
     recovery.plan()
     recall(recovery, now)
     _go_on_if_due(run, roster, now)
@@ -120,7 +121,8 @@ def _begin_if_complete(run: Run, roster: Roster, now: float) -> None:
     else:
         continue_run(run, recovery, now)
         founder.updates = InOrder(run.accepted(founder.rank) + 1)
-    logger.info("run %r begins with %d parameters", run.name, run.parameters)
+    text = f"run {run.name!r} begins with {run.parameters} parameters"
+    run.journal.note(Happening.BEGAN, text, run=run.name, at=now)
     _sync_waiting(run, recovery, roster, now)
 
 
@@ -218,6 +220,11 @@ def _sync(member: Member, run: Run, roster: Roster, now: float) -> None:
     partial = member.join.partial
     has_part = partial is not None and covers(run.relay.versions, partial)
     compares = has_part or member.join.resume is not None
+    if not compares and member.relayed is not None and member.relayed.branch.keeps_replica:
+        _welcome(member, run, roster)
+        numbers = range(count_blocks(run.layout.elements))
+        member.feed = SnapshotFeed(_filled_in_by_the_relay, numbers, member.link)
+        return
     copy = run.copy()
     if not compares:
         _welcome(member, run, roster)
@@ -229,6 +236,16 @@ def _sync(member: Member, run: Run, roster: Roster, now: float) -> None:
     else:
         _welcome(member, run, roster, compares=True)
         offer(member, copy)
+
+
+def _filled_in_by_the_relay(number: int) -> bytes:
+    del number
+    return b""
+
+
+def _way_around(member: Member) -> str | None:
+    """Return where a worker behind a relay finds a master without it."""
+    return None if member.relayed is None else member.relayed.branch.master
 
 
 def _welcome(
@@ -253,7 +270,7 @@ def _welcome(
             mode=run.mode,
             resumed=resumed,
             term=run.leadership.term,
-            standby=run.leadership.other,
+            standby=run.leadership.other or _way_around(member),
             compares=compares,
             buffers=len(run.buffers) - (resumed and member.rank in run.buffers),
         )

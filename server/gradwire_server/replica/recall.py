@@ -195,7 +195,7 @@ def _add(run: Run, received: UpdateReceived, destinations: list[Member], now: fl
         update,
         destinations,
         now,
-        clock=received.update.clock,
+        clocks=received.update.clocks_of(received.rank),
         closes=received.update.closes,
     )
 

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from gradwire_server.checkpoints.writer import CheckpointWriter
+from gradwire_server.state.run import Run
 from gradwire_server.updates.decoding import Decoder
 
 
@@ -16,6 +17,9 @@ class Background(Protocol):
     def writer(self, on_ready: Callable[[float], None]) -> CheckpointWriter | None:
         """Return a writer of checkpoints; None for none."""
 
+    def note_over(self, run: Run) -> None:
+        """Note that a run is over: nothing is logged in it any more."""
+
 
 class Foreground:
     """For masters that decode at once, and write no checkpoints."""
@@ -27,3 +31,6 @@ class Foreground:
     def writer(self, on_ready: Callable[[float], None]) -> CheckpointWriter | None:
         """Return None."""
         return None
+
+    def note_over(self, run: Run) -> None:
+        """Do nothing."""

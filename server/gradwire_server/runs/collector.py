@@ -7,7 +7,7 @@ others. Here the registries are put together family by family.
 from collections.abc import Iterable, Iterator
 
 from prometheus_client import CollectorRegistry, Metric
-from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from gradwire_server.master.master import Master
@@ -69,6 +69,28 @@ def _read(master: Master) -> Iterator[Metric]:
         "gradwire_reassembly_bytes",
         "Message bytes that connections hold while they come in.",
         value=sum(m.link.connection.bytes_held for m in master.roster),
+    )
+    series = master.series
+    yield CounterMetricFamily(
+        "gradwire_scalars_logged",
+        "Scalars that workers have logged (`session.log`), as far as they are kept.",
+        value=0 if series is None else series.taken,
+    )
+    yield CounterMetricFamily(
+        "gradwire_scalars_dropped",
+        "Scalars that came too fast, or of too many series, and were dropped.",
+        value=0 if series is None else series.dropped,
+    )
+    yield CounterMetricFamily(
+        "gradwire_histograms_logged",
+        "Steps whose histograms (`log_histograms_every`) were taken.",
+        value=0 if series is None else series.histograms.taken,
+    )
+    yield CounterMetricFamily(
+        "gradwire_histograms_dropped",
+        "Steps whose histograms were due and are not here: they came too fast, or from a worker "
+        "with a higher rank than another one that sends some.",
+        value=0 if series is None else series.histograms.dropped,
     )
     items = GaugeMetricFamily(
         "gradwire_items",

@@ -13,7 +13,7 @@ from typing import Final, TypeVar
 from gradwire_protocol import GradwireError
 from gradwire_protocol.messages.admission import RefusalCode, Refuse
 from gradwire_protocol.messages.kinds import EndCode
-from gradwire_server.config import MasterConfig
+from gradwire_server.config import PLAIN, MasterConfig
 from gradwire_server.master.master import Master
 from gradwire_server.master.reception import RUN_DEFAULT
 from gradwire_server.metrics import RunMetrics, ServerMetrics
@@ -74,7 +74,7 @@ class Masters:
         self._on_failed = on_failed
         self._totals = Totals()
         metrics.runs.set_function(self._totals.runs)
-        self._finished_runs = FinishedRuns()
+        self._finished_runs = FinishedRuns(background.note_over)
         self._served: list[Served] = []
         for run in resumed or (None,):
             self._add(None if run is None else run.name, run)
@@ -90,7 +90,11 @@ class Masters:
 
     @property
     def has_one_run(self) -> bool:
-        """Whether there can be only one run, as there is a standby, or this is one."""
+        """Whether there can be only one run: there is a standby, or this is one, or relays."""
+        return self._has_other or self._config.topology != PLAIN
+
+    @property
+    def _has_other(self) -> bool:
         return self.first.master.terms.other is not None
 
     @property
@@ -137,7 +141,7 @@ class Masters:
         except GradwireError:
             raise
         except Exception as error:
-            if self._on_failed is None or self.has_one_run:
+            if self._on_failed is None or self._has_other:
                 raise
             self._fail(served)
             self._on_failed(served.name or RUN_DEFAULT, error)

@@ -22,13 +22,15 @@ from gradwire_protocol import (
 from gradwire_protocol.messages.admission import Join, RefusalCode, Refuse, name_in_roster
 from gradwire_protocol.messages.kinds import EndCode
 from gradwire_protocol.messages.link import Link, Message
-from gradwire_protocol.messages.orders import Order, OrderDone
-from gradwire_protocol.messages.standby import Follow, Promise
+from gradwire_protocol.messages.masters.relaying import Relaying
+from gradwire_protocol.messages.masters.standby import Follow, Promise
+from gradwire_protocol.messages.operating.orders import Order, OrderDone
 from gradwire_server.config import MasterConfig
 from gradwire_server.master.reception import RUN_DEFAULT, name_of
 from gradwire_server.metrics import ServerMetrics
 from gradwire_server.runs.masters import INTERNAL_ERROR, Masters, Served
 from gradwire_server.runs.orders import Orders, Powers
+from gradwire_server.runs.relays import Relays
 from gradwire_server.state.lobby import Lobby
 from gradwire_server.state.roster import role_of
 
@@ -46,6 +48,7 @@ class Newcomers:
         config: MasterConfig,
         metrics: ServerMetrics,
         masters: Masters,
+        relays: Relays,
         on_denied: Callable[[frozenset[str]], None],
     ) -> None:
         self.takes_keyless_orders = False
@@ -54,6 +57,7 @@ class Newcomers:
         self._config = config
         self._metrics = metrics
         self._masters = masters
+        self._relays = relays
         self.orders: Final = Orders(
             Powers(
                 status=self.status,
@@ -65,8 +69,12 @@ class Newcomers:
 
     def status(self) -> dict[str, Any]:
         """Return the status of all runs, as values that JSON has."""
+        runs = [master.status() for master in self._masters.in_progress.values()]
+        return {"runs": runs, **self.summary()}
+
+    def summary(self) -> dict[str, Any]:
+        """Return the part of the status that is of no run."""
         return {
-            "runs": [master.status() for master in self._masters.in_progress.values()],
             "draining": self.orders.draining is not None,
             "denied": sorted(self.orders.denied),
             "master": self._masters.first.master.terms.status(),
@@ -120,7 +128,7 @@ class Newcomers:
         if self.lobby.was_refused(link.connection):
             return  # else each further request would cause one more answer and line of log
         if isinstance(message, Join):
-            served = self._served_for(link, message)
+            served = self._relays.detour(link, message) or self._served_for(link, message)
             if isinstance(served, Refuse):
                 self._refuse(link.connection, message, served)
                 return
@@ -129,16 +137,31 @@ class Newcomers:
         elif isinstance(message, Order):
             self._take_order(link, message)
             return
+        elif isinstance(message, Relaying):
+            self._take_relay(link, message, messages[1:])
+            return
         else:
             raise InvalidMessageError(f"{name_of(message)} before JOIN")
         self.lobby.leave(link.connection)
         masters.guard(served, served.master.admit, link, messages, masters.now)
 
+    def _take_relay(self, link: Link, relaying: Relaying, messages: Sequence[Message]) -> None:
+        refused = self._relays.refusal(link.connection)
+        if refused is not None:
+            logger.warning("refused a relay at %s: %s", relaying.address, refused.reason)
+            self.lobby.refuse(link.connection, refused)
+            return
+        self.lobby.leave(link.connection)
+        self._relays.admit(link, relaying, messages)
+
     def _refuse(self, connection: Connection, join: Join, refused: Refuse) -> None:
         self._metrics.without_run.refusals.labels(refused.code).inc()
         identity = connection.identity
         name = name_in_roster(None if identity is None else identity.name, join.name)
-        logger.warning("refused %s: %s", name, refused.reason)
+        if refused.code == RefusalCode.USE_RELAY:
+            logger.info("%s is sent to the relay at %s", name, refused.master)
+        else:
+            logger.warning("refused %s: %s", name, refused.reason)
         self.lobby.refuse(connection, refused)
 
     def _expel(self, connection: Connection, code: int, reason: str) -> None:
@@ -189,6 +212,15 @@ class Newcomers:
 
     # Orders.
 
+    def order(self, operator: str, order: Order) -> OrderDone | Refuse:
+        """Carry out an order, and count it."""
+        answer = self._answer(operator, order)
+        if isinstance(answer, Refuse):
+            self._metrics.without_run.refusals.labels(answer.code).inc()
+        else:
+            self._metrics.orders.inc()
+        return answer
+
     def _take_order(self, link: Link, order: Order) -> None:
         connection, identity = link.connection, link.connection.identity
         if identity is None and self.takes_keyless_orders:
@@ -197,12 +229,7 @@ class Newcomers:
             raise InvalidMessageError(f"{order.action} ordered by a peer that is no operator")
         else:
             operator = identity.name
-        answer = self._answer(operator, order)
-        if isinstance(answer, Refuse):
-            self._metrics.without_run.refusals.labels(answer.code).inc()
-        else:
-            self._metrics.orders.inc()
-        self.lobby.answer(connection, answer, self._masters.now)
+        self.lobby.answer(connection, self.order(operator, order), self._masters.now)
         limit = self._config.relay_backlog_bytes_max
         if connection.bytes_queued > limit:
             reason = f"{connection.bytes_queued} bytes wait for this operator; the limit is {limit}"

@@ -15,7 +15,7 @@ from typing import Any, Final, Protocol
 from gradwire_protocol import UsageError
 from gradwire_protocol.crypto.keys import check_name
 from gradwire_protocol.messages.admission import RefusalCode, Refuse
-from gradwire_protocol.messages.orders import Action, Order, OrderDone
+from gradwire_protocol.messages.operating.orders import Action, Order, OrderDone
 from gradwire_server.state.roster import Member, Roster
 
 logger = logging.getLogger("gradwire.master")

@@ -8,6 +8,7 @@ and a new master begins, to which its workers come back as to a daemon that was 
 ::
 
                   ┌─▶ Newcomers ──▶ orders
+                  ├─▶ Relays ──▶ events of connections behind a relay
     events ──▶ Runs ──▶ Master of run A
                   └───▶ Master of run B
 
@@ -15,12 +16,14 @@ Limits hold for all runs together: workers, parameters, the memory of sums and o
 `Totals`). A master that has a standby, or is one, serves one run.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
 from gradwire_protocol import Connection, Event
 from gradwire_protocol.connection.timers import earliest
+from gradwire_protocol.messages.admission import Refuse
+from gradwire_protocol.messages.operating.orders import Order, OrderDone
 from gradwire_server.config import MasterConfig
 from gradwire_server.master.master import Master
 from gradwire_server.master.reception import RUN_DEFAULT
@@ -28,6 +31,8 @@ from gradwire_server.metrics import ServerMetrics
 from gradwire_server.runs.background import Background, Foreground
 from gradwire_server.runs.masters import Masters
 from gradwire_server.runs.newcomers import Newcomers
+from gradwire_server.runs.relays import Relays
+from gradwire_server.series.series import Series
 from gradwire_server.state.run import Run
 
 
@@ -73,7 +78,9 @@ class Runs:
             on_drained=on_drained,
             on_failed=on_failed,
         )
-        self._newcomers = Newcomers(config, metrics, self._masters, on_denied)
+        self.relays = Relays(config, self._masters, self._hand_on)
+        metrics.relays.set_function(lambda: len(self.relays))
+        self._newcomers = Newcomers(config, metrics, self._masters, self.relays, on_denied)
 
     # Input.
 
@@ -91,12 +98,7 @@ class Runs:
         """Act on an event of a connection."""
         masters = self._masters
         masters.now = now
-        for served in masters:
-            if served.master.holds(connection):
-                masters.guard(served, served.master.handle_event, connection, event, now)
-                break
-        else:
-            self._newcomers.handle_event(connection, event)
+        self._hand_on(connection, event)
         self._conclude()
 
     def handle_timer(self, now: float) -> None:
@@ -107,6 +109,18 @@ class Runs:
         for served in masters:
             masters.guard(served, served.master.handle_timer, now)
         self._conclude()
+
+    @property
+    def takes_keyless_orders(self) -> bool:
+        """Whether anyone on this machine may give orders."""
+        return self._newcomers.takes_keyless_orders
+
+    def order(self, operator: str, order: Order, now: float) -> OrderDone | Refuse:
+        """Carry out an order that came another way than over a connection."""
+        self._masters.now = now
+        answer = self._newcomers.order(operator, order)
+        self._conclude()
+        return answer
 
     def drain(self, reason: str, now: float) -> None:
         """Let nobody in any more, and deliver all messages under way; see `Master.drain`."""
@@ -120,6 +134,7 @@ class Runs:
         masters = self._masters
         masters.now = now
         self._newcomers.lobby.close(reason, now)
+        self.relays.close(reason)
         for served in masters:
             masters.guard(served, partial(served.master.stop, broken=broken), reason, now)
 
@@ -137,9 +152,30 @@ class Runs:
         deadlines.append(self._newcomers.lobby.next_timer())
         return earliest(deadlines)
 
+    def series(self, run: str) -> Series | None:
+        """Return what the workers of a run have logged; None if there is no run of that name.
+
+        That of a run that is over stays until another one of its name begins, or has its place.
+        """
+        return next((master.series for name, master in self.masters if name == run), None)
+
+    @property
+    def over(self) -> list[str]:
+        """The names of runs that are over, and whose workers have logged something that stays."""
+        return [name for name, master in self.masters if master.run is None and master.series]
+
     def status(self) -> dict[str, Any]:
         """Return the status of all runs, as values that JSON has."""
-        return self._newcomers.status()
+        return {**self._newcomers.status(), "relays": self.relays.status()}
+
+    def summary(self) -> dict[str, Any]:
+        """Return the part of the status that is of no run."""
+        return {**self._newcomers.summary(), "relays": self.relays.status()}
+
+    @property
+    def in_progress(self) -> Mapping[str, Master]:
+        """The masters of the runs in progress, by name."""
+        return self._masters.in_progress
 
     @property
     def first(self) -> Master:
@@ -157,8 +193,21 @@ class Runs:
         """Whether a checkpoint is being written, or is due."""
         return any(served.master.checkpoints.busy for served in self._masters)
 
+    def _hand_on(self, connection: Connection, event: Event) -> None:
+        """Tell the master, or the part of this daemon, that holds a connection of an event."""
+        masters = self._masters
+        if self.relays.holds(connection):
+            self.relays.handle_event(connection, event)
+            return
+        for served in masters:
+            if served.master.holds(connection):
+                masters.guard(served, served.master.handle_event, connection, event, masters.now)
+                return
+        self._newcomers.handle_event(connection, event)
+
     def _conclude(self) -> None:
         """Do what is due after every event."""
+        self.relays.conclude()
         self._masters.conclude()
         # Drained by an operator, it stops when the last worker has left, and when every operator
         # has hung up: one may still have to hear that its order was carried out.

@@ -14,9 +14,11 @@ from gradwire_codecs import MalformedUpdateError, Replica, Update, decode, unpac
 from gradwire_protocol import InOrder, InvalidMessageError
 from gradwire_protocol.messages.admission import Welcome
 from gradwire_protocol.messages.link import UpdateReceived
+from gradwire_protocol.messages.operating.mirrored import Passed, Saved
 from gradwire_protocol.messages.replicas import Snapshot
 from gradwire_protocol.messages.snapshots import SnapshotAssembly, expand_block
 from gradwire_server.config import RelayLimits
+from gradwire_server.series.mirror import Mirrored
 from gradwire_server.state.relay import Relay
 from gradwire_server.state.run import Run
 
@@ -40,6 +42,7 @@ class Following:
         self._origins: dict[int, InOrder[UpdateReceived]] = {}
         self._result: list[Update] = []
         """The updates of a round's result of which more come."""
+        self._mirrored = Mirrored()
         self._apart: Replica | None = None
         """The sum of the updates that have overtaken the snapshot."""
 
@@ -58,6 +61,7 @@ class Following:
         relay = Relay(welcome.layout.elements, self._limits, has_rounds=mode.has_rounds)
         relay.start_from(welcome.versions)
         self.run = Run(welcome.run, welcome.layout, replica, assembly, relay, mode=mode)
+        self._show_logged()
         self._apart = Replica(np.zeros(welcome.layout.elements, np.int32))
         early, self._early = self._early, []
         for message in early:
@@ -76,6 +80,19 @@ class Following:
             self._receive_block(self.run, message)
         else:
             self._receive_update(self.run, message)
+
+    def receive_logged(self, message: Saved | Passed, now: float) -> None:
+        """Add what workers have logged.
+
+        Raises `InvalidMessageError` if it contradicts itself.
+        """
+        self._mirrored.receive(message, now)
+        self._show_logged()
+
+    def _show_logged(self) -> None:
+        """Have the run show what has come, which may have overtaken its WELCOME."""
+        if self.run is not None and self._mirrored.series is not None:
+            self.run.series = self._mirrored.series
 
     def _receive_block(self, run: Run, block: Snapshot) -> None:
         if run.assembly is None or self._apart is None:

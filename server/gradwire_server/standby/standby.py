@@ -29,7 +29,6 @@ from gradwire_protocol import (
     Connection,
     Disconnected,
     Event,
-    GradwireError,
     InvalidMessageError,
     MessageReceived,
 )
@@ -37,16 +36,15 @@ from gradwire_protocol.connection.timers import earliest
 from gradwire_protocol.messages.admission import Join, Refuse, Roster, Welcome
 from gradwire_protocol.messages.kinds import EndCode
 from gradwire_protocol.messages.link import Link, Message, UpdateReceived
+from gradwire_protocol.messages.masters.standby import Follow, Promise, Voters
+from gradwire_protocol.messages.operating.mirrored import Passed, Saved
 from gradwire_protocol.messages.replicas import Snapshot
-from gradwire_protocol.messages.standby import Follow, Promise, Voters
 from gradwire_protocol.messages.updates import Finished, Stable
 from gradwire_server.runs.runs import Runs
 from gradwire_server.standby.following import Following
+from gradwire_server.standby.upstream import Upstream
 
 logger = logging.getLogger("gradwire.standby")
-
-DIAL_SECONDS: Final = 1.0
-"""Least time between the beginnings of two attempts to reach the primary."""
 
 WAIT_SECONDS: Final = 5.0
 """How long a worker waits here before it is sent back to the primary. In that time, other workers
@@ -73,20 +71,22 @@ class Standby:
     ----------
     runs : Runs
         Of its daemon; a master that has a standby, or is one, serves one run.
+    primary : str
+        ``host:port`` of the primary.
     dial : callable
-        Given the time, begins a connection to the primary, or raises `GradwireError`.
+        Given ``host:port`` and the time, begins a connection, or raises `GradwireError`.
     """
 
-    def __init__(self, runs: Runs, dial: Callable[[float], Connection], now: float) -> None:
+    def __init__(
+        self, runs: Runs, primary: str, dial: Callable[[str, float], Connection], now: float
+    ) -> None:
         self._runs = runs
         self._master = master = runs.first
-        self._dial = dial
-        self._up: Link | None = None
+        self._up = Upstream([primary], dial, now, called="primary", logger=logger)
         self._follows = False
         """Whether FOLLOW was sent to the primary over the present connection."""
         self.following = Following(self._master.config.relay)
         """The copy of the primary's run."""
-        self._dial_at: float | None = now
         self._lost_at = now
         self._primary_term = 0
         self.voters: frozenset[bytes] = frozenset()
@@ -95,8 +95,6 @@ class Standby:
         self._asking: float | None = None
         """Deadline for promises; None while no worker was asked."""
         self._promised: set[bytes] = set()
-        self._complaint = ""
-        """The last complaint about the primary, so that it is logged once."""
         master.reception.on_early_join = self._add_caller
         master.reception.on_promise = self._receive_promise
 
@@ -104,8 +102,8 @@ class Standby:
 
     def handle_event(self, connection: Connection, event: Event, now: float) -> None:
         """Act on an event of a connection."""
-        if self._up is not None and connection is self._up.connection:
-            self._from_primary(self._up, event, now)
+        if self._up.link is not None and self._up.holds(connection):
+            self._from_primary(self._up.link, event, now)
             self._master.handle_progress(now)
         else:
             self._runs.handle_event(connection, event, now)
@@ -118,9 +116,7 @@ class Standby:
 
     def stop(self, reason: str, now: float, *, broken: bool = False) -> None:
         """Close all connections, also the one to the primary; see `Runs.stop`."""
-        if self._up is not None:
-            self._up.connection.close(EndCode.STOPPED, reason, now)
-        self._up = self._dial_at = None
+        self._up.end(EndCode.STOPPED, reason, now)
         self._runs.stop(reason, now, broken=broken)
 
     # Output.
@@ -129,7 +125,7 @@ class Standby:
         """Return when `handle_timer` has to be called at the latest."""
         deadlines = [self._runs.next_timer()]
         if not self._master.terms.in_charge:
-            deadlines += [self._dial_at, self._asking, self._takeover_at]
+            deadlines += [self._up.due, self._asking, self._takeover_at]
             deadlines += [caller.until for caller in self._callers.values()]
         return earliest(deadlines)
 
@@ -148,9 +144,9 @@ class Standby:
             case MessageReceived():
                 try:
                     for message in up.receive(event):
-                        self._receive(up, message)
+                        self._receive(up, message, now)
                 except InvalidMessageError as error:
-                    self._complain(f"the primary sent an invalid message: {error}")
+                    self._up.complain(f"the primary sent an invalid message: {error}")
                     up.connection.close(CloseCode.INVALID_MESSAGE, str(error), now)
                     self._lose(now)
             case Disconnected():
@@ -165,11 +161,11 @@ class Standby:
         if self._follows:
             self._lost_at = now
         self._follows = False
-        self._up = None
-        if self._asking is None:
-            self._dial_at = now + DIAL_SECONDS
+        self._up.lose(now)
+        if self._asking is not None:
+            self._up.due = None
 
-    def _receive(self, up: Link, message: Message) -> None:
+    def _receive(self, up: Link, message: Message, now: float) -> None:
         following = self.following
         match message:
             case Welcome():
@@ -183,6 +179,8 @@ class Standby:
                 following.receive(message)
             case Snapshot():
                 following.receive(message)
+            case Saved() | Passed():
+                following.receive_logged(message, now)
             case Voters():
                 self.voters = frozenset(message.workers)
                 self._primary_term = message.term
@@ -194,14 +192,9 @@ class Standby:
             case Roster() | Stable():
                 pass
             case Refuse():
-                self._complain(f"the primary refuses: {message.reason}")
+                self._up.complain(f"the primary refuses: {message.reason}")
             case _:
                 raise InvalidMessageError(f"{type(message).__name__} from a primary")
-
-    def _complain(self, what: str) -> None:
-        if what != self._complaint:
-            logger.error("%s", what)
-        self._complaint = what
 
     # The workers.
 
@@ -264,17 +257,11 @@ class Standby:
                 logger.warning("too few workers promised to follow: dialling the primary again")
                 self._asking = None
                 self._promised.clear()
-                self._dial_at = now
+                self._up.due = now
                 self._send_back_callers(now)
         elif (takeover_at := self._takeover_at) is not None and now >= takeover_at:
             self._ask(now)
-        if self._dial_at is not None and now >= self._dial_at:
-            self._dial_at = None
-            try:
-                self._up = Link(self._dial(now))
-            except GradwireError as error:
-                self._complain(f"cannot reach the primary: {error}")
-                self._dial_at = now + DIAL_SECONDS
+        self._up.handle_timer(now)
 
     def _ask(self, now: float) -> None:
         """Ask the waiting workers to follow this master, and disconnect from the primary."""
@@ -283,9 +270,7 @@ class Standby:
             "the primary is lost for %d workers of %d, too: asking them to follow in term %d",
             len(self._callers), len(self.voters), term,
         )  # fmt: skip
-        if self._up is not None:
-            self._up.connection.close(EndCode.ABORTED, "taking over", now)
-        self._up = self._dial_at = None
+        self._up.end(EndCode.ABORTED, "taking over", now)
         self._asking = now + ASK_SECONDS
         self._master.terms.raise_to(term)
         for caller in self._callers.values():

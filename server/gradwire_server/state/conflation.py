@@ -100,7 +100,7 @@ class Conflation:
         update: Update,
         now: float,
         *,
-        clock: int = 0,
+        clocks: Mapping[int, int],
         closes: Mapping[int, int] | None = None,
     ) -> None:
         """Add an update to the sum for a member."""
@@ -110,7 +110,7 @@ class Conflation:
         if backlog.open_sum is None and not self._begin(member, now):
             return
         assert backlog.open_sum is not None
-        if not backlog.open_sum.add_update(rank, sequence, update, clock, closes):
+        if not backlog.open_sum.add_update(rank, sequence, update, clocks, closes):
             backlog.drop_reason = (
                 f"the next update would take a parameter of the sum of {backlog.open_sum.updates} "
                 "updates that wait for this worker out of the range of 32 bits"

@@ -11,7 +11,7 @@ when the master ends. A restarted master accepts any run, and so must one that r
 """
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from hashlib import sha256
 from typing import Final
@@ -35,9 +35,16 @@ class _FinishedRun:
 
 
 class FinishedRuns:
-    """Remembers the last `ENDED_RUNS_MAX` runs that have finished."""
+    """Remembers the last `ENDED_RUNS_MAX` runs that have finished.
 
-    def __init__(self) -> None:
+    Parameters
+    ----------
+    on_over : callable
+        Called with every run that is over, finished or not.
+    """
+
+    def __init__(self, on_over: Callable[[Run], None] = lambda run: None) -> None:
+        self._on_over = on_over
         self._ended: deque[_FinishedRun] = deque(maxlen=ENDED_RUNS_MAX)
 
     def __len__(self) -> int:
@@ -46,6 +53,7 @@ class FinishedRuns:
 
     def note(self, run: Run) -> None:
         """Remember a run that is over, if it has finished."""
+        self._on_over(run)
         if run.finished:
             versions = dict(run.relay.versions)
             self._ended.append(_FinishedRun(run.name, _digest(model_of(run.layout)), versions))

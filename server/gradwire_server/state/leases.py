@@ -22,6 +22,8 @@ class Lease:
     """Whether an update of the worker was clipped, and the correction may not have arrived."""
     finished: bool
     """Whether the worker has finished: it only has to hear that the run is over."""
+    awaited_until: float
+    """Until when the run does not finish without the worker."""
 
 
 class Leases:
@@ -48,13 +50,16 @@ class Leases:
         *,
         missed_correction: bool = False,
         finished: bool = False,
+        awaited_until: float = 0.0,
     ) -> None:
         """Reserve the rank of a worker that has lost its connection."""
         self._by_worker.pop(worker_id, None)
         while len(self._by_worker) >= self._most:
             del self._by_worker[next(iter(self._by_worker))]
         until = now + self._seconds
-        self._by_worker[worker_id] = Lease(rank, identity, until, missed_correction, finished)
+        self._by_worker[worker_id] = Lease(
+            rank, identity, until, missed_correction, finished, awaited_until
+        )
 
     def find(self, worker_id: bytes, identity: Identity | None, now: float) -> Lease | None:
         """Return the lease of a worker; None if it has expired or belongs to another key."""
@@ -84,6 +89,11 @@ class Leases:
     def has_finished(self) -> bool:
         """Whether a worker that has finished is expected to return."""
         return any(lease.finished for lease in self._by_worker.values())
+
+    def awaited_until(self, now: float) -> float | None:
+        """Return until when the run does not finish without one of them; None if it may."""
+        latest = max((lease.awaited_until for lease in self._by_worker.values()), default=0.0)
+        return latest if latest > now else None
 
     def clear(self) -> None:
         """End all leases: the run is over."""

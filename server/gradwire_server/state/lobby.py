@@ -13,7 +13,7 @@ from gradwire_protocol.connection.timers import earliest
 from gradwire_protocol.messages.admission import Join, Refuse
 from gradwire_protocol.messages.kinds import CONTROL_STREAM, EndCode
 from gradwire_protocol.messages.link import Link
-from gradwire_protocol.messages.orders import OrderDone
+from gradwire_protocol.messages.operating.orders import OrderDone
 from gradwire_server.state.roster import role_of
 
 

@@ -11,6 +11,7 @@ its own.
 
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
+from types import MappingProxyType
 
 from gradwire_codecs import Update, decode
 from gradwire_protocol import ShapedMessage
@@ -82,13 +83,7 @@ class Relay:
 
         Observers do not count, nor does a standby that has not received the snapshot.
         """
-        reached = dict(self.versions)
-        if self._has_rounds:
-            reached = {rank: s for rank, s in reached.items() if rank >= WORKERS_MAX}
-        for member in self._members:
-            if not member.observes or (member.stands_by and member.phase is Phase.LIVE):
-                for rank, sequence in member.backlog.received_up_to():
-                    reached[rank] = min(reached[rank], sequence)
+        reached = self.reached
         stable = {rank: max(self._stable.get(rank, 0), at) for rank, at in reached.items()}
         if not self._has_rounds:
             return stable
@@ -97,6 +92,23 @@ class Relay:
             if stable.get(rank, 0) >= sequence:
                 raise_to(contained, closes)
         return contained | stable
+
+    @property
+    def reached(self) -> dict[int, int]:
+        """By rank: what every live worker has now, which is less when one comes that lacks some.
+
+        In a run with rounds, of results only.
+        """
+        reached = dict(self.versions)
+        if self._has_rounds:
+            reached = {rank: s for rank, s in reached.items() if rank >= WORKERS_MAX}
+        for member in self._members:
+            if not member.observes or (member.stands_by and member.phase is Phase.LIVE):
+                for rank, sequence in member.backlog.received_up_to():
+                    reached[rank] = min(reached[rank], sequence)
+            if member.behind is not None:
+                reached = {r: min(s, member.behind.get(r, 0)) for r, s in reached.items()}
+        return reached
 
     @property
     def unstable(self) -> int:
@@ -122,7 +134,7 @@ class Relay:
         destinations: Iterable[Member],
         now: float,
         *,
-        clock: int = 0,
+        clocks: Mapping[int, int] = MappingProxyType({}),
         closes: Mapping[int, int] | None = None,
     ) -> None:
         """Accept an update and pass it on.
@@ -135,15 +147,15 @@ class Relay:
             The decoded update, for sums.
         destinations : iterable of Member
             All members but the origin.
-        clock : int
-            The step counter in the update, for sums; 0 where it has none.
+        clocks : mapping
+            The step counters in the update by rank, for sums.
         closes : mapping, optional
             In the last update of a round's result, by rank: the last contribution in it.
         """
         self.log_update(rank, sequence, message)
         charge = charge_of(message.total)
         for member in destinations:
-            if self._queues(member, rank, sequence, charge, update, now, clock, closes):
+            if self._queues(member, rank, sequence, charge, update, now, clocks, closes):
                 member.link.relay_update(message)
         if closes:  # not before it is queued: else it would count as stable
             self.note_closed(rank, sequence, closes)
@@ -178,7 +190,8 @@ class Relay:
         for other in [*destinations, member]:
             payload = correction.pack() if other is member else packed
             charge = charge_of(len(payload))
-            if self._queues(other, rank, sequence, charge, update, now, encoded.clock):
+            clocks = encoded.clocks_of(rank)
+            if self._queues(other, rank, sequence, charge, update, now, clocks):
                 other.link.send_update(rank, sequence, payload)
 
     def note_closed(self, rank: int, sequence: int, closes: Mapping[int, int]) -> None:
@@ -211,13 +224,14 @@ class Relay:
         self._stable = self.stable
         for rank, sequence, message in self.log.since(versions, without=member.rank):
             charge = charge_of(message.total)
-            if self.conflation.has_room(member.backlog, charge):
+            if member.relayed is not None or self.conflation.has_room(member.backlog, charge):
                 self._queue(member, rank, sequence, charge, now)
                 member.link.relay_update(message)
             else:
                 encoded = EncodedUpdate.parse(message.payload)
                 update = decode(encoded.body, self.conflation.elements)
-                self._add(member, rank, sequence, update, now, encoded.clock, encoded.closes)
+                clocks = encoded.clocks_of(rank)
+                self._add(member, rank, sequence, update, now, clocks, encoded.closes)
 
     def on_delivered(self, member: Member, rank: int, sequence: int, now: float) -> float | None:
         """Note that an update was delivered; return when it was accepted.
@@ -259,7 +273,7 @@ class Relay:
         charge: int,
         update: Update,
         now: float,
-        clock: int,
+        clocks: Mapping[int, int],
         closes: Mapping[int, int] | None = None,
     ) -> bool:
         """Queue an update for a member, or add it to its sum; return whether to send it now.
@@ -270,12 +284,11 @@ class Relay:
             self._queue(member, rank, sequence, charge, now)
             return True
         if member.stands_by:
-            # A standby must be able to send workers single updates, so it cannot use sums.
-            member.backlog.drop_reason = (
-                f"{member.backlog.nbytes} bytes are under way to the standby"
-            )
+            # A standby must be able to send workers single updates, so it cannot use sums; nor can
+            # a relay, whose peers have come at different times.
+            member.backlog.drop_reason = f"{member.backlog.nbytes} bytes are under way to it"
             return False
-        self._add(member, rank, sequence, update, now, clock, closes)
+        self._add(member, rank, sequence, update, now, clocks, closes)
         return False
 
     def _queue(self, member: Member, rank: int, sequence: int, charge: int, now: float) -> None:
@@ -289,8 +302,10 @@ class Relay:
         sequence: int,
         update: Update,
         now: float,
-        clock: int,
+        clocks: Mapping[int, int],
         closes: Mapping[int, int] | None,
     ) -> None:
         self._members[member] = None
-        self.conflation.add_update(member, rank, sequence, update, now, clock=clock, closes=closes)
+        self.conflation.add_update(
+            member, rank, sequence, update, now, clocks=clocks, closes=closes
+        )

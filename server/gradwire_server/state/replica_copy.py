@@ -1,4 +1,4 @@
-"""`ReplicaCopy`: the replica at one moment, for members that are sent blocks of it.
+"""`ReplicaCopy`: the replica at one moment, for checkpoints and members that are sent blocks of it.
 
 A replica of hundreds of megabytes takes a tenth of a second to copy, and longer if the system has
 to provide the memory first. Updates would wait for that. So a copy is made block by block, while
@@ -7,7 +7,7 @@ subtracted from a block exactly.
 """
 
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 import numpy as np
@@ -34,7 +34,7 @@ HIT_BYTES: Final = 12
 class ReplicaCopy:
     """An immutable copy of the replica.
 
-    All members that need a copy of the same moment share it.
+    All that need a copy of the same moment share it.
 
     Parameters
     ----------
@@ -44,6 +44,8 @@ class ReplicaCopy:
         By rank, the last update in the copy.
     digests : ndarray of shape (blocks,), dtype uint64
         The digest that each block must have. Kept, not copied: they must not change.
+    since : sequence of Update
+        The updates that `replica` contains and this copy does not.
     """
 
     def __init__(
@@ -52,6 +54,7 @@ class ReplicaCopy:
         versions: Mapping[int, int],
         digests: UInt64Array,
         layout: Layout,
+        since: Sequence[Update] = (),
     ) -> None:
         self.versions = versions
         self._replica = replica
@@ -60,7 +63,7 @@ class ReplicaCopy:
         self._layout = layout
         self._missing = dict.fromkeys(range(len(self)))
         """An ordered set: the numbers of the blocks that are not copied."""
-        self._since: list[Update] = []
+        self._since: list[Update] = [*since]
         """The updates that the replica contains and the copy does not, while blocks are missing."""
         self._kept_bytes = self._copied_bytes = 0
         """Of those updates, and of the blocks that are copied."""
@@ -85,10 +88,20 @@ class ReplicaCopy:
         self._since.append(update)
         held = update.length if isinstance(update, DenseUpdate) else 0
         self._kept_bytes += max(HIT_BYTES * update.hits, held)
-        for _ in range(-(-len(self) // UPDATES_MAX)):
-            self._copy_next()
+        self.copy_blocks(-(-len(self) // UPDATES_MAX))
         while self._missing and self._kept_bytes > KEPT_SHARE * self._copied_bytes:
             self._copy_next()
+
+    def copy_blocks(self, count: int) -> None:
+        """Copy so many of the blocks that are missing."""
+        for _ in range(min(count, len(self._missing))):
+            self._copy_next()
+
+    @property
+    def values(self) -> Int32Array:
+        """All of a complete copy, shape (N,)."""
+        assert self.is_complete
+        return self._values
 
     def block(self, number: int) -> bytes:
         """Return a block in its wire format, after flipping back a single wrong bit in it."""

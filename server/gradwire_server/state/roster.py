@@ -13,7 +13,7 @@ An observer is a member that sends no updates, and nothing waits for it. Its ran
 Observers get ranks from the highest down, so that those of workers stay close together.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import KW_ONLY, dataclass, field
 from enum import Enum, auto
 from typing import Final
@@ -24,6 +24,8 @@ from gradwire_protocol.messages.kinds import WORKERS_MAX
 from gradwire_protocol.messages.link import Link, UpdateReceived
 from gradwire_protocol.messages.replicas import Digest
 from gradwire_protocol.messages.snapshots import SnapshotFeed
+from gradwire_server.branches.branch import RelayedConnection, relayed
+from gradwire_server.series.mirror import Mirror
 from gradwire_server.state.backlog import Backlog
 from gradwire_server.state.buffer_feed import BufferFeed
 from gradwire_server.state.replica_copy import ReplicaCopy
@@ -91,6 +93,8 @@ class Member:
     """Whether an update of it was clipped."""
     stands_by: bool = False
     """Whether it is the standby, an observer whose acknowledgements count for stability."""
+    mirror: Mirror | None = None
+    """If it is the standby: sends it what workers log."""
     corrections: int = 0
     """Number of its updates that were clipped over this connection."""
     asked_state: bool = False
@@ -104,12 +108,19 @@ class Member:
     """The copy of the replica that it is to compare its own with."""
     repaired_at: float | None = None
     """When a mismatch of its replica was last followed by an offer."""
+    fed_from: Mapping[int, int] | None = None
+    """If it is behind a relay: from which versions on that sends it updates, once it does."""
+    behind: Mapping[int, int] | None = None
+    """If it is a relay: what all behind it have."""
     observes: bool = field(init=False)
     """Whether it is an observer, by the role in its key, or the standby."""
+    relayed: RelayedConnection | None = field(init=False)
+    """Its connection, if that is to a relay."""
 
     def __post_init__(self) -> None:
         """Set the fields that follow from others."""
         self.observes = self.stands_by or role_of(self.link.connection) is Role.OBSERVER
+        self.relayed = relayed(self.link.connection)
         self.backlog = Backlog(self.rank)
 
     def move_to(self, phase: Phase) -> None:
@@ -145,6 +156,12 @@ class Roster:
     def __init__(self) -> None:
         self._by_rank: dict[int, Member] = {}
         self._by_connection: dict[Connection, Member] = {}
+        self.direct: dict[Member, None] = {}
+        """Members that are not behind a relay, as an ordered set."""
+        self.unfed: dict[Member, None] = {}
+        """Members behind a relay that were not sent any updates yet."""
+        self.holders: dict[int, Connection] = {}
+        """By rank: the connection of the last member that has it, or had it."""
 
     def __len__(self) -> int:
         """Return the number of members, observers included."""
@@ -169,11 +186,15 @@ class Roster:
         assert member.rank not in self._by_rank
         self._by_rank[member.rank] = member
         self._by_connection[member.link.connection] = member
+        self.holders[member.rank] = member.link.connection
+        (self.direct if member.relayed is None else self.unfed)[member] = None
 
     def remove(self, member: Member) -> None:
         """Remove a member; its rank is free again."""
         del self._by_rank[member.rank]
         del self._by_connection[member.link.connection]
+        self.direct.pop(member, None)
+        self.unfed.pop(member, None)
 
     def of(self, connection: Connection) -> Member | None:
         """Return the member behind a connection."""

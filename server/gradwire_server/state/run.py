@@ -19,6 +19,8 @@ from gradwire_protocol.messages.modes.mode import Mode, model_of
 from gradwire_protocol.messages.replicas import Snapshot
 from gradwire_protocol.messages.snapshots import SnapshotAssembly
 from gradwire_server.config import RELAY_LIMITS, RelayLimits
+from gradwire_server.series.journal import Journal
+from gradwire_server.series.series import Series
 from gradwire_server.state.buffer_feed import RankBuffers
 from gradwire_server.state.digests import Digests
 from gradwire_server.state.relay import Relay
@@ -111,6 +113,12 @@ class Run:
     last_results: Sequence[Sequence[Update]] = ()
     """The updates of the last results of another master, which has served the run before: as many
     as the next step of the outer optimizer follows from."""
+    journal: Journal = field(default_factory=Journal)
+    """That of the master that serves the run."""
+    events_before: int = 0
+    """The number of the last entry there that is of an earlier run."""
+    series: Series = field(default_factory=Series)
+    """What its workers log."""
     _copies: WeakSet[ReplicaCopy] = field(default_factory=WeakSet)
 
     @classmethod
@@ -131,11 +139,17 @@ class Run:
 
     @classmethod
     def resume(
-        cls, checkpoint: Checkpoint, values: memoryview, limits: RelayLimits = RELAY_LIMITS
+        cls,
+        checkpoint: Checkpoint,
+        values: memoryview,
+        limits: RelayLimits = RELAY_LIMITS,
+        *,
+        series: Series | None = None,
     ) -> "Run":
         """Return the run of a checkpoint, with `values` as the memory of its replica.
 
-        Raises `CheckpointError` if its tensors do not fit its mode.
+        `series` is what was logged until then. Raises `CheckpointError` if its tensors do not fit
+        its mode.
         """
         mode = checkpoint.mode
         layout = layout_of(model_of(checkpoint.layout), mode)
@@ -155,6 +169,7 @@ class Run:
             last_results=_as_results(integers[layout.elements :]),
             works={each.plan.name: WorkLedger(each.plan, each.ledger) for each in checkpoint.works},
             awaits_workers=True,
+            series=series or Series(),
         )
         run.found()
         return run

@@ -4,12 +4,15 @@
 removes members.
 """
 
+import logging
 from dataclasses import dataclass, field
 
 from gradwire_protocol.messages.admission import Roster as RosterMessage
 from gradwire_protocol.messages.link import Control
 from gradwire_server.config import MasterConfig
 from gradwire_server.metrics import RunMetrics
+from gradwire_server.series.journal import Happening, Journal
+from gradwire_server.series.series import Series
 from gradwire_server.state.finished_runs import FinishedRuns
 from gradwire_server.state.leases import Leases
 from gradwire_server.state.lobby import Lobby
@@ -31,8 +34,12 @@ class State:
     leases: Leases
     run: Run | None = None
     """The run in progress."""
+    ended_series: Series | None = None
+    """What was logged in the last run, until another one begins."""
     totals: Totals = field(default_factory=Totals)
     """What it takes together with the other runs of its daemon."""
+    journal: Journal = field(default_factory=Journal)
+    """What has happened in its runs."""
     finished_runs: FinishedRuns = field(default_factory=FinishedRuns)
     """Runs that have finished before it, at any master of its daemon."""
     leadership: Leadership
@@ -49,6 +56,25 @@ class State:
     queues_grew: bool = False
     """Whether messages were queued since members were last checked for being too slow."""
 
+    def expect_returns(self) -> None:
+        """Let workers of a run before return for a while, before new ones join."""
+        if not self.new_run:
+            self.expects_returns_until = self.now + self.config.recovery_seconds
+
+    def note(
+        self,
+        kind: Happening,
+        text: str,
+        *,
+        run: Run | None = None,
+        rank: int | None = None,
+        level: int = logging.INFO,
+    ) -> None:
+        """Note what has happened in a run, by default in the one in progress; log it, too."""
+        of = run or self.run
+        name = "" if of is None else of.name
+        self.journal.note(kind, text, run=name, at=self.now, rank=rank, level=level)
+
     def tell_all(self, message: Control) -> None:
         """Send a message to all members."""
         packed = message.pack()
@@ -62,16 +88,19 @@ class State:
 
     def serve(self, run: Run) -> None:
         """Serve a run from now on."""
-        self.run = run
+        self.run, self.ended_series = run, None
         run.leadership = self.leadership
+        run.journal, run.events_before = self.journal, self.journal.last
         run.relay.share(self.totals.runs, self.totals.sum_bytes)
         self.metrics.parameters.set(run.parameters)
 
     def end_run(self) -> None:
-        """Forget the run and its leases; remember only that it has finished, if it has."""
+        """Forget the run and its leases; remember what was logged, and that it has finished."""
         if self.run is not None:
             self.finished_runs.note(self.run)
+            self.ended_series = self.run.series
         self.run = None
+        self.roster.holders.clear()
         self.leases.clear()
         self.metrics.parameters.set(0)
 

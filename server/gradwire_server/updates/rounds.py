@@ -1,7 +1,8 @@
 """`Rounds`: what the workers of one run have contributed to its rounds.
 
 A contribution is an update that is not relayed: it goes into a sum. When the round closes, the mean
-is added to the replica and relayed, as updates of a rank that no worker has. So the versions of a
+is added to the replica and relayed, as updates of a rank that no worker has. Where updates are
+merged, it is their sum, and a round closes as soon as it may. So the versions of a
 replica say two things here: by that rank, which results it contains, and by the ranks of workers,
 which of their updates are in these results.
 """
@@ -11,6 +12,7 @@ from typing import Final
 
 from gradwire_codecs import Replica, Update
 from gradwire_codecs.arrays import Int32Array
+from gradwire_codecs.replica.merged_sum import MergedSum
 from gradwire_codecs.replica.optimizer_sum import OptimizerSum
 from gradwire_codecs.replica.outer_step import OuterSum
 from gradwire_codecs.replica.round_sum import RoundSum, ranges_of
@@ -21,6 +23,7 @@ from gradwire_protocol.delivery.shaped_message import fragment_bytes_of
 from gradwire_protocol.limits import DATAGRAM_BYTES
 from gradwire_protocol.messages.kinds import RANK_END, WORKERS_MAX
 from gradwire_protocol.messages.layout import Layout
+from gradwire_protocol.messages.masters.relaying import Merged
 from gradwire_protocol.messages.modes.kept_state import STEP
 from gradwire_protocol.messages.modes.mode import INVERSE, Mode, model_of
 from gradwire_protocol.messages.updates import EncodedUpdate
@@ -43,6 +46,10 @@ class Rounds:
 
     def __init__(self, mode: Mode, layout: Layout, versions: Mapping[int, int]) -> None:
         self.mode = mode
+        self.merge_seconds = 0.0
+        """Where updates are merged: how long after a round the next one closes at the earliest."""
+        self.closed_at = float("-inf")
+        """When the last round closed."""
         model = model_of(layout)
         self._elements = model.elements if mode.optimizer_state is None else layout.elements
         """Of a contribution."""
@@ -60,8 +67,7 @@ class Rounds:
         Raises `MemoryError` if there is no room for a sum.
         """
         self._sum = self._new_sum()
-        self.rank: int | None = None
-        """Rank of the results, from the first one on."""
+        self._rank: int | None = None
         self.contained = {r: s for r, s in versions.items() if r < WORKERS_MAX}
         """By rank: the last update in a closed round."""
         self.accepted = dict(self.contained)
@@ -82,14 +88,20 @@ class Rounds:
         self.has_rest = False
         """Whether a mean has left something for the next round."""
         self._divisor = 1
-        """How many contributed to the last round."""
+        """How many contributed to the last round, or had something left since."""
         self.closed = 0
         """How many rounds this master has closed."""
         self.fragment_bytes = fragment_bytes_of(DATAGRAM_BYTES)
         """How the last contribution was cut into packets: results are cut like it."""
+        self.clocks: dict[int, int] = {}
+        """By rank: the clock in what was added to this round, where that is told."""
+        self._based_on = 0
+        self._count = 0
 
-    def _new_sum(self) -> RoundSum:
+    def _new_sum(self) -> RoundSum | MergedSum:
         mode, elements, ranges = self.mode, self._elements, self._ranges
+        if mode.merged:
+            return MergedSum(elements)
         if mode.optimizer is not None:
             warm_up_optimizers()
             return OptimizerSum(
@@ -187,9 +199,34 @@ class Rounds:
             if encoded.closes:
                 self._add_gradient(self._sum, rank, encoded)
         self.accepted[rank] = encoded.sequence
+        self.clocks.update(encoded.clocks_of(rank))
+        self._based_on += encoded.based_on
+        self._count += 1
         if encoded.closes:
             self.complete.add(rank)
             self.waits_since = now if self.waits_since is None else self.waits_since
+
+    def rank_of_results(self, versions: Mapping[int, int], now: float) -> int:
+        """Return the rank of the results, which is drawn when it is first asked for."""
+        if self._rank is None:
+            self._rank = new_rank(versions, now)
+        return self._rank
+
+    def add_sum(self, merged: Merged, updates: Sequence[Update]) -> None:
+        """Add what a relay has merged: updates of several ranks, which are next of each."""
+        assert isinstance(self._sum, MergedSum)
+        for update in updates:
+            self._sum.add(update)
+        for span in merged.spans:
+            self._added[span.rank] = self.accepted[span.rank] = span.sequence
+        self.clocks.update(merged.clocks)
+        self._based_on += merged.based_on
+        self._count += merged.updates
+
+    @property
+    def based_on(self) -> int:
+        """How many updates of others the parameters contained that this round is of, on average."""
+        return round(self._based_on / self._count) if self._count else 0
 
     def forget_parts(self, rank: int) -> None:
         """Drop what has come of a gradient: its worker was lost, and another one has the rank."""
@@ -234,24 +271,36 @@ class Rounds:
     @property
     def due(self) -> float | None:
         """When that is."""
+        if self.mode.merged:
+            return None if self.opened_at is None else self.closed_at + self.merge_seconds
         since = self.waits_since
         return None if since is None else since + self.mode.round_timeout_seconds
 
-    def close(self, *, is_last: bool) -> list[Update]:
+    def close(self, now: float, *, is_last: bool) -> list[Update]:
         """Close the round; return its mean, or what earlier ones have left if none was open.
+
+        Where updates are merged, return their sum.
 
         Parameters
         ----------
         is_last : bool
             Whether nobody trains any more, so that nothing may be left for another round.
         """
-        self._divisor = len(self.contributors) or self._divisor
-        mean = self._sum.take_mean(self._divisor, self.mode.magnitude_max, is_last=is_last)
-        self.has_rest = not is_last
+        if isinstance(self._sum, MergedSum):
+            mean = self._sum.take()
+        else:
+            contributors = len(self.contributors)
+            # What only some have left is still a part of what all have changed.
+            self._divisor = contributors if self.complete else max(self._divisor, contributors)
+            mean = self._sum.take_mean(self._divisor, self.mode.magnitude_max, is_last=is_last)
+            self.has_rest = not is_last
+        self.closed_at = now
         self.contained = dict(self._added)
         self.complete.clear()
         self.awaited.clear()
         self.opened_at = self.waits_since = None
+        self._based_on = self._count = 0
+        self.clocks = {}
         self.closed += 1
         return mean
 

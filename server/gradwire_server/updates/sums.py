@@ -5,6 +5,7 @@ are in it, and is sent in parts; parts without a change are left out.
 """
 
 from collections.abc import Iterator, Mapping
+from types import MappingProxyType
 from typing import Final
 
 import numpy as np
@@ -44,7 +45,7 @@ class Sum:
         rank: int,
         sequence: int,
         update: Update,
-        clock: int = 0,
+        clocks: Mapping[int, int] = MappingProxyType({}),
         closes: Mapping[int, int] | None = None,
     ) -> bool:
         """Add the next update of a rank.
@@ -58,8 +59,7 @@ class Sum:
         self._touched[update.index // PART_ELEMENTS] = True
         self.before.setdefault(rank, sequence - 1)
         self.after[rank] = sequence
-        if clock:
-            self.clocks[rank] = clock
+        self.clocks.update(clocks)
         self.closes = closes or self.closes
         self.updates += 1
         return True

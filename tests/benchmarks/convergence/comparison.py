@@ -26,13 +26,15 @@ from rich.table import Table
 from benchmarks.convergence import alone, simulated
 from benchmarks.convergence.drawing import draw_comparisons
 from benchmarks.convergence.outcome import Outcome
-from benchmarks.convergence.processes import processes
+from benchmarks.convergence.processes import Beyond, processes
 from benchmarks.convergence.results import (
     DDP,
     GRADWIRE,
     ONE_PROCESS,
     POWER_SGD,
     PROCESSES,
+    WITH_MASTERS,
+    WITH_RELAYS,
     Comparison,
     Runs,
     mean_loss,
@@ -57,6 +59,8 @@ class Plan:
     """Simulated ones."""
     delays: Sequence[int] = (0, 1, 2, 3, 5, 9)
     """Steps until peers have an update: with 4 workers, a staleness of 0, 2, 6, 10, 18 and 34."""
+    beyond: Sequence[str] = ("digits",)
+    """The tasks that are trained with relays and with several masters as well."""
     pooled: bool = True
     """Whether what one process does is done by a pool of them, or by this one."""
     keys: bool = True
@@ -71,10 +75,14 @@ QUICK: Final = Plan(
     workers=2,
     more_workers=3,
     delays=(0, 1, 5, 9),
+    beyond=("regression",),
     pooled=False,
 )
 
 DELAY_AIMED_AT: Final = 5
+
+BEYOND: Final[Mapping[str, Beyond]] = {WITH_RELAYS: "relays", WITH_MASTERS: "masters"}
+"""By what figures call it."""
 
 BYTES_AIM: Final = 1 / 60
 """Of what DDP sends."""
@@ -104,7 +112,9 @@ def compare(plan: Plan) -> Iterator[Comparison]:
         for task in plan.tasks:
             rates = task.rates[: plan.rates]
             more = [task.more_workers * rate for rate in rates]
-            count = (4 * len(rates) + 2 * len(more) + len(plan.delays)) * plan.seeds
+            beyond = BEYOND if task.name in plan.beyond else {}
+            trained = 4 * len(rates) + 2 * len(more) + len(plan.delays) + len(beyond)
+            count = trained * plan.seeds
             bar = shown.add_task(task.name, total=count)
             grid = partial(_grid, seeds=plan.seeds, advance=partial(shown.advance, bar))
             workers, more_workers = plan.workers, plan.more_workers
@@ -121,11 +131,21 @@ def compare(plan: Plan) -> Iterator[Comparison]:
                 delay: grid(_in(pool, simulated.train, task, workers, delay), best).best
                 for delay in plan.delays
             }
+            beyond_one = {
+                name: grid(_now(partial(_train_beyond, task, plan, kind)), best).best
+                for name, kind in beyond.items()
+            }
             seconds = _in(pool, alone.train, task, 1)(best[0], 0)().seconds / task.steps
-            done = Comparison(task, four, sixteen, delayed, seconds)
+            done = Comparison(task, four, sixteen, delayed, beyond_one, seconds)
             _compared.append(done)
             show_rates(done, plan)
             yield done
+
+
+def _train_beyond(task: Task, plan: Plan, kind: Beyond, rate: float, seed: int) -> Outcome:
+    """Train with processes of its own: a master that relays stand before serves one run."""
+    with processes(task.name, task.steps, plan.workers, keys=plan.keys, beyond=kind) as started:
+        return started.train(PROCESSES[GRADWIRE], rate, seed)
 
 
 @contextmanager
@@ -220,7 +240,18 @@ def figures_of(done: Comparison, plan: Plan) -> list[Figure]:
         at_most(f"loss, {task}, {plan.more_workers} workers, simulated", sixteen[GRADWIRE].loss, "",
                 ONE_PROCESS, rival.loss, aim=1.01, runs=seeds)
     )  # fmt: skip
+    figures += [_beyond(done, name, plan) for name in done.beyond]
     return figures + [_delayed(done, delay, plan) for delay in plan.delays[1:]]
+
+
+def _beyond(done: Comparison, method: str, plan: Plan) -> Figure:
+    """Compare with one master: no worse than the worst of its seeds."""
+    alone = done.four[GRADWIRE]
+    return within(
+        f"loss, {done.task.name}, {plan.workers} workers, {form(keys=plan.keys)}, {method}",
+        mean_loss(done.beyond[method]), "", "with one master", alone.loss,
+        aim=max(outcome.loss for outcome in alone.best), runs=plan.seeds,
+    )  # fmt: skip
 
 
 def _delayed(done: Comparison, delay: int, plan: Plan) -> Figure:

@@ -10,14 +10,18 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, Final, Literal, TypeAlias
 
 from benchmarks.convergence.outcome import Outcome
-from benchmarks.masters import Master
+from benchmarks.masters import Master, address_of
 from benchmarks.programs import Program
 from support.emulator import emulated_link
 from support.link import Link
 from support.namespaces import DEVICE, Machine, ip, unconnected_machines
+
+Beyond: TypeAlias = Literal["relays", "masters"]
+
+RELAYS: Final = 2
 
 
 class Processes:
@@ -60,6 +64,7 @@ def processes(
     keys: bool,
     member: str = "convergence.member",
     link: Link | None = None,
+    beyond: Beyond | None = None,
 ) -> Iterator[Processes]:
     """Start workers, and gradwire's master, which only gradwire's workers talk to.
 
@@ -75,6 +80,9 @@ def processes(
         The benchmarks' module that is a worker; it takes the arguments of `convergence.member`.
     link : Link, optional
         Between two machines, in either direction.
+    beyond : str, optional
+        What there is besides one master: two relays before it, with half of the workers each, or a
+        second master.
     """
     with ExitStack() as stack:
         folder = stack.enter_context(TemporaryDirectory())
@@ -87,7 +95,7 @@ def processes(
             machines = stack.enter_context(emulated_link(link, link))
             host, device = machines[0].address, DEVICE
         first = machines[0]
-        master = stack.enter_context(Master(keys=keys, listen=f"{host}:0", prefix=first.prefix))
+        master, dialled = _masters(stack, beyond, keys=keys, host=host, prefix=first.prefix)
         start = ThreadPoolExecutor(workers)
         stack.callback(start.shutdown)
         started = start.map(
@@ -100,8 +108,26 @@ def processes(
                 folder,
                 prefix=machines[rank % len(machines)].prefix,
                 quiet=True,
-                environ=master.environ() | {"GLOO_SOCKET_IFNAME": device},
+                environ=master.environ()
+                | {"GRADWIRE_MASTER": dialled[rank % len(dialled)], "GLOO_SOCKET_IFNAME": device},
             ),
             range(workers),
         )
         yield Processes([stack.enter_context(member) for member in started])
+
+
+def _masters(
+    stack: ExitStack, beyond: Beyond | None, *, keys: bool, host: str, prefix: Sequence[str]
+) -> tuple[Master, Sequence[str]]:
+    """Start a master and what there is besides; return it, and what workers dial in turn."""
+    options = ("--topology", "tree") if beyond == "relays" else ()
+    listen = f"{host}:0"
+    master = stack.enter_context(Master(*options, keys=keys, listen=listen, prefix=prefix))
+    if beyond == "relays":
+        return master, [address_of(stack.enter_context(master.relay())) for _ in range(RELAYS)]
+    if beyond == "masters":
+        other = stack.enter_context(
+            Master(keys=keys, listen=listen, prefix=prefix, run_key=master.run_key)
+        )
+        return master, [f"{master.address},{other.address}"]
+    return master, [master.address]

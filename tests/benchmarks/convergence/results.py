@@ -14,6 +14,8 @@ ONE_PROCESS: Final = "one process, the batch of all"
 DDP: Final = "DDP"
 POWER_SGD: Final = "DDP, PowerSGD hook"
 GRADWIRE: Final = "gradwire"
+WITH_RELAYS: Final = "gradwire with two relays"
+WITH_MASTERS: Final = "gradwire with two masters"
 PROCESSES: Final = {DDP: member.DDP, POWER_SGD: member.POWER_SGD, GRADWIRE: member.GRADWIRE}
 """Methods of several processes, and what these call them."""
 
@@ -56,6 +58,8 @@ class Comparison:
     sixteen: Mapping[str, Runs]
     delayed: Mapping[int, Sequence[Outcome]]
     """By delay, at gradwire's best rate: simulated, 4 workers."""
+    beyond: Mapping[str, Sequence[Outcome]]
+    """With relays, and with several masters, at gradwire's best rate; nothing of most tasks."""
     seconds: float
     """What a step of one worker takes by itself."""
 

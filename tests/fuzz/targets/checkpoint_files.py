@@ -54,7 +54,8 @@ def check_file(data: bytes) -> None:
     except CheckpointError:
         return  # its checksum
     assert checkpoint == head
-    assert b"".join(pieces_of(checkpoint, values)) == data
+    logged = data[len(data) - checkpoint.logged :]
+    assert b"".join(pieces_of(checkpoint, values, [logged])) == data
 
 
 def refuse(data: bytes) -> None:
@@ -73,9 +74,10 @@ def seeds() -> Iterable[bytes]:
     small = Layout((Tensor("array", (1,)),))
     for checkpoint, replica in (
         (Checkpoint("run", layout, -24, {0: 5, 7: 2**32 - 1}, False, 2**64 - 1), values),
+        (Checkpoint("logged", small, 0, {}, False, 0, logged=5), bytes(4)),
         (Checkpoint("another", small, 0, {}, True, 0), bytes(4)),
     ):
-        whole = b"".join(pieces_of(checkpoint, replica))
+        whole = b"".join(pieces_of(checkpoint, replica, [bytes(checkpoint.logged)]))
         yield whole
         yield whole[:-1]
         yield whole[:200]

@@ -11,7 +11,7 @@ from gradwire_protocol.messages.admission import CODEC_VERSION, Join, Peer, Rost
 from gradwire_protocol.messages.fields import BLOCK_ELEMENTS, WORKER_ID_BYTES
 from gradwire_protocol.messages.kinds import Kind
 from gradwire_protocol.messages.layout import Layout, Tensor
-from gradwire_protocol.messages.link import CONTROL_RECORDS
+from gradwire_protocol.messages.link import CONTROL_RECORDS, LOGGED_RECORDS, MIRRORED_RECORDS
 from gradwire_protocol.messages.replicas import Snapshot
 from gradwire_protocol.messages.schema import Record
 from gradwire_protocol.messages.snapshots import SnapshotAssembly
@@ -28,7 +28,15 @@ BYTES_MAX: Final = 2_048
 
 RECORDS: Final[dict[Kind, type[Record]]] = {
     record.KIND: record
-    for record in (*CONTROL_RECORDS.values(), Snapshot, EncodedUpdate, Conflated, StatePart)
+    for record in (
+        *CONTROL_RECORDS.values(),
+        *LOGGED_RECORDS.values(),
+        *MIRRORED_RECORDS.values(),
+        Snapshot,
+        EncodedUpdate,
+        Conflated,
+        StatePart,
+    )
 }
 """By kind, so that what is in the corpus stays what it is when there are more of them."""
 

@@ -27,7 +27,7 @@ from gradwire_protocol.crypto.keys import (
     WORKER_KEY_PREFIX,
     Role,
 )
-from gradwire_protocol.messages.orders import Action
+from gradwire_protocol.messages.operating.orders import Action
 from support import spark_models
 from support.spark import files_with, line
 

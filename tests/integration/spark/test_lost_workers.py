@@ -25,6 +25,9 @@ from support.waiting import wait_until
 ACCURACY_MIN = 0.9
 EPOCHS = 5
 
+BEGINS_SECONDS = 200.0
+"""A cluster starts and trains in 40 s of two processors; other tests have one of them meanwhile."""
+
 GONE_SECONDS = 10.0
 """A driver that ends leaves nothing behind after that time."""
 
@@ -113,7 +116,7 @@ def test_jobs_that_are_cancelled_end_the_fit(
 
     thread = threading.Thread(target=fit)
     thread.start()
-    wait_until(lambda: (tmp_path / "trains").exists(), "training to begin", seconds=120)
+    wait_until(lambda: (tmp_path / "trains").exists(), "training to begin", seconds=BEGINS_SECONDS)
 
     spark.sparkContext.cancelAllJobs()
 
@@ -129,7 +132,9 @@ def driver(tmp_path: Path) -> Iterator[Running]:
     """Return a driver whose training goes on, with nothing before its output."""
     command = [sys.executable, "-m", "support.spark_driver", str(tmp_path)]
     with Running(command, env=with_tests()) as running:
-        wait_until(lambda: (tmp_path / "trains").exists(), "training to begin", seconds=150)
+        wait_until(
+            lambda: (tmp_path / "trains").exists(), "training to begin", seconds=BEGINS_SECONDS
+        )
         yield running
 
 
@@ -154,7 +159,11 @@ def test_a_job_that_is_submitted_again_goes_on_where_its_checkpoint_was(
     command = [sys.executable, "-m", "support.spark_driver", str(tmp_path)]
     command += [str(checkpoints), str(epochs)]
     with Running(command, env=with_tests(GRADWIRE_CHECKPOINT_SECONDS="1")) as running:
-        wait_until(lambda: done_in(checkpoints)[0] > 1, "a checkpoint of two epochs", seconds=150)
+        wait_until(
+            lambda: done_in(checkpoints)[0] > 1,
+            "a checkpoint of two epochs",
+            seconds=BEGINS_SECONDS,
+        )
         started = descendants(running.pid)
         running.send_signal(signal.SIGKILL)
         wait_until(lambda: all(map(has_ended, started)), "all processes to end", seconds=30)

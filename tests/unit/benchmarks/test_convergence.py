@@ -18,6 +18,8 @@ from benchmarks.convergence.results import (
     GRADWIRE,
     ONE_PROCESS,
     POWER_SGD,
+    WITH_MASTERS,
+    WITH_RELAYS,
     Comparison,
     Runs,
 )
@@ -104,6 +106,9 @@ def test_what_was_compared_is_judged_shown_and_drawn(
     assert loss.met
     assert not sent.met
     assert not figures_of(_comparison(ours=1.1, theirs=1.0), FULL)[0].met
+    beyond = {figure.figure.rpartition(", ")[2]: figure.met for figure in figures}
+    assert beyond[WITH_RELAYS]
+    assert not beyond[WITH_MASTERS]
     draw_comparisons([done], FULL.workers, tmp_path / "curves.png")
     assert (tmp_path / "curves.png").stat().st_size > 10_000
 
@@ -123,5 +128,6 @@ def _comparison(*, ours: float, theirs: float) -> Comparison:
         {GRADWIRE: _runs(ours), DDP: _runs(theirs), POWER_SGD: _runs(1.0), ONE_PROCESS: _runs(1.0)},
         {GRADWIRE: _runs(ours), ONE_PROCESS: _runs(theirs)},
         {delay: [_outcome(1.0), _outcome(1.0)] for delay in FULL.delays},
+        {WITH_RELAYS: [_outcome(ours)] * 2, WITH_MASTERS: [_outcome(ours + 0.01)] * 2},
         0.1,
     )

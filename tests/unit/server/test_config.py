@@ -59,7 +59,6 @@ REFUSED: list[tuple[str, Any, tuple[object, ...]]] = [
     *(("parameters_max", value, (1, ELEMENTS_MAX)) for value in (0, ELEMENTS_MAX + 1)),
     *(("run", value, ("printable", 256)) for value in ("", "a\nb", "r" * 257)),
     *(("link_rate", value, (0, "Mbit/s")) for value in (0.0, -1.0, math.inf, math.nan)),
-    *(("processes", value, (1, 64)) for value in (0, 65)),
     *(("checkpoint_keep", value, (1, 100_000)) for value in (0, 100_001)),
     ("outlier_policy", "drop", ("quarantine", "clip", "off")),
     *(("outlier_norm_multiple", value, (1, "finite")) for value in (0.5, math.inf, math.nan)),
@@ -92,6 +91,32 @@ def test_a_setting_that_cannot_work_is_named_with_its_limits(
 def test_a_standby_of_a_standby_is_refused() -> None:
     with pytest.raises(UsageError, match=naming("standby", "b:1", "standby_of", "a:1")):
         MasterConfig(standby="b:1", standby_of="a:1")
+
+
+def test_a_master_knows_which_part_is_its_own() -> None:
+    assert MasterConfig().part is None
+    assert MasterConfig(shard="2/3", shards="a:1,b:1,c:1").part == (1, 3)
+    assert MasterConfig(shard="1/1", shards="a:1").part == (0, 1)
+
+
+@pytest.mark.parametrize(
+    ("shard", "shards", "said"),
+    [
+        ("1/2", None, ("shard='1/2'", "shards=None", "both")),
+        (None, "a:1,b:1", ("shard=None", "both")),
+        ("3/2", "a:1,b:1", ("3/2", "2 masters", "1/2 to 2/2")),
+        ("0/2", "a:1,b:1", ("0/2", "1/2 to 2/2")),
+        ("1/3", "a:1,b:1", ("1/3", "2 masters")),
+        ("one", "a:1,b:1", ("'one'", "1/2 to 2/2")),
+        ("1/2", "a:1,a:1", ("a:1 twice",)),
+        ("1/2", "a:1,", ("comma",)),
+    ],
+)
+def test_a_part_that_cannot_be_is_refused(
+    shard: str | None, shards: str | None, said: tuple[str, ...]
+) -> None:
+    with pytest.raises(UsageError, match=naming(*said)):
+        MasterConfig(shard=shard, shards=shards)
 
 
 def test_the_memory_that_is_asked_for_is_enough() -> None:

@@ -28,6 +28,7 @@ UNITS = ("_bytes", "_seconds", "_ratio", "_info")
 THINGS = (
     # Counted things are a unit of their own: the plural of what is counted.
     "_workers",
+    "_viewers",
     "_in_charge",
     "_connected",
     "_term",

@@ -40,6 +40,7 @@ def links(draw: st.DrawFn) -> Link:
         loss=draw(chances),
         loss_burst=draw(st.sampled_from([None, 3.0])),
         loss_burst_max=draw(st.sampled_from([None, 2])),
+        loss_burst_seconds_max=draw(st.sampled_from([None, 0.1])),
         drops=draw(st.sampled_from([None, frozenset({0, 3, 4}).__contains__])),
         duplication=draw(chances),
         copies_max=draw(st.integers(2, 3)),
@@ -174,6 +175,17 @@ def test_no_more_are_lost_in_a_row_than_the_link_says(burst: float | None) -> No
     arrivals = send(Channel(link), flood(10_000, 1e9))
 
     assert max(runs_of_losses(arrivals)) == 3
+
+
+def test_a_burst_by_packets_is_over_after_a_while_even_if_little_was_sent() -> None:
+    often, seldom = [
+        max(runs_of_losses(send(Channel(link), at_times([(pause, FULL)] * 5_000))))
+        for link in [Link(loss=0.3, loss_burst=10.0, loss_burst_seconds_max=2.0)]
+        for pause in (0.001, 0.9)
+    ]
+
+    assert often > 20
+    assert seldom == 3
 
 
 def test_a_link_that_loses_everything_does() -> None:

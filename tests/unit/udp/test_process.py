@@ -69,3 +69,27 @@ def test_messages_use_memory_again() -> None:
     done = subprocess.run(python(MESSAGES), capture_output=True, check=True, text=True)
 
     assert max(map(float, done.stdout.split())) < 4.0
+
+
+DESCRIPTORS = """
+import resource
+from gradwire_udp.process import allow_descriptors
+_, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+for now in ({now}, most):
+    resource.setrlimit(resource.RLIMIT_NOFILE, (now, most))
+    allow_descriptors()
+    print(resource.getrlimit(resource.RLIMIT_NOFILE)[0], most)
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="has no such limit")
+def test_as_many_descriptors_are_allowed_as_the_system_lets_it_have_and_never_fewer() -> None:
+    done = subprocess.run(
+        python(DESCRIPTORS.format(now=64)), check=True, capture_output=True, text=True
+    )
+
+    (raised, most), (kept, _) = (
+        [int(n) for n in line.split()] for line in done.stdout.split("\n")[:2]
+    )
+    assert raised == min(most, 2**16)
+    assert kept == most

@@ -57,6 +57,7 @@ def test_where_no_port_is_written_the_default_counts() -> None:
         ("[::1]:x", ("port", "'x'", 0, 65535)),
         ("[::1", ("IPv6", "[host]:port")),
         ("[::1]7", ("IPv6", "[host]:port")),
+        ("a:1,b:2", ("a:1,b:2", "several", "one of them")),
         ("", ("host",)),
         (":7", ("host",)),
         ("[]:7", ("host",)),

@@ -52,7 +52,7 @@ def demo(
     messages = Console(stderr=True)
     with tempfile.TemporaryDirectory(prefix="gradwire-demo-") as folder:
         race = Race(steps, density, Path(folder), [Progress(f"worker {i}") for i in range(workers)])
-        with Display(race, messages) as display:
+        with Display(race) as display:
             run_all(race, display.show, REFRESH_SECONDS)
         messages.print("evaluating on held-out text", highlight=False)
         result = judge(race)

@@ -1,38 +1,30 @@
-"""Progress of the demo: a table in a terminal, or plain lines in a pipe."""
+"""Progress of the demo: lines that change in a terminal, or lines now and then in a pipe."""
 
 import sys
 import time
 from types import TracebackType
 from typing import Final, Self
 
-from rich.console import Console
-from rich.live import Live
-from rich.table import Table
-
 from gradwire.cli.demo.race import Progress, Race
+from gradwire.cli.launch.block import Block
+from gradwire.cli.top.advance import Advance
 
 REFRESH_SECONDS: Final = 0.25
-LINE_SECONDS: Final = 5.0
+LINE_SECONDS: Final = 10.0
 
 
 class Display:
-    """Shows a race, on a console for stderr: stdout has the result alone."""
+    """Shows a race on stderr: stdout has the result alone."""
 
-    def __init__(self, race: Race, console: Console) -> None:
+    def __init__(self, race: Race) -> None:
         self._race = race
-        self._console = console
-        self._live = (
-            Live(console=console, auto_refresh=False, transient=True)
-            if console.is_terminal
-            else None
-        )
+        self._block = Block()
         self._line_at = 0.0
+        self._phase = ""
         self._place_shown = False
 
     def __enter__(self) -> Self:
-        """Begin to draw."""
-        if self._live is not None:
-            self._live.start()
+        """Return the display."""
         return self
 
     def __exit__(
@@ -41,66 +33,39 @@ class Display:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        """Clear the table."""
-        if self._live is not None:
-            self._live.stop()
+        """Take away the lines that change."""
+        self._block.show([])
 
     def show(self) -> None:
         """Show the present state."""
-        if self._race.place and not self._place_shown:
+        race, advance = self._race, advance_of(self._race)
+        if race.place and not self._place_shown:
             self._place_shown = True
-            self._console.print(self._race.place, highlight=False, soft_wrap=True)
-        if self._live is not None:
-            self._live.update(progress_table(self._race), refresh=True)
-        elif time.monotonic() >= self._line_at:
-            self._line_at = time.monotonic() + LINE_SECONDS
-            self._console.print(progress_line(self._race), highlight=False)
-            sys.stderr.flush()
+            self._block.write(sys.stderr, f"{race.place}\n")
+        title = f"gradwire demo, {race.phase}"
+        if self._block.is_live:
+            self._block.show(advance.lines(self._block.columns, title))
+        elif time.monotonic() >= self._line_at or race.phase != self._phase:
+            self._line_at, self._phase = time.monotonic() + LINE_SECONDS, race.phase
+            self._block.write(sys.stderr, f"{title}: {', '.join(advance.parts)}\n")
 
 
-def progress_table(race: Race) -> Table:
-    """Return a table with a row for each worker, the master, and the worker alone."""
-    table = Table(title=f"gradwire demo: {race.phase}", title_justify="left")
-    table.add_column("")
-    for heading in ("step", "loss", "steps/s", "density", "sent/s", "sent", "applied", "staleness"):
-        table.add_column(heading, justify="right", min_width=8)
-    for worker in race.workers:
-        table.add_row(*_row(worker, race.steps))
-    relayed = race.metrics.get("gradwire_updates_relayed_total", 0)
-    master_bytes = int(race.metrics.get("gradwire_sent_bytes_total", 0))
-    of_master = (_bytes(master_bytes), f"{relayed:.0f} relayed")
-    table.add_row("master", *[""] * 5, *of_master, style="dim")
-    if race.alone.started is not None:
-        table.add_row(*_row(race.alone, race.steps))
-    return table
+def advance_of(race: Race) -> Advance:
+    """Return how far a race is, of the workers together or of the one alone."""
+    runners = [race.alone] if race.is_alone else race.workers
+    rates = [each.steps_per_second for each in runners]
+    losses = [each.recent_loss for each in runners if each.recent_loss is not None]
+    steps = [float(each.step) for each in runners]
+    slowest = min(rates)
+    return Advance(
+        steps=(min(steps), max(steps)),
+        total=float(race.steps),
+        steps_per_second=sum(rates) or None,
+        loss=sum(losses) / len(losses) if losses else None,
+        up_bytes_per_second=None if race.is_alone else _up(runners),
+        remaining_seconds=(race.steps - min(steps)) / slowest if slowest else None,
+    )
 
 
-def progress_line(race: Race) -> str:
-    """Return the progress in one line."""
-    runner = race.alone if race.alone.started is not None else race.workers[0]
-    loss = "" if runner.recent_loss is None else f", loss {runner.recent_loss:.3f}"
-    return f"{race.phase}: step {runner.step} of {race.steps}{loss}, {_bytes(race.bytes_sent)} sent"
-
-
-def _row(worker: Progress, steps: int) -> list[str]:
-    loss = "" if worker.recent_loss is None else f"{worker.recent_loss:.3f}"
-    row = [worker.name, f"{worker.step}/{steps}", loss, f"{worker.steps_per_second:.1f}"]
-    stats = worker.stats
-    if not stats:
-        return row
-    return [
-        *row,
-        f"{stats['density']:.2%}",
-        f"{_bytes(worker.bytes_per_second)}/s",
-        _bytes(stats["bytes_sent"]),
-        str(stats["updates_applied"]),
-        f"{stats['staleness']:.1f}",
-    ]
-
-
-def _bytes(count: float) -> str:
-    for unit in ("B", "kB", "MB"):
-        if count < 1000:
-            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
-        count /= 1000
-    return f"{count:.2f} GB"
+def _up(workers: list[Progress]) -> float | None:
+    return sum(each.bytes_per_second for each in workers) or None

@@ -99,6 +99,8 @@ class Race:
     alone: Progress = field(default_factory=lambda: Progress("alone"))
     began: float = field(default_factory=time.monotonic)
     phase: str = "starting"
+    is_alone: bool = False
+    """Whether the workers have trained together, and it is the turn of the one alone."""
     place: str = ""
     """Addresses of the master and its metrics; empty before it listens."""
     metrics: dict[str, float] = field(default_factory=dict)
@@ -126,7 +128,7 @@ async def run_together(race: Race) -> None:
     with local_keys(len(race.workers), run_key_file_from_environment()) as keys:
         async with local_master_process(options, keys.master_environment, said.append) as master:
             race.phase = f"{len(race.workers)} workers"
-            race.place = f"master at {master.address}, metrics at http://{master.http}/metrics"
+            race.place = f"master at {master.address}, page at http://{master.http}/"
             scraping = asyncio.create_task(_scrape_on(race, f"http://{master.http}/metrics"))
             try:
                 await _run_workers(race, master.address, keys.worker_key_files)
@@ -139,7 +141,7 @@ async def run_together(race: Race) -> None:
 
 async def run_alone(race: Race) -> None:
     """Train the same model for as many steps with one worker, without gradwire."""
-    race.phase = "one worker alone, for comparison"
+    race.phase, race.is_alone = "one worker alone, for comparison", True
     child = await _start_worker(race, race.alone, {"OMP_NUM_THREADS": "1"}, "--alone", seed=0)
     try:
         _check(race.alone, await child.wait())

@@ -23,10 +23,14 @@ from gradwire.cli.doctor.reach import (
 )
 from gradwire.cli.doctor.serving import serve as serve_until_told
 from gradwire.errors import ConnectionLostError, UnreachableError, UsageError
+from gradwire.session.discovery import find_master
 from gradwire.settings.credentials import credentials_of
+from gradwire.settings.settings import Settings
 from gradwire_protocol import Credentials, IssuingKey, Role, RunKey, WorkerKey
 from gradwire_protocol.crypto.keys import FINGERPRINT_BYTES
+from gradwire_protocol.messages.admission import split_masters
 from gradwire_udp import resolve_all
+from gradwire_udp.discovery.announcement import AnnouncementError
 from gradwire_udp.files.keys import WORKER_CREDENTIAL, credential, read_keys
 from gradwire_udp.sockets import PORT
 
@@ -38,8 +42,8 @@ def doctor(
         typer.Option(
             envvar="GRADWIRE_MASTER",
             metavar="HOST:PORT",
-            help="A master, or another machine's `gradwire doctor --serve`. Without it, only this "
-            "machine is checked.",
+            help="A master, or where one is announced, or another machine's `gradwire doctor "
+            "--serve`. Without it, only this machine is checked.",
         ),
     ] = None,
     key_file: Annotated[
@@ -94,6 +98,12 @@ def _network_checks(master: str, key_file: Path | None) -> list[Check]:
         return [Check("key", State.BROKEN, str(error), remedy)]
     checks = [judge_key(key)]
     try:
+        found, master = _looked_up(master)
+    except (AnnouncementError, UnreachableError) as error:
+        remedy = "start the master with --announce, or say --master HOST:PORT"
+        return [*checks, Check("announcement", State.BROKEN, str(error), remedy)]
+    checks += found
+    try:
         destinations = resolve_all(master)
     except UnreachableError as error:
         remedy = "check the spelling and the DNS server of this machine, or write the IP address"
@@ -101,6 +111,21 @@ def _network_checks(master: str, key_file: Path | None) -> list[Check]:
     checks.append(judge_names(master, destinations))
     credentials = credentials_of(key, "", "auto", role=Role.WORKER)
     return [*checks, *asyncio.run(_path_checks(destinations, credentials))]
+
+
+def _looked_up(master: str) -> tuple[list[Check], str]:
+    """Return what was announced at a place, and the address there; no check for an address."""
+    _, found = find_master(Settings(master=master), waits_for_start=False)
+    if found is None:
+        return [], master
+    said = found.announcement
+    check = Check(
+        "announcement",
+        State.OK,
+        f"{said.master}, {said.age_text()}",
+        figures={"master": said.master, "others": list(said.others), "keys": said.keys},
+    )
+    return [check], split_masters(said.master)[0].address
 
 
 async def _path_checks(

@@ -9,7 +9,7 @@ import json
 import logging
 import os
 import signal
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from importlib.metadata import version
 from ipaddress import ip_address
 from pathlib import Path
@@ -131,11 +131,15 @@ async def serve(listen: str, key_file: Path | None, *, insecure: bool) -> None:
         )
         for each in (config, config.over_tcp)
     )  # fmt: skip
-    try:
-        sock = open_socket(address, family)
-        listener = open_listener(sock.getsockname(), family)
-    except OSError as error:
-        raise UnreachableError(f"cannot listen at {listen}: {error.strerror or error}") from None
+    with ExitStack() as opened:
+        try:
+            sock = opened.enter_context(open_socket(address, family))
+            listener = open_listener(sock.getsockname(), family)
+        except OSError as error:
+            raise UnreachableError(
+                f"cannot listen at {listen}: {error.strerror or error}"
+            ) from None
+        opened.pop_all()
     where = show_address(sock.getsockname())
     drivers = Drivers(Server(), loop)
     drivers.add(lambda shared: UdpDriver(sock, udp, shared, loop, SocketCounters()))

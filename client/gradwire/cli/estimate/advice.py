@@ -5,25 +5,30 @@ from dataclasses import replace
 from math import log10
 from typing import Final
 
-from gradwire.cli.estimate.model import (
-    DENSITY_MIN,
+from gradwire.cli.estimate.demands import (
     DOWN,
     INTO,
     MASTER,
     OUT,
-    PROCESSES_MAX,
+    RELAY,
+    RELAY_LINK,
     UP,
-    Estimate,
-    Inputs,
     Kind,
-    keeps_up,
 )
+from gradwire.cli.estimate.inputs import DENSITY_MIN, Inputs
+from gradwire.cli.estimate.model import Estimate, keeps_up
 from gradwire.cli.estimate.quantities import show_bytes, show_seconds
 from gradwire.worker.inbox import INBOX_BYTES_MAX
 from gradwire_protocol.limits import STREAMS_MAX
 
 OVERHEAD_MIN: Final = 0.05
 """Smaller fractions of a step are not worth a change."""
+
+MASTERS_ADVISED_MAX: Final = 16
+"""More masters than this nobody would start for a model that has one."""
+
+RELAYS_ADVISED_MAX: Final = 64
+"""As many as the largest run has: about the square root of `STREAMS_MAX`."""
 
 SEARCH_STEPS: Final = 30
 STEPS_MAX: Final = 64
@@ -101,7 +106,8 @@ def _if_short(estimate: Estimate) -> Iterator[str]:
     if not estimate.limit.is_short:
         most = workers_max(inputs)
         if most < STREAMS_MAX:
-            yield f"up to {most} workers, every update arrives as it was sent"
+            arrives = "in a sum of its step" if inputs.relays else "as it was sent"
+            yield f"up to {most} workers, every update arrives {arrives}"
         return
     density = density_max(inputs)
     if density is not None:
@@ -123,15 +129,41 @@ def _if_short(estimate: Estimate) -> Iterator[str]:
 
 def _if_processor(estimate: Estimate) -> Iterator[str]:
     inputs, name = estimate.inputs, estimate.limit.name
-    if name == MASTER:
-        processes = _smallest(lambda n: replace(inputs, processes=n), PROCESSES_MAX)
-        if processes is not None:
-            yield f"gradwire master --processes {processes} would do, with as many cores"
-    elif name in (INTO, OUT):
+    if name in (INTO, OUT):
         needed = estimate.limit.load * inputs.master_link
         yield f"a master where the link carries {needed / 1e6:.0f} Mbit/s would do"
-    elif name in (UP, DOWN):
+    yield from _if_more_of_them(inputs, name)
+    if name in (UP, DOWN):
         yield "bytes_per_second= limits what a worker sends, whatever its steps take"
+
+
+def _if_more_of_them(inputs: Inputs, name: str) -> Iterator[str]:
+    """Say how many masters or relays would do, where one of those is short, or both together."""
+    masters = relays = None
+    if name in (MASTER, INTO, OUT):
+        masters = _smallest(lambda n: replace(inputs, masters=n), MASTERS_ADVISED_MAX)
+    if name in (MASTER, INTO, OUT, DOWN, RELAY, RELAY_LINK):
+        most = min(inputs.workers, RELAYS_ADVISED_MAX)
+        relays = _smallest(lambda n: replace(inputs, relays=n), most)
+    if masters is not None:
+        yield (
+            f"{masters} masters would do, each with a core and a link of its own and a part of "
+            "the parameters: name all of them to the workers, separated by commas"
+        )
+    if relays is not None:
+        yield (
+            f"{relays} relays {'of each master ' if inputs.masters > 1 else ''}would do, each with "
+            "a core and a link as the master's: gradwire master --topology auto, and gradwire "
+            "relay --of MASTER on other machines"
+        )
+    if masters is None and relays is None and name in (MASTER, INTO, OUT, RELAY, RELAY_LINK):
+        root = max(round(inputs.workers**0.5), inputs.relays)
+        both = _smallest(lambda n: replace(inputs, masters=n, relays=root), MASTERS_ADVISED_MAX)
+        if both is not None:
+            yield (
+                f"{both} masters with {root} relays each would do, all with a core and a link of "
+                "their own"
+            )
 
 
 def _if_slow(estimate: Estimate, codec_threads: int) -> Iterator[str]:
@@ -143,7 +175,7 @@ def _if_slow(estimate: Estimate, codec_threads: int) -> Iterator[str]:
             f"codec_threads=2 saves up to half of the {show_seconds(scanning)} in which the "
             "training thread searches for what to send, where a core is idle then"
         )
-    if apply.load > OVERHEAD_MIN:
+    if apply.load > OVERHEAD_MIN and not inputs.relays:
         yield (
             f"applying {inputs.workers - 1} updates takes {apply.load:.0%} of a step: half the "
             "density takes half of that, as does session.step() after every second step"
@@ -157,13 +189,13 @@ def _if_slow(estimate: Estimate, codec_threads: int) -> Iterator[str]:
 
 def _of_memory(estimate: Estimate) -> Iterator[str]:
     inputs = estimate.inputs
-    waiting = (inputs.workers - 1) * inputs.update_bytes
+    waiting = 0 if inputs.relays else (inputs.workers - 1) * inputs.update_bytes
     if waiting > INBOX_BYTES_MAX:
         yield (
             f"{show_bytes(waiting)} of updates come in a step; beyond "
             f"{show_bytes(INBOX_BYTES_MAX)} a worker adds them up before it applies them"
         )
-    if estimate.one_by_one < 1:
+    if estimate.one_by_one < 1 and not inputs.relays:
         slow = inputs.workers if estimate.limit.name.startswith("master") else 1
         needed = slow * 2 * 4 * inputs.parameters / 2**20
         each = "all" if slow > 1 else "each slow one"

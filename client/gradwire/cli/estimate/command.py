@@ -12,9 +12,11 @@ import typer
 from gradwire.cli.estimate.advice import advice
 from gradwire.cli.estimate.calibration import calibrate
 from gradwire.cli.estimate.costs import Costs
+from gradwire.cli.estimate.demands import demands
+from gradwire.cli.estimate.inputs import Inputs
 from gradwire.cli.estimate.measuring import Measured, ScriptFailedError, measure
 from gradwire.cli.estimate.mode_report import mode_as_json, show_mode, show_modes
-from gradwire.cli.estimate.model import Inputs, demands, estimate
+from gradwire.cli.estimate.model import estimate
 from gradwire.cli.estimate.modes import USUAL_MODES, estimate_mode
 from gradwire.cli.estimate.quantities import (
     check_between,
@@ -98,9 +100,19 @@ def estimate_command(
         float,
         typer.Option(metavar="SECONDS", help="How long the script trains, from its first step on."),
     ] = 20.0,
-    processes: Annotated[
-        int, typer.Option(help="Processes of the master, as gradwire master --processes.")
+    masters: Annotated[
+        int,
+        typer.Option(
+            help="Masters that share the parameters, each with a core and a link of its own."
+        ),
     ] = 1,
+    relays: Annotated[
+        int,
+        typer.Option(
+            help="Relays of each master, each with a link as the master's. In modes with rounds "
+            "they carry and add nothing up, so this is for gradient sharing."
+        ),
+    ] = 0,
     codec_threads: Annotated[
         int, typer.Option(help="Threads of each worker's codec, as gradwire.join(codec_threads=).")
     ] = 1,
@@ -138,6 +150,11 @@ def estimate_command(
             f"{script_arguments[0]!r} is an argument for no script: name one by --measure SCRIPT"
         )
     run_mode = None if mode is None else parse_mode(mode)
+    if relays and run_mode is not None and run_mode.has_rounds:
+        raise UsageError(
+            f"--relays={relays} --mode={mode!r}: relays add updates up in gradient sharing, and "
+            "only carry what a mode with rounds sends; leave out --relays"
+        )
     link_rate = parse_rate(link, "--link")
     options = _Options(
         step_seconds=None
@@ -154,7 +171,8 @@ def estimate_command(
             if master_link is None
             else parse_rate(master_link, "--master-link"),
             rtt_seconds=parse_seconds(rtt, "--rtt"),
-            processes=processes,
+            masters=masters,
+            relays=relays,
         ),
     )
     known = None if costs is None else Costs.read(costs)
@@ -167,7 +185,7 @@ def estimate_command(
     if run_mode is not None and run_mode.has_rounds:
         _say_of_mode(inputs, crowds, run_mode, json=json)
     else:
-        modes = USUAL_MODES if run_mode is None else ()
+        modes = USUAL_MODES if run_mode is None and not relays else ()
         _say_of_sharing(inputs, crowds, modes, codec_threads, json=json)
 
 

@@ -1,25 +1,8 @@
 """Estimate of a training with W workers, by arithmetic.
 
-In a round every worker makes one step, sends one update, and receives those of the W - 1 others.
-With updates of B bytes and h hits, a round takes
-
-=======================  =======================================================  ==============
-resource                 seconds a round                                          when it is short
-=======================  =======================================================  ==============
-encode                   step + parameters x pass + h x encode                    the step is longer
-apply                    (W - 1) x (apply + h x apply per hit)                    the step is longer
-network thread           W x (network + B x network per byte)                     added up
-worker's link, up        B and the acknowledgements of W - 1 updates              put off
-worker's link, down      W - 1 times B and acknowledgements                       added up
-master's link, in        W times B and acknowledgements of W (W - 1)              put off
-master's link, out       W (W - 1) times B and acknowledgements of W              added up
-master's processor       W x (update + h x per hit + B x per byte                 put off
-                         + (W - 1) x (delivery + B x per byte) / processes)
-=======================  =======================================================  ==============
-
-Deeplearning4j's formula adds all of this to the step. Here the training thread only encodes and
-applies, and *no worker waits* for the rest. A resource whose round takes longer than a step is
-short, and then
+Deeplearning4j's formula adds all that a round takes (`demands`) to the step. Here the training
+thread only encodes and applies, and *no worker waits* for the rest. A resource whose round takes
+longer than a step is short, and then
 
 - updates are *put off*: a worker with `OUTBOX_UPDATES_MAX` updates or `OUTBOX_BYTES_MAX` bytes in
   flight to the master sends nothing in a step, and its change goes out with a later update;
@@ -32,44 +15,20 @@ there is no factor for it here. `Estimate` has the rate of samples, the part of 
 arrive one by one, and their age.
 """
 
-from dataclasses import dataclass, field, replace
-from enum import Enum
-from functools import partial
+from dataclasses import dataclass, replace
 from typing import Final
 
-from gradwire.cli.estimate.costs import Costs
-from gradwire.cli.estimate.quantities import check_between
-from gradwire.cli.estimate.sizes import (
-    Traffic,
-    link_bytes,
-    sum_bytes,
-    traffic_of,
-    union_density,
-    update_bytes,
-)
-from gradwire.errors import UsageError
+from gradwire.cli.estimate.demands import MASTER, NETWORK, RELAY, Kind, Resource, demands
+from gradwire.cli.estimate.inputs import Inputs
+from gradwire.cli.estimate.sizes import link_bytes, sum_bytes, union_density
 from gradwire.replica.outbox import OUTBOX_BYTES_MAX, OUTBOX_UPDATES_MAX
-from gradwire_codecs.format.update import ELEMENTS_MAX
-from gradwire_protocol.limits import STREAMS_MAX, WINDOW_BYTES_MIN, charge_of
+from gradwire_protocol.limits import WINDOW_BYTES_MIN, charge_of
 
 BEHIND_BYTES_MAX: Final = WINDOW_BYTES_MIN // 2
 """Of updates that a master lets follow a sum in flight (`gradwire_server.state.conflation`)."""
 
-STEP_SECONDS_MAX: Final = 3600.0
-RTT_SECONDS_MAX: Final = 60.0
-RATE_MIN, RATE_MAX = 1e3, 1e13
-DENSITY_MIN: Final = 1e-7
-PROCESSES_MAX: Final = 64
-
 DELAY_STEPS_MIN: Final = 1.5
 """The step that computes a change, and half a step that the change waits at its receiver."""
-
-NETWORK: Final = "worker's network thread"
-UP: Final = "worker's link, up"
-DOWN: Final = "worker's link, down"
-INTO: Final = "master's link, in"
-OUT: Final = "master's link, out"
-MASTER: Final = "master's processor"
 
 ROUNDS: Final = 40
 """Iterations that find the step time; each gets nearer by the part of a step that applying
@@ -77,90 +36,6 @@ takes."""
 TOLERANCE: Final = 1e-7
 """Relative change of the step time at which the iteration ends."""
 HALVINGS: Final = 24
-
-
-class Kind(Enum):
-    """The consequence of a short resource."""
-
-    TRAINS = "the step is longer"
-    PUTS_OFF = "updates are put off"
-    ADDS_UP = "updates are added up"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Inputs:
-    """A training, its network, and the number of workers."""
-
-    step_seconds: float
-    """A step without gradwire: forward, backward, optimizer."""
-    parameters: int
-    density: float
-    """Fraction of all parameters that an update changes."""
-    workers: int
-    link: float
-    """Rate at which each worker can receive, in bits per second."""
-    link_up: float
-    """Rate at which each worker can send, in bits per second."""
-    master_link: float
-    """Rate at which the master can send, and receive, in bits per second."""
-    rtt_seconds: float
-    """Round trip between a worker and the master."""
-    processes: int = 1
-    """Processes of the master."""
-    size_ratio: float = 1.0
-    """Size of real updates over that of updates with hits at random places."""
-    costs: Costs = field(repr=False)
-
-    def __post_init__(self) -> None:
-        """Refuse values beyond their limits, naming both."""
-        check = partial(check_between, low_is_in=False)
-        check(self.step_seconds, 0, STEP_SECONDS_MAX, "--step-seconds", unit=" s")
-        check_between(self.parameters, 1, ELEMENTS_MAX, "--parameters")
-        check_between(self.density, DENSITY_MIN, 1, "--density")
-        check_between(self.workers, 1, STREAMS_MAX, "--workers")
-        for name, rate in (
-            ("--link", self.link), ("--link-up", self.link_up), ("--master-link", self.master_link)
-        ):  # fmt: skip
-            check_between(rate, RATE_MIN, RATE_MAX, name, unit=" bit/s")
-        check_between(self.rtt_seconds, 0, RTT_SECONDS_MAX, "--rtt", unit=" s")
-        check_between(self.processes, 1, PROCESSES_MAX, "--processes")
-        if self.hits < 1:
-            raise UsageError(
-                f"--density={self.density:g} of {self.parameters} parameters is less than one "
-                f"parameter; it has to be at least {1 / self.parameters:g}"
-            )
-
-    @property
-    def hits(self) -> float:
-        """Elements that an update changes."""
-        return self.parameters * self.density
-
-    @property
-    def update_bytes(self) -> float:
-        """Bytes of an update."""
-        return self.size_ratio * update_bytes(self.parameters, self.density)
-
-    @property
-    def traffic(self) -> Traffic:
-        """What a round takes of a worker's link."""
-        return traffic_of(self.update_bytes, self.update_bytes, self.workers - 1)
-
-
-@dataclass(frozen=True, slots=True)
-class Resource:
-    """What a round takes of one resource."""
-
-    name: str
-    seconds: float
-    """For one step of every worker, if every update is sent by itself."""
-    kind: Kind
-    load: float = 0.0
-    """`seconds` over a step; above 1 the resource is short."""
-
-    @property
-    def is_short(self) -> bool:
-        """Whether updates are put off, or added up, because of this resource."""
-        return self.kind is not Kind.TRAINS and self.load > 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -178,7 +53,8 @@ class Estimate:
     sent: float
     """Part of the steps that send an update of their own."""
     one_by_one: float
-    """Part of the updates that arrive by themselves, and not in a sum."""
+    """Part of the updates that arrive by themselves, and not in a sum; with relays, in a sum of
+    their own step, and not in one of several."""
     in_step: float
     """Fraction of linear scaling if all workers wait for the shortest resource, as with a bound on
     staleness, and in Deeplearning4j's formula."""
@@ -234,47 +110,6 @@ def keeps_up(inputs: Inputs) -> bool:
     return _scarcest(resources) <= _full_step(inputs, resources)
 
 
-def demands(inputs: Inputs) -> tuple[Resource, ...]:
-    """Return what a round takes of each resource, by the table above."""
-    costs, workers, hits, size = inputs.costs, inputs.workers, inputs.hits, inputs.update_bytes
-    peers = workers - 1
-    passed_on = peers * costs.to_pass_on(size) / inputs.processes
-    master = workers * (costs.to_take_in(hits, size) + passed_on)
-    lines = lines_of(inputs, inputs.traffic)
-    return (
-        Resource("encode", costs.to_encode(inputs.parameters, hits), Kind.TRAINS),
-        Resource("decode and apply", peers * costs.to_apply(hits), Kind.TRAINS),
-        Resource(NETWORK, workers * costs.to_handle(size), Kind.ADDS_UP),
-        Resource(UP, lines.up, Kind.PUTS_OFF),
-        Resource(DOWN, lines.down, Kind.ADDS_UP),
-        Resource(INTO, lines.into, Kind.PUTS_OFF),
-        Resource(OUT, lines.out, Kind.ADDS_UP),
-        Resource(MASTER, master, Kind.PUTS_OFF),
-    )
-
-
-@dataclass(frozen=True, slots=True)
-class Lines:
-    """Seconds in which the links of a worker and of the master carry something."""
-
-    up: float
-    down: float
-    into: float
-    out: float
-
-
-def lines_of(inputs: Inputs, traffic: Traffic) -> Lines:
-    """Return how long links are busy with the traffic of one worker, and the master's with all."""
-    up, down = 8 * traffic.up, 8 * traffic.down
-    all_up, all_down = inputs.workers * up, inputs.workers * down
-    return Lines(
-        up=up / inputs.link_up,
-        down=down / inputs.link,
-        into=all_up / inputs.master_link,
-        out=all_down / inputs.master_link,
-    )
-
-
 def _limit(resources: tuple[Resource, ...]) -> Resource:
     candidates = [r for r in resources if r.is_short]
     candidates = candidates or [r for r in resources if r.kind is Kind.TRAINS]
@@ -298,6 +133,14 @@ def _flight(inputs: Inputs, resources: tuple[Resource, ...]) -> float:
     """Return how long an update takes to another worker where it waits for no other update."""
     bits = 8 * link_bytes(inputs.update_bytes)
     by_kind = {resource.name: resource.seconds for resource in resources}
+    if inputs.relays:
+        return (
+            inputs.rtt_seconds
+            + bits / inputs.link_up
+            + 8 * link_bytes(inputs.sum_bytes(inputs.workers)) / inputs.link
+            + by_kind[RELAY]
+            + by_kind[MASTER]
+        )
     # The master sends to one worker after another; this is the time to the middle one.
     copies = inputs.workers / 2
     return (
@@ -360,6 +203,8 @@ def _sums(inputs: Inputs, seconds: float, step_seconds: float) -> _Sums:
     peers = inputs.workers - 1
     if not peers or seconds <= step_seconds:
         return _Sums(1.0, 1.0, 0.0)
+    if inputs.relays:
+        return _sums_of_relays(inputs, seconds, step_seconds)
     size = inputs.update_bytes
     seconds_of_one = seconds / peers
     following_max = BEHIND_BYTES_MAX // charge_of(round(size))
@@ -385,3 +230,21 @@ def _sums(inputs: Inputs, seconds: float, step_seconds: float) -> _Sums:
         (following + changed / inputs.density) / high,
         period * (1.5 * (1 - one_by_one) + 0.5 * one_by_one),
     )
+
+
+def _sums_of_relays(inputs: Inputs, seconds: float, step_seconds: float) -> _Sums:
+    """Return how updates arrive where each sum has those of several steps."""
+    workers = inputs.workers
+    of_a_step = inputs.sum_bytes(workers)
+
+    def busy(steps: float) -> float:
+        return seconds * inputs.sum_bytes(steps * workers) / of_a_step
+
+    low = high = 1.0
+    while busy(high) > high * step_seconds:
+        low, high = high, 2 * high
+    for _ in range(HALVINGS):
+        middle = (low + high) / 2
+        low, high = (middle, high) if busy(middle) > middle * step_seconds else (low, middle)
+    changed = inputs.sum_hits(high * workers) / inputs.sum_hits(workers)
+    return _Sums(1 / high, changed / high, 1.5 * high * step_seconds)

@@ -31,18 +31,19 @@ from dataclasses import dataclass, replace
 from math import ceil
 from typing import Final
 
-from gradwire.cli.estimate.model import (
+from gradwire.cli.estimate.demands import (
     DOWN,
     INTO,
     MASTER,
+    MEAN_HITS,
     NETWORK,
     OUT,
     UP,
-    Inputs,
     Lines,
-    estimate,
     lines_of,
 )
+from gradwire.cli.estimate.inputs import Inputs
+from gradwire.cli.estimate.model import estimate
 from gradwire.cli.estimate.sizes import (
     UPDATE_HEADER_BYTES,
     Traffic,
@@ -67,10 +68,6 @@ PROCESSOR: Final = "worker's processor"
 
 ENCODE: Final = "encode"
 APPLY: Final = "apply"
-
-MEAN_HITS: Final = 2.0
-"""Rounding, encoding and adding an element of a mean, over decoding and adding one of a
-contribution: 1.4 to 2.4 on an AMD EPYC."""
 
 DENSE_HITS: Final = {8: 1 / 16, 4: 1 / 2}
 """By bits: what an element of a dense contribution takes, over one of a sparse update. Benchmark
@@ -232,8 +229,9 @@ def _phases(
     received: _Message,
     results: float,
 ) -> tuple[Phase, ...]:
-    costs, workers = inputs.costs, inputs.workers
-    mean = elements * SCAN_HITS + received.hits * MEAN_HITS
+    costs, workers, masters = inputs.costs, inputs.workers, inputs.masters
+    mean = (elements * SCAN_HITS + received.hits * MEAN_HITS) / masters
+    up, down = sent.size / masters, received.size / masters
     return (
         _phase(
             ENCODE,
@@ -244,8 +242,8 @@ def _phases(
             {
                 UP: lines.up,
                 INTO: lines.into,
-                NETWORK: costs.to_handle(sent.size),
-                MASTER: workers * costs.to_take_in(sent.hits, sent.size),
+                NETWORK: masters * costs.to_handle(up),
+                MASTER: workers * costs.to_take_in(sent.hits / masters, up),
             },
         ),
         _phase("mean", {MASTER: results * mean * costs.master_seconds_per_hit}),
@@ -254,8 +252,8 @@ def _phases(
             {
                 DOWN: lines.down,
                 OUT: lines.out,
-                NETWORK: results * costs.to_handle(received.size),
-                MASTER: results * workers * costs.to_pass_on(received.size) / inputs.processes,
+                NETWORK: results * masters * costs.to_handle(down),
+                MASTER: results * workers * costs.to_pass_on(down),
             },
         ),
         _phase(APPLY, {PROCESSOR: results * costs.to_apply(received.hits)}),

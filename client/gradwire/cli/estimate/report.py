@@ -8,7 +8,9 @@ from rich.console import Console
 from rich.table import Table
 
 from gradwire.cli.estimate.advice import headline, workers_max
-from gradwire.cli.estimate.model import Estimate, Inputs, Kind
+from gradwire.cli.estimate.demands import Kind
+from gradwire.cli.estimate.inputs import Inputs
+from gradwire.cli.estimate.model import Estimate
 from gradwire.cli.estimate.quantities import show_bytes, show_count, show_rate, show_seconds
 
 WIDTH = 100
@@ -45,11 +47,21 @@ def given(inputs: Inputs, sent: str) -> str:
     """Return in a line what an estimate is about; `sent` says how large a message is."""
     up = "" if inputs.link_up == inputs.link else f", {show_rate(inputs.link_up)} up"
     return (
-        f"{inputs.workers} workers, {show_count(inputs.parameters)} parameters, "
+        f"{inputs.workers} workers{_masters(inputs)}, {show_count(inputs.parameters)} parameters, "
         f"{show_seconds(inputs.step_seconds)} a step, {sent}; links of "
         f"{show_rate(inputs.link)}{up}, the master's of {show_rate(inputs.master_link)}, "
         f"{show_seconds(inputs.rtt_seconds)} to the master"
     )
+
+
+def _masters(inputs: Inputs) -> str:
+    """Return what stands between workers, if it is not a master alone."""
+    masters = f"{inputs.masters} masters" if inputs.masters > 1 else ""
+    each = " for each" if masters else ""
+    relays = "relay" if inputs.relays == 1 else "relays"
+    with_relays = f"{inputs.relays} {relays}{each}" if inputs.relays else ""
+    found = " and ".join(filter(None, (masters, with_relays)))
+    return found and f" with {found}"
 
 
 def explanation(estimate: Estimate) -> list[str]:
@@ -57,17 +69,19 @@ def explanation(estimate: Estimate) -> list[str]:
     limit = estimate.limit
     age = f"{estimate.delay_steps:.3g} steps old ({estimate.staleness:.3g} updates of others)"
     if not limit.is_short:
+        arrives = "in a sum of its step" if estimate.inputs.relays else "as it was sent"
         return [
-            f"Every update arrives as it was sent, {age}. What costs most is {limit.name}: "
+            f"Every update arrives {arrives}, {age}. What costs most is {limit.name}: "
             f"{show_seconds(limit.seconds)} of a step."
         ]
+    arrives = "in the first sum" if estimate.inputs.relays else "one by one"
     return [
         f"Bottleneck: {limit.name}. In each step it would be busy for {limit.load:.2g} steps. "
         f"Workers then wait for it: {estimate.in_step:.1%} of linear scaling is left.",
         "With staleness_bound='off' no worker waits and no change is lost "
         f"({estimate.samples:.1%} of linear scaling), but changes arrive later and together: "
         f"{estimate.sent:.0%} of the steps send an update of their own, "
-        f"{estimate.one_by_one:.0%} of the updates arrive one by one, {age}. Such a delay costs "
+        f"{estimate.one_by_one:.0%} of the updates arrive {arrives}, {age}. Such a delay costs "
         "accuracy: a step's worth acts like momentum, dozens make training diverge.",
     ]
 

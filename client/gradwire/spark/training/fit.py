@@ -35,7 +35,7 @@ from gradwire.spark.training.job import SparkJob, advice
 from gradwire.spark.training.validation import Validation, copied_state
 from gradwire.spark.training.worker import REPORT_DDL, WORK, Assignment, Report, Span, probe, train
 from gradwire_protocol.crypto.keys import Role, RunKey
-from gradwire_protocol.messages.orders import Action, Order
+from gradwire_protocol.messages.operating.orders import Action, Order
 from gradwire_udp.files.keys import read_run_keys
 
 logger = logging.getLogger("gradwire.spark")

@@ -1,11 +1,12 @@
 """`Mode`: how the updates of a run's workers become one replica.
 
-In the mode ``sharing``, each update goes to all workers at once. In all others, workers
-*contribute* to *rounds*: a contribution is an update that is not relayed. A round closes when all
-workers have contributed, or some time after the first one; the mean of what has come is then
-relayed as an update of the master's own. So a mode says after how many steps a worker contributes,
-with how many bits, and which step the mean makes. In the mode ``central``, contributions are
-gradients, and the mean makes a step of an `Optimizer` that the master has.
+In the mode ``sharing``, each update goes to all workers at once; where it is *merged*, as part of a
+sum of several. In all others, workers *contribute* to *rounds*: a contribution is an update that is
+not relayed. A round closes when all workers have contributed, or some time after the first one; the
+mean of what has come is then relayed as an update of the master's own. So a mode says after how
+many steps a worker contributes, with how many bits, and which step the mean makes. In the mode
+``central``, contributions are gradients, and the mean makes a step of an `Optimizer` that the
+master has.
 """
 
 import re
@@ -92,6 +93,9 @@ class Mode(Record):
     """In `AVERAGING`: what of the workers' optimizers is averaged along with the parameters."""
     streams: Annotated[int, integer(1, STREAMS_MAX)] = 1
     """In `DILOCO`: into how many parts the parameters are cut, of which each round has the next."""
+    merged: bool = False
+    """In `SHARING`: whether workers are sent sums of updates, each an update of the master's own,
+    as they are where relays stand between."""
 
     @classmethod
     def from_plain(cls, plain: object) -> Self:
@@ -105,12 +109,24 @@ class Mode(Record):
             raise ValueError(
                 f"streams: {mode.streams}, with every={mode.every}; it has to divide that"
             )
+        if mode.merged and mode.name != SHARING:
+            raise ValueError(f"merged: True, with name {mode.name!r}")
         return mode
 
     @property
     def has_rounds(self) -> bool:
-        """Whether workers contribute to rounds."""
+        """Whether updates of workers are contributions: relayed is what they come to."""
+        return self.name != SHARING or self.merged
+
+    @property
+    def waits(self) -> bool:
+        """Whether workers wait for what their contributions come to, which is a mean."""
         return self.name != SHARING
+
+    @property
+    def unmerged(self) -> "Mode":
+        """The mode as a worker asks for it: whether sums are relayed is the master's to say."""
+        return replace(self, merged=False)
 
     @property
     def has_outer_step(self) -> bool:
@@ -175,17 +191,18 @@ USUAL: Final = {
 }
 """Each mode with its defaults."""
 
+_OF_SHARING: Final = ("merged",)
 _OF_CENTRAL: Final = ("optimizer", "gradients_per_update", "staleness")
 _OF_AVERAGING: Final = ("optimizer_state",)
 _OF_DILOCO: Final = ("outer_lr", "outer_momentum", "streams")
 _COMMON: Final = tuple(
     each.name
     for each in fields(Mode)
-    if each.name not in ("name", "every", *_OF_AVERAGING, *_OF_DILOCO, *_OF_CENTRAL)
+    if each.name not in ("name", "every", *_OF_SHARING, *_OF_AVERAGING, *_OF_DILOCO, *_OF_CENTRAL)
 )
 _TEXT: Final = re.compile(r"\s*([a-z]+)\s*(?:\((.*)\))?\s*")
 _VALUES: Final = {
-    SHARING: (),
+    SHARING: _OF_SHARING,
     SYNCHRONOUS: _COMMON,
     AVERAGING: ("every", *_COMMON, *_OF_AVERAGING),
     DILOCO: ("every", *_COMMON, *_OF_DILOCO),

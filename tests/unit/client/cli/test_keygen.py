@@ -83,16 +83,19 @@ def test_no_file_is_overwritten(keygen: Keygen) -> None:
 # Keys of workers.
 
 
-def test_a_standby_needs_no_file_it_has_the_run_key(keygen: Keygen) -> None:
+@pytest.mark.parametrize("role", ["standby", "relay"])
+def test_a_standby_and_a_relay_need_no_file_they_have_the_run_key(
+    keygen: Keygen, role: str
+) -> None:
     keygen()
 
-    status, _, err = keygen("--worker", "b", "--from", "run.key", "--role", "standby")
+    status, _, err = keygen("--worker", "b", "--from", "run.key", "--role", role)
 
     assert status == 2
-    assert "standby" in err
+    assert role in err
 
 
-@pytest.mark.parametrize("role", sorted(set(Role) - {Role.STANDBY}))
+@pytest.mark.parametrize("role", sorted(set(Role) - {Role.STANDBY, Role.RELAY}))
 def test_a_worker_key_follows_from_the_run_key(keygen: Keygen, role: Role) -> None:
     keygen()
 

@@ -16,7 +16,7 @@ from gradwire_protocol import CloseCode, ConnectionConfig, Endpoint
 from gradwire_protocol.messages.admission import RefusalCode, Refuse
 from gradwire_protocol.messages.kinds import CONTROL_STREAM, EndCode
 from gradwire_protocol.messages.link import Control
-from gradwire_protocol.messages.orders import Order, OrderDone
+from gradwire_protocol.messages.operating.orders import Order, OrderDone
 from gradwire_protocol.messages.updates import Finish
 from support.network import Link, SimulatedNetwork
 from support.peer import ScriptedPeer, said_by_peer

@@ -3,6 +3,7 @@
 import inspect
 import json
 import math
+from contextlib import suppress
 from dataclasses import fields
 from itertools import combinations
 from os import PathLike
@@ -10,6 +11,9 @@ from pathlib import Path
 from typing import Any, get_type_hints
 
 import pytest
+from hypothesis import given
+from hypothesis import settings as hypothesis_settings
+from hypothesis import strategies as st
 
 import gradwire
 from gradwire.errors import GradwireWarning, UsageError
@@ -20,6 +24,7 @@ from gradwire.settings.training import SCALE_MAX
 from gradwire_codecs import ByteBudget, DensityBand, FixedThreshold, TargetDensity, WarmUp
 from gradwire_protocol.crypto.keys import SECRET_BYTES, RunKey
 from gradwire_protocol.settings import declared_settings
+from support.tiers import examples
 from support.wording import naming
 
 FROM_ALL_PLACES: dict[str, tuple[Any, Any, Any]] = {
@@ -51,6 +56,7 @@ FROM_ALL_PLACES: dict[str, tuple[Any, Any, Any]] = {
     "share_buffers": (False, True, False),
     "buffer_steps": (1, 2, 3),
     "share_optimizer_state": (True, False, True),
+    "log_histograms_every": (1, 2, 3),
     "quantum": (0.5, 0.25, 0.125),
     "connect_timeout_seconds": (1.5, 2.5, 3.5),
     "join_timeout_seconds": (1.5, 2.5, 3.5),
@@ -99,7 +105,9 @@ def in_environment(value: Any) -> str:
 
 
 def test_every_setting_is_tested_here_and_is_a_keyword_of_join() -> None:
-    names = {field.name for field in fields(Settings)}
+    names = {field.name for field in fields(Settings)} - {
+        "given"
+    }  # which says where others are from
 
     assert set(FROM_ALL_PLACES) == names - {"key"}, "FROM_ALL_PLACES has three values of each"
     assert set(inspect.signature(gradwire.join).parameters) == names | {
@@ -282,6 +290,7 @@ REFUSED: list[tuple[str, Any, tuple[object, ...]]] = [
     *(("workers", value, (1, 4000)) for value in (0, 4001)),
     ("alone_steps_max", -1, (0,)),
     ("buffer_steps", -1, (0,)),
+    ("log_histograms_every", -1, (0,)),
     *(("codec_threads", value, (1, 64)) for value in (0, 65)),
     *(("quantum", value, ("2^-40", 1)) for value in (0.3, 2.0, 2.0**-41, 0.0, math.nan)),
     *(("threshold", value, (0, "finite")) for value in (0.0, -1.0, math.nan)),
@@ -491,3 +500,75 @@ def test_without_a_key_the_credential_of_systemd_counts(tmp_path: Path) -> None:
     assert before == ""
     assert resolve_settings({}, environ).key_file == str(tmp_path / "worker.key")
     assert resolve_settings({}, environ | {"GRADWIRE_KEY_FILE": "mine"}).key_file == "mine"
+
+
+def test_announced_settings_count_where_the_user_gave_none(tmp_path: Path) -> None:
+    config = tmp_path / "run.toml"
+    config.write_text("[session]\nworkers = 5\n")
+    environ = {"GRADWIRE_MASTER": "zk://a/b", "GRADWIRE_THRESHOLD": "0.5", "GRADWIRE_RUN": ""}
+    settings = resolve_settings({"buffer_steps": 7, "mode": None}, environ, config)
+
+    taken = settings.with_announced(
+        {
+            "threshold": 0.25,
+            "buffer_steps": 9,
+            "workers": 4,
+            "run": "digits",
+            "mode": "averaging(every=4)",
+            "density_band": [0.1, 0.2],
+            "codec_threads": 2,
+        }
+    )
+
+    assert (taken.threshold, taken.buffer_steps, taken.workers) == (0.5, 7, 5)
+    assert (taken.run, taken.mode, taken.codec_threads) == ("digits", "averaging(every=4)", 2)
+    assert taken.density_band is None, "the user has chosen how the threshold is found"
+    assert taken.master == "zk://a/b"
+    band = resolve_settings({}, MASTER).with_announced({"density_band": [0.1, 0.2]})
+    assert band.density_band == (0.1, 0.2)
+
+
+def test_announced_settings_that_are_personal_or_not_known_are_left_aside(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    settings = resolve_settings({}, MASTER)
+
+    taken = settings.with_announced(
+        {"master": "elsewhere", "key_file": "/etc/passwd", "treshold": 1.0}
+    )
+
+    assert (taken.master, taken.key_file) == (settings.master, "")
+    assert caplog.messages == [naming("key_file", "master", "treshold", "threshold")]
+
+
+@pytest.mark.parametrize(
+    ("announced", "named"),
+    [
+        ({"threshold": "much"}, naming("master announces", "threshold", "'much'")),
+        ({"mode": "sideways"}, naming("master announces", "sideways")),
+        ({"workers": None, "codec_threads": 0}, naming("master announces", "codec_threads", 0)),
+        ({"run": ["digits"]}, naming("master announces", "run")),
+        ({"mode": {}}, naming("master announces", "mode")),
+        ({"density_band": True}, naming("master announces", "density_band", True, "two numbers")),
+        ({"quantum": "big"}, naming("master announces", "quantum")),
+    ],
+)
+def test_an_announced_setting_that_cannot_work_is_named(
+    announced: dict[str, Any], named: str
+) -> None:
+    with pytest.raises(UsageError, match=named):
+        resolve_settings({}, MASTER).with_announced(announced)
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=9),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner),
+    max_leaves=5,
+)
+
+
+@hypothesis_settings(max_examples=examples(2_000))
+@given(name=st.sampled_from(sorted(declared_settings(Settings))), value=JSON)
+def test_whatever_is_announced_for_a_setting_is_taken_or_refused(name: str, value: object) -> None:
+    with suppress(UsageError):
+        resolve_settings({}, MASTER).with_announced({name: value})

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from gradwire.target.buffers import BufferLayout, BufferTensor, BufferValues
-from gradwire.worker.buffers import SharedBuffers
+from gradwire.worker.exchanges.buffers import SharedBuffers
 from gradwire.worker.membership import Membership
 from gradwire_protocol.messages.states import Buffers
 from support.wording import naming

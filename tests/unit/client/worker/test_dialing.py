@@ -496,6 +496,21 @@ def test_a_master_is_noted_once_and_no_more_of_them_than_there_can_be() -> None:
     assert sorted(dialled) == ["", "other:1", "other:2", "other:3"]
 
 
+def test_a_master_that_moves_again_and_again_is_dialled_where_it_is_now() -> None:
+    """It takes the place of the one that was added first."""
+    dialing, dialled = dialing_with_others()
+
+    for number in range(10):
+        dialing.dial_next(f"moved:{number}")
+        dialing.dial(0.0)
+
+    assert dialled == [f"moved:{number}" for number in range(10)]
+    dialled.clear()
+    for _ in range(MASTERS_MAX):
+        dialing.dial(0.0)
+    assert sorted(dialled) == ["", "moved:7", "moved:8", "moved:9"]
+
+
 def test_who_can_reach_no_others_notes_none() -> None:
     dialing = Dialing([Way(UDP, connection_to([], ""))], "first:1", 9.0)
 

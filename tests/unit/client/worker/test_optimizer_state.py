@@ -13,7 +13,7 @@ from gradwire.optimizer.state import (
     check_header,
     header_of,
 )
-from gradwire.worker.optimizer_state import (
+from gradwire.worker.exchanges.optimizer_state import (
     COPY_SECONDS,
     KEPT_NO_LONGER,
     NO_STEP,

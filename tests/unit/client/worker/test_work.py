@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gradwire.worker.exchanges.work import WorkExchange
 from gradwire.worker.membership import Answer, Membership
 from gradwire.worker.state import WorkerState
-from gradwire.worker.work import WorkExchange
 from gradwire_protocol import InvalidMessageError
 from gradwire_protocol.messages.work import FINISHED_MAX, Grant, Ledger, Plan, Work
 

@@ -18,6 +18,7 @@ from gradwire.errors import (
 )
 from gradwire.target.buffers import BufferLayout, BufferTensor, BufferValues
 from gradwire.worker.dialing import KEYS
+from gradwire.worker.exchanges.logged import LAST_SECONDS_MAX
 from gradwire.worker.inbox import Rebase
 from gradwire.worker.membership import Membership
 from gradwire.worker.peer_sequences import Sum
@@ -32,9 +33,10 @@ from gradwire_protocol.messages.fields import BLOCK_ELEMENTS, SEQUENCE_MAX
 from gradwire_protocol.messages.kinds import EndCode
 from gradwire_protocol.messages.layout import Layout, Tensor
 from gradwire_protocol.messages.link import Control, UpdateReceived
+from gradwire_protocol.messages.masters.standby import Promise
+from gradwire_protocol.messages.operating.scalars import Logged
 from gradwire_protocol.messages.replicas import Blocks, Digest, Snapshot, Want
 from gradwire_protocol.messages.snapshots import expand_block
-from gradwire_protocol.messages.standby import Promise
 from gradwire_protocol.messages.states import Buffers
 from gradwire_protocol.messages.updates import (
     Conflated,
@@ -749,6 +751,49 @@ def test_who_leaves_says_why_and_is_gone_when_the_master_says_so() -> None:
     assert talk.side.told[-1] == ("closed", None)
     assert talk.worker.stage is Stage.CLOSED
     assert talk.master.all(Leave) == [Leave(1, "enough")]
+
+
+def logging_one(talk: Conversation) -> Conversation:
+    talk.worker.logged.scalars.add(1, {"loss": 1.0}, talk.network.now)
+    return talk
+
+
+def test_who_leaves_waits_until_the_master_has_what_it_has_logged() -> None:
+    talk = logging_one(Conversation().live())
+    talk.network.on_datagram = lambda source, target, _: target != MASTER
+
+    talk.act(talk.worker.leave, "enough")
+    talk.network.run_for(0.5 * LAST_SECONDS_MAX)
+    talk.act(talk.worker.leave, "a second time")
+    talk.network.on_datagram = lambda source, target, _: True
+
+    assert talk.master.wait_for(Leave) == Leave(0, "enough")
+    assert [type(message) for message in talk.master.heard] == [Join, Logged, Leave]
+
+
+def test_it_does_not_wait_for_that_for_long(caplog: pytest.LogCaptureFixture) -> None:
+    talk = logging_one(Conversation().live())
+    talk.network.on_datagram = lambda source, target, _: target != MASTER
+
+    talk.act(talk.worker.leave, "enough")
+    talk.network.run_for(LAST_SECONDS_MAX - 0.01)
+    before = talk.worker.stage
+    assert not caplog.messages
+    talk.network.run_for(0.02)
+
+    assert (before, talk.worker.stage) == (Stage.LIVE, Stage.LEAVING)
+    assert caplog.messages == [naming("may lack", f"{LAST_SECONDS_MAX:g} s")]
+    assert talk.worker.next_timer() is None
+
+
+def test_a_connection_that_is_lost_while_it_waits_ends_the_wait() -> None:
+    talk = logging_one(Conversation().live())
+    talk.network.on_datagram = lambda source, target, _: target != MASTER
+    talk.act(talk.worker.leave, "enough")
+
+    talk.master.end(EndCode.TOO_SLOW, "nothing came")
+    talk.side.wait_for("lost")
+    assert talk.worker.state.leave_reason == "enough"
 
 
 @pytest.mark.parametrize("founder", [True, False])

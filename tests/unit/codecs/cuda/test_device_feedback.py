@@ -327,9 +327,10 @@ def test_a_malformed_update_changes_nothing(device: torch.device) -> None:
 
 
 def test_parameters_of_no_use_are_refused(device: torch.device) -> None:
-    for wrong in (torch.zeros(3, dtype=torch.float64), torch.zeros(4), torch.zeros(6)[::2]):
+    doubles = torch.zeros(3, dtype=torch.float64, device=device)
+    for wrong in (doubles, torch.zeros(4, device=device), torch.zeros(6, device=device)[::2]):
         with pytest.raises(CodecError, match="a flat float32 tensor of 3 elements"):
-            DeviceLocalFeedback(wrong.to(device), Replica.zeros(3))
+            DeviceLocalFeedback(wrong, Replica.zeros(3))
 
 
 def test_the_values_of_a_replica_are_a_copy_that_cannot_be_written_to(

@@ -129,12 +129,51 @@ def test_a_late_contribution_is_in_the_round_of_another_fragment() -> None:
     assert sum_of(step).tolist() == expected.tolist()
 
 
+@pytest.mark.parametrize("magnitude_max", [None, 127])
+def test_a_late_contribution_counts_as_if_its_round_had_had_it(magnitude_max: int | None) -> None:
+    random = np.random.default_rng(5)
+    turns, momentum = 4 * STREAMS, 0.9
+    late, in_time = (
+        OuterSum(ELEMENTS, RANGES, rate=0.7, momentum=momentum, streams=STREAMS) for _ in range(2)
+    )
+    replicas = {outer: np.zeros(ELEMENTS, np.int64) for outer in (late, in_time)}
+    aheads = {outer: np.zeros(ELEMENTS, np.int32) for outer in (late, in_time)}
+    coarsest, held_back = 1, list[Update]()
+    for turn in range(turns):
+        change, other = (
+            of_fragment(random.integers(-QUANTA, QUANTA, ELEMENTS), turn) for _ in range(2)
+        )
+        is_late = turn % 2 == 0
+        for update in (change, other):
+            in_time.add(update)
+        for update in (*held_back, change, *([] if is_late else [other])):
+            late.add(update)
+        held_back = [other] if is_late else []
+        for outer in (late, in_time):
+            *step, _ = outer.take_mean(2, magnitude_max)
+            replicas[outer] += sum_of(step)
+            ranges = FRAGMENTS[turn % STREAMS]
+            aheads[outer][ranges[0][0] : ranges[-1][1]] = 0
+            look_ahead(step, momentum, aheads[outer])
+            coarsest = max([coarsest, *(update.multiple for update in step)])
+
+    expected = replicas[in_time] + aheads[in_time]
+    error = np.abs(replicas[late] + aheads[late] - expected).max()
+    most = 2 * (coarsest * (1 + momentum) / (1 - momentum) + turns)
+    assert error <= most
+    for outer in (late, in_time):
+        *rest, _ = outer.take_mean(2, magnitude_max, is_last=True)
+        assert np.abs(sum_of(rest) - aheads[outer]).max() <= coarsest
+
+
 def test_another_master_goes_on_with_the_last_step_of_each_fragment() -> None:
     random = np.random.default_rng(4)
     one = OuterSum(ELEMENTS, RANGES, rate=0.7, momentum=0.9, streams=STREAMS)
     results = []
     for turn in range(STREAMS + 2):
         one.add(of_fragment(random.integers(-QUANTA, QUANTA, ELEMENTS), turn))
+        if turn:  # late
+            one.add(of_fragment(random.integers(-QUANTA, QUANTA, ELEMENTS), turn - 1))
         results.append(one.take_mean(1, None))
     other = OuterSum(ELEMENTS, RANGES, rate=0.7, momentum=0.9, streams=STREAMS)
     other.remember(results[-STREAMS:], STREAMS + 2)

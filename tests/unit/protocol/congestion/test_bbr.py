@@ -9,6 +9,7 @@ from gradwire_protocol.congestion.bbr import (
     BANDWIDTH_ROUNDS,
     DRAIN_GAIN,
     FULL_ROUNDS,
+    KEPT_ROUNDS,
     PACING_MARGIN,
     PROBE_GAINS,
     PROBE_RTT_SECONDS,
@@ -20,7 +21,7 @@ from gradwire_protocol.congestion.bbr import (
     Phase,
 )
 from gradwire_protocol.congestion.controller import WINDOW_PACKETS_INITIAL, WINDOW_PACKETS_MIN
-from gradwire_protocol.congestion.first_window import FIRST_GAIN
+from gradwire_protocol.congestion.first_window import BEGINNING_PACKETS, FIRST_GAIN
 from gradwire_protocol.congestion.round_trip import VALID_SECONDS
 from support.exchanges import DATAGRAM, RTT, Exchanges
 
@@ -138,6 +139,29 @@ def test_rounds_that_keep_the_rate_do_not_show_that_the_path_is_full() -> None:
         flow.exchange(DATAGRAM, rtt=1.1 * RTT, in_flight=2 * SIZE)
 
     assert flow.phase() is Phase.STARTUP
+
+
+def begun_behind_a_queue(rounds: int) -> Flow:
+    """Return a flow that ended its beginning in STARTUP, behind a queue it met for some rounds."""
+    flow = Flow()
+    flow.exchange(SMALL)
+    few = (BEGINNING_PACKETS * DATAGRAM - SMALL) // rounds
+    for _ in range(rounds):
+        assert flow.phase() is Phase.STARTUP
+        flow.exchange(few + 1, rtt=1.1 * RTT, in_flight=2 * SIZE)
+    return flow
+
+
+def test_a_queue_that_fills_throughout_the_beginning_shows_that_the_path_is_full() -> None:
+    flow = begun_behind_a_queue(KEPT_ROUNDS + 1)
+
+    assert flow.phase() is Phase.DRAIN
+    # The lump in which its packets were acknowledged is the one of its first, larger exchange.
+    assert flow.bbr.window_bytes < (1 + WINDOW_GAIN) * SMALL
+
+
+def test_a_queue_that_fills_for_less_does_not() -> None:
+    assert begun_behind_a_queue(KEPT_ROUNDS).phase() is Phase.STARTUP
 
 
 def test_after_the_beginning_no_queue_keeps_it_from_growing() -> None:

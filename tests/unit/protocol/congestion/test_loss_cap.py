@@ -176,6 +176,15 @@ def test_losses_known_to_be_without_a_queue_are_the_floor_at_once() -> None:
     assert not cap.is_lossy(1.0, SIZE)
 
 
+def test_a_round_of_which_most_is_lost_does_not_show_what_the_path_loses() -> None:
+    cap = LossCap()
+    cap.acked, cap.lost = 6 * SIZE, 26 * SIZE
+
+    cap.learn_floor()
+
+    assert cap.floor == 0.0
+
+
 @given(
     st.lists(
         st.tuples(

@@ -1,7 +1,5 @@
 """An endpoint: who is let in, and what is dropped."""
 
-from random import Random
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,7 +11,6 @@ from gradwire_protocol import (
     Disconnected,
     Drop,
     Endpoint,
-    SessionIds,
     State,
 )
 from gradwire_protocol.limits import HALF_OPEN_SECONDS_MAX
@@ -27,7 +24,6 @@ from gradwire_protocol.wire.packets import (
 )
 from support.endpoints import (
     NOW,
-    PLAIN,
     agreed,
     ask,
     dialling,
@@ -297,25 +293,3 @@ def test_random_bytes_are_counted_as_dropped_once_and_answered_by_nothing_larger
     assert sum(drops(endpoint).values()) == 1
     assert answers == []
     assert len(endpoint) == 0
-
-
-# Shards.
-
-
-def test_a_shard_gives_out_session_ids_of_its_own() -> None:
-    endpoint = Endpoint(
-        PLAIN,
-        random_bytes=Random(1).randbytes,
-        connections_max=9,
-        shard=SessionIds(index=5, count=8),
-    )
-
-    drawn = [endpoint.connect("peer", NOW).session_id for _ in range(4)]
-    drawn += [agreed(init_of(n), ask(endpoint, init_of(n))[0])[0].session_id for n in range(1, 5)]
-
-    assert len(set(drawn)) == 8
-    assert {session_id & 0xFF for session_id in drawn} == {5}
-
-
-def test_one_process_alone_uses_all_session_ids() -> None:
-    assert [SessionIds().to_own(n) for n in (1, 255, 2**32 - 1)] == [1, 255, 2**32 - 1]

@@ -31,7 +31,14 @@ from gradwire_protocol.messages.checkpoint import (
 )
 from gradwire_protocol.messages.fields import SEQUENCE_MAX
 from gradwire_protocol.messages.kinds import RANK_END, RANKS_MAX
-from gradwire_protocol.messages.layout import ELEMENTS_MAX, METADATA, TENSORS_MAX, Layout, Tensor
+from gradwire_protocol.messages.layout import (
+    ELEMENTS_MAX,
+    LOGGED,
+    METADATA,
+    TENSORS_MAX,
+    Layout,
+    Tensor,
+)
 from gradwire_protocol.messages.work import (
     EPOCHS_MAX,
     ITEMS_MAX,
@@ -119,6 +126,44 @@ def test_what_is_written_is_read(checkpoint: Checkpoint, seed: int) -> None:
     assert read == checkpoint
     assert bytes(replica) == values
     assert not replica.readonly, "the replica can be used where it was read"
+
+
+@given(checkpoint=checkpoints(), logged=st.binary(min_size=1, max_size=300))
+def test_what_was_logged_is_behind_the_replica(checkpoint: Checkpoint, logged: bytes) -> None:
+    values = bytes(4 * checkpoint.layout.elements)
+    checkpoint = replace(checkpoint, logged=len(logged))
+
+    data = b"".join(pieces_of(checkpoint, values, [logged[:1], logged[1:]]))
+
+    for parts in ((data,), (data[: -len(logged)], data[-len(logged) :])):
+        read, replica = parse(*parts)
+        assert read == checkpoint
+        assert bytes(replica) == values
+    assert data.endswith(logged)
+    found = safetensors.numpy.load(data)
+    assert bytes(found.pop(LOGGED)) == logged
+    assert set(found) == {tensor.name for tensor in checkpoint.layout.tensors}
+    damaged = bytearray(data)
+    damaged[-1] ^= 1
+    assert "damaged" in refusal(bytes(damaged))
+
+
+@pytest.mark.parametrize("length", ["[0]", "[3]", "[2,1]", "[]", "[-1]", "[2.0]"])
+def test_another_length_of_what_was_logged_is_refused(length: str) -> None:
+    data = b"".join(pieces_of(replace(checkpoint_of(), logged=2), VALUES.tobytes(), [b"ab"]))
+    old = b'"__logged__":{"dtype":"U8","shape":[2]'
+    assert data.count(old) == 1
+    new = old.replace(b"[2]", length.encode())
+    start = parse_head(data, len(data))[1]
+    header = data[LENGTH.size : start].rstrip(b" ").replace(old, new)
+
+    with pytest.raises(CheckpointError):
+        parse(with_header(header) + b"ab")
+
+
+def test_no_tensor_has_the_name_of_what_was_logged() -> None:
+    with pytest.raises(ValueError, match="taken"):
+        Layout.from_plain({"tensors": [{"name": LOGGED, "shape": [2]}]})
 
 
 def test_a_name_may_look_like_a_header() -> None:

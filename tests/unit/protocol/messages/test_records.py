@@ -1,5 +1,6 @@
 """The messages of a run: each is read as it was written, and each field refuses what it must."""
 
+import zlib
 from dataclasses import fields, replace
 from itertools import product
 from typing import Any
@@ -8,11 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gradwire_protocol import CloseCode, InvalidMessageError
+from gradwire_protocol import CloseCode, InvalidMessageError, Role
+from gradwire_protocol.crypto.keys import KEY_ID_BYTES
 from gradwire_protocol.limits import BUFFERS_BYTES_MAX, MESSAGE_BYTES_MAX
 from gradwire_protocol.messages.admission import (
     QUANTUM_EXPONENT_MAX,
     QUANTUM_EXPONENT_MIN,
+    SHARDS_MAX,
+    VERSION_CHARACTERS_MAX,
     Join,
     Peer,
     Refuse,
@@ -27,6 +31,7 @@ from gradwire_protocol.messages.fields import (
     BLOCKS_MAX,
     CLOCK_MAX,
     DIGEST_BYTES,
+    MASTERS_CHARACTERS_MAX,
     PACE_MAX,
     REASON_CHARACTERS_MAX,
     SEQUENCE_MAX,
@@ -36,7 +41,7 @@ from gradwire_protocol.messages.fields import (
     count_updates,
     covers,
 )
-from gradwire_protocol.messages.kinds import RANK_END, RANKS_MAX, EndCode, Kind
+from gradwire_protocol.messages.kinds import RANK_END, RANKS_MAX, WORKERS_MAX, EndCode, Kind
 from gradwire_protocol.messages.layout import (
     DIMENSIONS_MAX,
     ELEMENTS_MAX,
@@ -48,6 +53,25 @@ from gradwire_protocol.messages.layout import (
     Tensor,
 )
 from gradwire_protocol.messages.link import CONTROL_RECORDS
+from gradwire_protocol.messages.masters import relaying
+from gradwire_protocol.messages.masters.relaying import (
+    CARRIED_BYTES_MAX,
+    MERGED_BYTES_MAX,
+    MERGED_PARTS_MAX,
+    PEERS_MAX,
+    Arrived,
+    Aside,
+    Carried,
+    Ended,
+    Feed,
+    KeyHolder,
+    Merged,
+    Opened,
+    Reached,
+    Relaying,
+    Taken,
+)
+from gradwire_protocol.messages.masters.standby import Follow, Promise, Voters
 from gradwire_protocol.messages.modes.kept_state import KeptState
 from gradwire_protocol.messages.modes.mode import (
     AVERAGING,
@@ -60,10 +84,23 @@ from gradwire_protocol.messages.modes.mode import (
     Mode,
 )
 from gradwire_protocol.messages.modes.optimizer import OPTIMIZERS, STEPS_MAX, Optimizer
-from gradwire_protocol.messages.orders import Order, OrderDone
+from gradwire_protocol.messages.operating.histograms import (
+    HISTOGRAM,
+    HISTOGRAMS_MAX,
+    LAYERS_MAX,
+    Histograms,
+)
+from gradwire_protocol.messages.operating.mirrored import PART_BYTES, Passed, Saved
+from gradwire_protocol.messages.operating.orders import Order, OrderDone
+from gradwire_protocol.messages.operating.scalars import (
+    POINT,
+    POINTS_MAX,
+    SERIES_MAX,
+    SERIES_NAME_CHARACTERS_MAX,
+    Logged,
+)
 from gradwire_protocol.messages.replicas import Blocks, Contents, Digest, Recall, Snapshot, Want
 from gradwire_protocol.messages.schema import Record
-from gradwire_protocol.messages.standby import Follow, Promise, Voters
 from gradwire_protocol.messages.states import (
     STATE_PART_BYTES,
     STATE_PARTS_MAX,
@@ -97,6 +134,7 @@ from gradwire_protocol.messages.work import (
     Work,
     WorkState,
 )
+from support.memory import peak_of
 from support.records import EXAMPLES, LAYOUT, MODE, PEER, PLAN, RESUME, SPAN
 from support.wording import naming
 
@@ -178,6 +216,15 @@ PLANS = st.builds(
     st.none() | st.integers(0, 2**32 - 1),
     st.integers(1, LEASE_SECONDS_MAX),
 )
+NUMBERS_OF_PEERS = st.integers(0, PEERS_MAX)
+KEY_HOLDERS = st.builds(
+    KeyHolder,
+    NAMES,
+    st.integers(min(Role), max(Role)),
+    st.binary(min_size=KEY_ID_BYTES, max_size=KEY_ID_BYTES),
+)
+SPANS_OF_PEERS = st.builds(relaying.PeerSpan, NUMBERS_OF_PEERS, RANKS, SEQUENCES, SEQUENCES)
+CLOCKS = st.dictionaries(RANKS, st.integers(0, CLOCK_MAX), max_size=5)
 LEDGERS = st.builds(Ledger, NUMBERS, st.lists(NUMBERS, max_size=5).map(tuple))
 FIELDS: tuple[tuple[Any, ...], ...] = (
     (
@@ -193,6 +240,9 @@ FIELDS: tuple[tuple[Any, ...], ...] = (
         st.none() | VERSIONS,
         st.booleans(),
         st.none() | MODES,
+        st.integers(0, SHARDS_MAX - 1),
+        st.integers(1, SHARDS_MAX),
+        NAMES,
     ),
     (
         Welcome,
@@ -241,8 +291,72 @@ FIELDS: tuple[tuple[Any, ...], ...] = (
     (Follow, TERMS, st.none() | SEQUENCES),
     (Promise, TERMS),
     (Voters, SEQUENCES, TERMS, st.lists(WORKER_IDS, max_size=5).map(tuple)),
+    (Relaying, NAMES, NAMES, st.none() | NAMES),
+    (Opened, NUMBERS_OF_PEERS, st.none() | KEY_HOLDERS, st.none() | NUMBERS_OF_PEERS),
+    (
+        Carried,
+        NUMBERS_OF_PEERS,
+        st.integers(0, 2**16 - 1),
+        st.integers(0, 2**32 - 1),
+        st.integers(0, 255),
+        st.binary(min_size=1, max_size=50),
+    ),
+    (Arrived, NUMBERS_OF_PEERS, st.integers(0, 2**16 - 1), st.integers(0, 2**32 - 1)),
+    (Ended, NUMBERS_OF_PEERS, st.integers(0, 2**16 - 1), NAMES, st.booleans()),
+    (
+        Feed,
+        NUMBERS_OF_PEERS,
+        RANKS,
+        SEQUENCES,
+        VERSIONS,
+        st.booleans(),
+        st.booleans(),
+        NAMES,
+        st.integers(1, ELEMENTS_MAX),
+        MODES,
+        RANKS,
+    ),
+    (
+        Merged,
+        st.integers(0, 2**32 - 1),
+        st.integers(0, MERGED_PARTS_MAX - 1),
+        st.integers(1, MERGED_PARTS_MAX),
+        st.lists(SPANS_OF_PEERS, max_size=5).map(tuple),
+        st.integers(0, 2**32 - 1),
+        st.integers(0, 2**63),
+        CLOCKS,
+        st.binary(max_size=50),
+    ),
+    (Taken, st.integers(0, 2**32 - 1), st.booleans(), VERSIONS),
+    (Reached, st.integers(0, 2**32 - 1), VERSIONS, st.booleans()),
+    (Aside, NUMBERS_OF_PEERS),
+    (
+        Logged,
+        st.integers(1, 2**53),
+        st.lists(NAMES, max_size=5).map(tuple),
+        st.binary(max_size=50),
+        st.integers(0, 2**53),
+    ),
+    (
+        Histograms,
+        st.integers(1, 2**53),
+        st.integers(0, 2**32 - 1),
+        st.integers(0, 2**32 - 1),
+        st.integers(1, TENSORS_MAX),
+        st.lists(NAMES, max_size=5).map(tuple),
+        st.binary(max_size=50),
+        st.integers(0, 2**53),
+    ),
+    (Saved, st.booleans(), st.booleans(), st.binary(max_size=50)),
+    (
+        Passed,
+        st.integers(0, WORKERS_MAX - 1),
+        st.binary(min_size=WORKER_ID_BYTES, max_size=WORKER_ID_BYTES),
+        st.sampled_from([39, 40]),
+        st.binary(max_size=50),
+    ),
     (Roster, PEERS),
-    (Snapshot, st.integers(0, ELEMENTS_MAX), st.binary(min_size=4, max_size=50)),
+    (Snapshot, st.integers(0, ELEMENTS_MAX), st.binary(max_size=50)),
     (
         EncodedUpdate,
         st.integers(1, SEQUENCE_MAX),
@@ -251,6 +365,7 @@ FIELDS: tuple[tuple[Any, ...], ...] = (
         st.integers(0, CLOCK_MAX),
         st.integers(0, PACE_MAX),
         VERSIONS,
+        st.dictionaries(RANKS, st.integers(0, CLOCK_MAX), max_size=5),
     ),
     (Stable, VERSIONS),
     (Finish, SEQUENCES),
@@ -294,8 +409,12 @@ REFUSED: tuple[tuple[type[Record], str, object], ...] = (
     (Join, "layout", Layout(())),
     (Join, "resume", replace(RESUME, rank=RANK_END)),
     (Join, "partial", {0: -1}),
+    (Join, "version", "v" * (VERSION_CHARACTERS_MAX + 1)),
     (Join, "gives_state", 1),
     (Join, "mode", replace(MODE, every=0)),
+    (Join, "shard", SHARDS_MAX),
+    (Join, "shards", 0),
+    (Join, "shards", SHARDS_MAX + 1),
     (Mode, "name", "raw"),
     (Mode, "every", EVERY_MAX + 1),
     (Mode, "bits", 3),
@@ -311,6 +430,7 @@ REFUSED: tuple[tuple[type[Record], str, object], ...] = (
     (Mode, "streams", 0),
     (Mode, "streams", 65),
     (Mode, "streams", 3),
+    (Mode, "merged", True),
     (Mode, "optimizer_state", {"optimizer": "Adam"}),
     (Mode, "optimizer_state", {"optimizer": "Adam", "slots": [], "numbers": []}),
     (KeptState, "optimizer", ""),
@@ -376,7 +496,7 @@ REFUSED: tuple[tuple[type[Record], str, object], ...] = (
     (Resume, "leaving", 1),
     (Welcome, "term", -1),
     (Welcome, "standby", "line\nbreak"),
-    (Refuse, "master", "x" * (ADDRESS_CHARACTERS_MAX + 1)),
+    (Refuse, "master", "x" * (MASTERS_CHARACTERS_MAX + 1)),
     (Follow, "term", -1),
     (Follow, "voters", SEQUENCE_MAX + 1),
     (Promise, "term", TERM_MAX + 1),
@@ -384,6 +504,78 @@ REFUSED: tuple[tuple[type[Record], str, object], ...] = (
     (Voters, "term", -1),
     (Voters, "workers", (bytes(WORKER_ID_BYTES - 1),)),
     (Voters, "workers", (bytes(WORKER_ID_BYTES),) * (RANKS_MAX + 1)),
+    (Relaying, "address", "x" * (ADDRESS_CHARACTERS_MAX + 1)),
+    (Relaying, "master", "line\nbreak"),
+    (Relaying, "other", "line\nbreak"),
+    (KeyHolder, "name", "x" * (WORKER_NAME_CHARACTERS_MAX + 1)),
+    (KeyHolder, "role", max(Role) + 1),
+    (KeyHolder, "key_id", bytes(KEY_ID_BYTES - 1)),
+    (Opened, "peer", PEERS_MAX + 1),
+    (Opened, "holder", 7),
+    (Opened, "via", PEERS_MAX + 1),
+    (Carried, "peer", -1),
+    (Carried, "stream", 2**16),
+    (Carried, "number", 2**32),
+    (Carried, "kind", 256),
+    (Carried, "payload", b""),
+    (Arrived, "peer", -1),
+    (Arrived, "stream", 2**16),
+    (Arrived, "number", 2**32),
+    (Ended, "peer", -1),
+    (Ended, "code", 2**16),
+    (Ended, "reason", LONG_REASON),
+    (Ended, "by_peer", 1),
+    (Feed, "peer", -1),
+    (Feed, "rank", RANK_END),
+    (Feed, "sequence", -1),
+    (Feed, "versions", {0: -1}),
+    (Feed, "observes", 1),
+    (Feed, "begins", 1),
+    (Feed, "run", "x" * (NAME_CHARACTERS_MAX + 1)),
+    (Feed, "elements", 0),
+    (Feed, "mode", 7),
+    (Feed, "results", RANK_END),
+    (relaying.PeerSpan, "peer", -1),
+    (relaying.PeerSpan, "rank", RANK_END),
+    (relaying.PeerSpan, "after", -1),
+    (relaying.PeerSpan, "sequence", SEQUENCE_MAX + 1),
+    (Merged, "number", -1),
+    (Merged, "spans", 7),
+    (Merged, "part", MERGED_PARTS_MAX),
+    (Merged, "parts", 0),
+    (Merged, "updates", -1),
+    (Merged, "based_on", -1),
+    (Merged, "clocks", {0: -1}),
+    (Merged, "body", bytes(MERGED_BYTES_MAX + 1)),
+    (Taken, "number", -1),
+    (Taken, "done", 1),
+    (Taken, "accepted", {0: -1}),
+    (Reached, "feeds", -1),
+    (Reached, "versions", {0: -1}),
+    (Reached, "keeps_replica", 1),
+    (Aside, "peer", -1),
+    (Logged, "number", 0),
+    (Logged, "names", ("x" * (SERIES_NAME_CHARACTERS_MAX + 1),)),
+    (Logged, "names", ("line\nbreak",)),
+    (Logged, "names", ("x",) * (SERIES_MAX + 1)),
+    (Logged, "points", bytes(POINT.itemsize * POINTS_MAX + 1)),
+    (Logged, "dropped", -1),
+    (Saved, "first", 1),
+    (Saved, "last", 0),
+    (Saved, "body", bytes(PART_BYTES + 1)),
+    (Passed, "rank", WORKERS_MAX),
+    (Passed, "worker", bytes(WORKER_ID_BYTES - 1)),
+    (Passed, "kind", 38),
+    (Passed, "body", "text"),
+    (Histograms, "number", 0),
+    (Histograms, "step", 2**32),
+    (Histograms, "age", -1),
+    (Histograms, "tensors", 0),
+    (Histograms, "tensors", TENSORS_MAX + 1),
+    (Histograms, "names", ("x" * (NAME_CHARACTERS_MAX + 1),)),
+    (Histograms, "names", ("x",) * (LAYERS_MAX + 1)),
+    (Histograms, "histograms", bytes(HISTOGRAM.itemsize * HISTOGRAMS_MAX + 1)),
+    (Histograms, "dropped", -1),
     (Welcome, "resumed", 1),
     (Welcome, "compares", 1),
     (Welcome, "buffers", -1),
@@ -402,7 +594,6 @@ REFUSED: tuple[tuple[type[Record], str, object], ...] = (
     (Roster, "peers", (replace(PEER, rank=-1),)),
     (Snapshot, "start", -1),
     (Snapshot, "start", ELEMENTS_MAX + 1),
-    (Snapshot, "values", b""),
     (Snapshot, "values", bytes(4 * BLOCK_ELEMENTS + 1)),
     (Order, "action", LONG_WORKER_NAME),
     (Order, "name", LONG_WORKER_NAME),
@@ -418,6 +609,7 @@ REFUSED: tuple[tuple[type[Record], str, object], ...] = (
     (EncodedUpdate, "pace", -1),
     (EncodedUpdate, "pace", PACE_MAX + 1),
     (EncodedUpdate, "closes", {RANK_END: 1}),
+    (EncodedUpdate, "clocks", {0: -1}),
     (Stable, "versions", {0: -1}),
     (Finish, "sequence", -1),
     (Finished, "versions", {-1: 1}),
@@ -475,7 +667,9 @@ def test_the_longest_ledger_fits_a_message() -> None:
 
 
 def test_every_message_is_tested_here() -> None:
-    messages = {*CONTROL_RECORDS.values(), EncodedUpdate, Snapshot, Conflated, StatePart}
+    others = EncodedUpdate, Snapshot, Conflated, StatePart, Merged
+    logged = Logged, Histograms, Saved, Passed
+    messages: set[type[Record]] = {*CONTROL_RECORDS.values(), *others, *logged}
 
     assert messages == {row[0] for row in FIELDS}, "FIELDS has what each can hold"
     assert messages <= {type(example) for example in EXAMPLES}, "support/records.py has one of each"
@@ -557,6 +751,7 @@ LARGEST: tuple[Record, ...] = (
         QUANTUM_EXPONENT_MIN,
         layout_of(LAYOUT_BYTES_MAX),
         Resume(RANK_END - 1, SEQUENCE_MAX, ALL_VERSIONS, RANKS_MAX, ALL_VERSIONS, TERM_MAX),
+        version=WIDEST * VERSION_CHARACTERS_MAX,
     ),
     Contents(ALL_VERSIONS),
     Conflated(
@@ -582,11 +777,60 @@ LARGEST: tuple[Record, ...] = (
         integers=bytes(BUFFERS_BYTES_MAX // 2),
     ),
     StatePart(SEQUENCE_MAX, STATE_PARTS_MAX - 1, STATE_PARTS_MAX, bytes(STATE_PART_BYTES), REASON),
-    Refuse(WIDEST * NAME_CHARACTERS_MAX, REASON, WIDEST * ADDRESS_CHARACTERS_MAX),
+    Refuse(WIDEST * NAME_CHARACTERS_MAX, REASON, WIDEST * MASTERS_CHARACTERS_MAX),
     Roster(EVERYONE),
     Snapshot(ELEMENTS_MAX, bytes(4 * BLOCK_ELEMENTS)),
     Stable(ALL_VERSIONS),
     Voters(SEQUENCE_MAX, TERM_MAX, (bytes(WORKER_ID_BYTES),) * RANKS_MAX),
+    Carried(PEERS_MAX, 2**16 - 1, 2**32 - 1, 255, bytes(CARRIED_BYTES_MAX)),
+    Feed(
+        PEERS_MAX,
+        RANK_END - 1,
+        SEQUENCE_MAX,
+        ALL_VERSIONS,
+        observes=False,
+        begins=False,
+        run=WIDEST * NAME_CHARACTERS_MAX,
+        elements=ELEMENTS_MAX,
+        mode=Mode(),
+        results=RANK_END - 1,
+    ),
+    Merged(
+        2**32 - 1,
+        MERGED_PARTS_MAX - 1,
+        MERGED_PARTS_MAX,
+        tuple(
+            relaying.PeerSpan(PEERS_MAX, rank, SEQUENCE_MAX, SEQUENCE_MAX) for rank in ALL_VERSIONS
+        ),
+        updates=2**32 - 1,
+        based_on=2**63,
+        clocks=dict.fromkeys(ALL_VERSIONS, CLOCK_MAX),
+        body=bytes(MERGED_BYTES_MAX),
+    ),
+    Taken(2**32 - 1, done=False, accepted=ALL_VERSIONS),
+    Reached(2**32 - 1, ALL_VERSIONS, True),
+    Logged(
+        2**53,
+        (WIDEST * SERIES_NAME_CHARACTERS_MAX,) * SERIES_MAX,
+        bytes(POINT.itemsize * POINTS_MAX),
+        2**53,
+    ),
+    Saved(True, True, bytes(PART_BYTES)),
+    Passed(
+        WORKERS_MAX - 1,
+        bytes(WORKER_ID_BYTES),
+        39,
+        bytes(max(Logged.BYTES_MAX, Histograms.BYTES_MAX)),
+    ),
+    Histograms(
+        2**53,
+        2**32 - 1,
+        2**32 - 1,
+        TENSORS_MAX,
+        (WIDEST * NAME_CHARACTERS_MAX,) * LAYERS_MAX,
+        bytes(HISTOGRAM.itemsize * HISTOGRAMS_MAX),
+        2**53,
+    ),
     Finished(ALL_VERSIONS),
     Leave(SEQUENCE_MAX, REASON),
     Stopping(REASON),
@@ -610,6 +854,28 @@ def test_a_message_that_is_too_long_is_not_even_unpacked(example: Record) -> Non
     with pytest.raises(InvalidMessageError, match=limit):
         kind.parse(bytes(kind.BYTES_MAX + 1))
     assert kind.BYTES_MAX <= MESSAGE_BYTES_MAX
+
+
+@pytest.mark.parametrize("kind", [Logged, Histograms])
+def test_compressed_bytes_are_those_of_one_record_and_no_more(kind: type[Record]) -> None:
+    example = next(each for each in EXAMPLES if type(each) is kind)
+    packed = example.pack()
+
+    for damaged in (b"", packed[:-1], packed + b"\0", b"\0" + packed, packed + packed):
+        with pytest.raises(InvalidMessageError, match=kind.__name__):
+            kind.parse(damaged)
+
+
+@pytest.mark.parametrize("kind", [Logged, Histograms])
+def test_a_few_bytes_do_not_become_more_than_the_longest_record(kind: type[Record]) -> None:
+    bomb = zlib.compress(bytes(2**26))
+    assert len(bomb) < kind.BYTES_MAX
+
+    def refused() -> None:
+        with pytest.raises(InvalidMessageError, match=naming(kind.__name__, kind.BYTES_MAX)):
+            kind.parse(bomb)
+
+    assert peak_of(refused) < 2**22
 
 
 @pytest.mark.parametrize("kind", [Snapshot, Buffers])
@@ -676,8 +942,10 @@ def test_an_element_behind_the_last_tensor_is_nowhere_and_named(element: int) ->
 
 
 @given(versions=VERSIONS, rank=RANKS)
-def test_a_total_leaves_one_rank_out(versions: dict[int, int], rank: int) -> None:
-    assert count_updates(versions, without=rank) == sum(versions.values()) - versions.get(rank, 0)
+def test_a_total_is_of_workers_and_leaves_one_rank_out(versions: dict[int, int], rank: int) -> None:
+    others = [s for r, s in versions.items() if r < WORKERS_MAX and r != rank]
+
+    assert count_updates(versions, without=rank) == sum(others)
 
 
 @given(versions=VERSIONS, others=VERSIONS)

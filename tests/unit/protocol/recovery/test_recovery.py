@@ -265,6 +265,20 @@ def test_the_oldest_in_flight_are_what_a_probe_repeats() -> None:
     assert held == [contents]
 
 
+def test_it_knows_since_when_the_oldest_packet_waits_for_an_answer() -> None:
+    recovery, _ = new_recovery()
+    found = [recovery.unanswered_since]
+    for now in (1.0, 2.0, 3.0):
+        send(recovery, 2, now=now)
+    found.append(recovery.unanswered_since)
+    recovery.on_ack(ack((0, 1), (3, 3)), now=3.1)
+    found.append(recovery.unanswered_since)
+    recovery.on_ack(ack((0, 5)), now=3.2)
+    found.append(recovery.unanswered_since)
+
+    assert found == [None, 1.0, 2.0, None]
+
+
 def test_each_packet_that_asks_uses_up_a_probe() -> None:
     recovery, _ = new_recovery()
     recovery.probes = 4

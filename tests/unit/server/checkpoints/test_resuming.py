@@ -8,12 +8,25 @@ import numpy as np
 import pytest
 
 from gradwire_protocol import ShapedMessage, UsageError
+from gradwire_protocol.messages.fields import WORKER_ID_BYTES
 from gradwire_protocol.messages.kinds import Kind
+from gradwire_protocol.messages.operating.scalars import Logged, pack_points
 from gradwire_server.checkpoints.resuming import resumed_runs
 from gradwire_server.config import MasterConfig
+from gradwire_server.series.series import Series
 from gradwire_udp.files.checkpoints import name_of
 from support.checkpointing import VALUES, VERSIONS, bytes_of, checkpoint_of, written_to
+from support.curves import buckets_in
+from support.distributions import histograms, steps_in
 from support.wording import naming
+
+
+def logged() -> bytes:
+    """Return what was logged in a run."""
+    series, worker = Series(), bytes(WORKER_ID_BYTES)
+    series.add(0, worker, Logged(1, ("loss",), pack_points([(0, 3, 0, 1.5)]), 0), 1.0)
+    series.add_histograms(0, worker, histograms(1, 3, "weight"), 2.0, (0,))
+    return b"".join(series.save(3.0).pieces())
 
 
 def refusal(resume: str, checkpoint: Path | None = None, config: MasterConfig | None = None) -> str:
@@ -41,6 +54,30 @@ def test_the_run_is_there_without_any_worker(
     assert caplog.messages == [
         naming("alpha", path, "7 parameters", "4 updates", f"{checkpoint_of().digest:016x}")
     ]
+
+
+def test_what_was_logged_goes_on(tmp_path: Path) -> None:
+    written_to(tmp_path, content=bytes_of(logged=logged()))
+
+    [run] = resumed_runs(str(tmp_path), None, MasterConfig())
+
+    [bucket] = buckets_in(run.series)["loss", 0]
+    assert (bucket.step, bucket.mean) == (3, 1.5)
+    assert steps_in(run.series, "weight") == [3]
+    assert run.replica.values.tolist() == VALUES.tolist()
+
+
+@pytest.mark.parametrize("data", [b"no series", logged()[:-1], logged()[:50], b"\xff" * 1_000])
+def test_what_was_logged_and_is_damaged_is_left_out_and_named(
+    data: bytes, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = written_to(tmp_path, content=bytes_of(logged=data))
+
+    [run] = resumed_runs(str(tmp_path), None, MasterConfig())
+
+    assert not run.series
+    assert run.replica.values.tolist() == VALUES.tolist()
+    assert caplog.messages == [naming(path, "logged", "goes on without")]
 
 
 def test_it_keeps_as_much_for_who_comes_back_as_any_other_run(tmp_path: Path) -> None:

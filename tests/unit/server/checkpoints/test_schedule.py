@@ -5,10 +5,17 @@ has them in a master.
 """
 
 import logging
+from typing import Final
 
+import numpy as np
 import pytest
 
+from gradwire_codecs import Update
+from gradwire_codecs.arrays import Int32Array
 from gradwire_protocol import UsageError
+from gradwire_protocol.messages.fields import BLOCK_ELEMENTS
+from gradwire_protocol.messages.layout import Layout, Tensor
+from gradwire_server.checkpoints import schedule
 from gradwire_server.checkpoints.schedule import CheckpointSchedule
 from gradwire_server.checkpoints.writer import Copy
 from gradwire_server.config import MasterConfig
@@ -18,11 +25,16 @@ from gradwire_server.state.lobby import Lobby
 from gradwire_server.state.run import Leadership, Run
 from gradwire_server.state.state import State
 from gradwire_server.updates.decoding import InlineDecoder
-from support.checkpointing import VALUES, ScriptedWriter, checkpoint_of
+from support.checkpointing import LAYOUT, VALUES, VERSIONS, ScriptedWriter, checkpoint_of
 from support.peer import join_request
 from support.wording import naming
 
 SECONDS = 60.0
+
+WIDE: Final[Int32Array] = np.arange(5 * BLOCK_ELEMENTS, dtype=np.int32)
+INDEX: Final = np.flatnonzero(WIDE % 5000 == 0).astype(np.uint32)
+SPREAD: Final = Update(0, len(WIDE), 1000, INDEX, np.ones(len(INDEX), np.int32))
+"""An update with hits in all blocks."""
 
 
 class Watch:
@@ -100,8 +112,9 @@ class Watch:
         return self.metrics.registry.get_sample_value(f"gradwire_checkpoint{name}") or 0.0
 
 
-def founded(name: str = "alpha") -> Run:
-    run = Run.resume(checkpoint_of(run=name), memoryview(bytearray(VALUES.astype("<i4").tobytes())))
+def founded(name: str = "alpha", values: Int32Array = VALUES, layout: Layout = LAYOUT) -> Run:
+    checkpoint = checkpoint_of(values, run=name, layout=layout)
+    run = Run.resume(checkpoint, memoryview(bytearray(values.astype("<i4").tobytes())))
     run.awaits_workers = False
     return run
 
@@ -122,6 +135,37 @@ def test_a_run_is_written_when_the_time_has_come(watch: Watch) -> None:
     [copy] = watch.copies
     assert copy.of is watch.run
     assert copy.replica.values.tolist() == VALUES.tolist()
+
+
+def test_a_large_run_is_copied_while_updates_change_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(schedule, "BLOCKS_AT_ONCE", 1)
+    watch = Watch(run := founded(values=WIDE, layout=Layout((Tensor("weights", WIDE.shape),))))
+    watch.order()
+
+    for _ in range(2):  # and one block more with each update
+        assert watch.copies == []
+        assert watch.checkpoints.busy
+        assert watch.checkpoints.next_timer() == watch.state.now, "the next block is due at once"
+        run.apply_update(0, SPREAD)
+        run.relay.versions[0] += 1
+        watch.checkpoints.conclude()
+
+    [copy] = watch.copies
+    assert copy.replica.values.tobytes() == WIDE.tobytes()
+    assert copy.versions == VERSIONS
+    watch.succeed()
+    assert watch.order().startswith("run 'alpha' is being written"), "it has changed since"
+
+
+def test_a_master_that_stops_copies_all_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(schedule, "BLOCKS_AT_ONCE", 1)
+    watch = Watch(founded(values=WIDE, layout=Layout((Tensor("weights", WIDE.shape),))))
+    watch.order()
+
+    watch.checkpoints.stop(broken=False)
+
+    [copy] = watch.copies
+    assert copy.replica.values.tobytes() == WIDE.tobytes()
 
 
 def test_what_has_not_changed_is_not_written_again(watch: Watch) -> None:
@@ -181,11 +225,11 @@ def test_what_cannot_be_written_is_counted_and_tried_again(
 def test_where_there_is_no_memory_for_a_copy_the_run_goes_on(
     watch: Watch, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def too_much(run: Run) -> Copy:
+    def too_much(run: Run, now: float) -> Copy:
         raise MemoryError
 
     with monkeypatch.context() as patch:
-        patch.setattr(Copy, "make", too_much)
+        patch.setattr(Copy, "begin", too_much)
         watch.pass_time(SECONDS)
     watch.pass_time(SECONDS)
 
@@ -216,7 +260,7 @@ def test_a_run_that_waits_for_its_first_parameters_is_none_yet() -> None:
 
     watch.pass_time(10 * SECONDS)
     assert watch.copies == []
-    watch.run.assembly = None
+    watch.run.found()
     watch.checkpoints.conclude()
     watch.pass_time(SECONDS)
 

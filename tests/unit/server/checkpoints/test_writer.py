@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 
 from gradwire_server.checkpoints.folder import CheckpointFolder
-from gradwire_server.checkpoints.writer import Copy, Failed, ThreadWriter, Written
+from gradwire_server.checkpoints.writer import Failed, ThreadWriter, Written
 from gradwire_server.state.run import Run
 from gradwire_udp.files.checkpoints import read
-from support.checkpointing import VALUES, checkpoint_of
+from support.checkpointing import VALUES, checkpoint_of, copy_of
 from support.wording import naming
 
 DEADLINE_SECONDS = 10.0
@@ -52,7 +52,7 @@ def run_of_alpha() -> Run:
 def test_a_copy_is_of_one_moment() -> None:
     run = run_of_alpha()
 
-    copy = Copy.make(run)
+    copy = copy_of(run)
     run.replica.values += 1
     run.relay.versions[0] += 1
     run.finished = True
@@ -62,7 +62,7 @@ def test_a_copy_is_of_one_moment() -> None:
 
 
 def test_what_is_written_is_the_run(desk: Desk, tmp_path: Path) -> None:
-    desk.writer.write(Copy.make(run_of_alpha()))
+    desk.writer.write(copy_of(run_of_alpha()))
     written = desk.outcome()
 
     assert isinstance(written, Written)
@@ -87,7 +87,7 @@ def test_what_is_written_is_the_run(desk: Desk, tmp_path: Path) -> None:
 def test_what_the_disk_says_is_an_outcome_and_the_next_one_may_succeed(
     desk: Desk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception, reason: str
 ) -> None:
-    copy = Copy.make(run_of_alpha())
+    copy = copy_of(run_of_alpha())
 
     def fail(*arguments: Any) -> None:
         raise error
@@ -110,7 +110,7 @@ def test_where_no_thread_can_be_started_nothing_is_written(
 
     monkeypatch.setattr(threading.Thread, "start", fail)
 
-    desk.writer.write(Copy.make(run_of_alpha()))
+    desk.writer.write(copy_of(run_of_alpha()))
 
     assert desk.outcome() == Failed("can't start new thread")
 
@@ -123,7 +123,7 @@ def test_an_error_of_ours_is_raised_where_it_is_seen(
 
     monkeypatch.setattr(folder, "write", fail)
 
-    desk.writer.write(Copy.make(run_of_alpha()))
+    desk.writer.write(copy_of(run_of_alpha()))
 
     with pytest.raises(LookupError, match="nobody has thought of this"):
         desk.outcome()
@@ -137,7 +137,7 @@ def test_nobody_has_to_be_there_any_more_to_hear_of_it(folder: CheckpointFolder)
         raise RuntimeError("Event loop is closed")
 
     writer = ThreadWriter(folder, closed)
-    writer.write(Copy.make(run_of_alpha()))
+    writer.write(copy_of(run_of_alpha()))
 
     assert done.wait(DEADLINE_SECONDS)
     assert isinstance(writer.take_outcome(), Written)

@@ -2,6 +2,7 @@
 
 import re
 import socket
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from inspect import signature
@@ -52,6 +53,24 @@ def busy_port() -> Iterator[int]:
         yield other.getsockname()[1]
 
 
+# TensorBoard.
+
+
+def test_without_tensorboard_the_option_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    for name in ("event_files", "event_folder"):
+        monkeypatch.delitem(sys.modules, f"gradwire_server.daemon.{name}", raising=False)
+    for name in [name for name in sys.modules if name.partition(".")[0] == "tensorboard"]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "tensorboard", None)
+
+    status, said = invoke("--tensorboard", str(tmp_path))
+
+    assert status == 2
+    assert said == naming("--tensorboard", tmp_path, "pip install 'gradwire[tensorboard]'")
+
+
 # Options.
 
 
@@ -76,18 +95,18 @@ def test_every_option_has_a_help_text_and_an_environment_variable() -> None:
         ("--slow-seconds 0", ("slow_seconds", 0.0)),
         ("--reassembly-mib-max 1", ("reassembly_bytes_max", 2**20, "--reassembly-mib-max")),
         ("--loop trio", ("loop", "trio", "auto", "uvloop", "asyncio")),
-        ("--processes 65", ("processes", 65, 1, 64)),
         ("--outlier-norm-multiple 0", ("outlier_norm_multiple", 0.0, 1)),
         ("--update-rate-max -1", ("update_rate_max", -1.0, 0)),
         ("--checkpoint-seconds 0", ("checkpoint_seconds", 0.0)),
         ("--checkpoint-keep 0", ("checkpoint_keep", 0, 1, 100000)),
         ("--checkpoint /dev/null", ("--checkpoint", "/dev/null", "name a folder")),
+        ("--tensorboard /dev/null", ("--tensorboard", "/dev/null", "may write")),
+        ("--tensorboard /proc/none", ("--tensorboard", "/proc/none", "may write")),
         ("--resume auto", ("--resume", "auto", "--checkpoint")),
         ("--resume /dev", ("--resume", "/dev", "no checkpoint")),
         ("--standby-of a:1 --resume /dev", ("--resume", "--standby-of")),
         ("--standby-of a:1 --standby b:1", ("standby", "b:1", "standby_of", "a:1")),
         ("--standby-of a:1 --transport tcp", ("standby", "UDP")),
-        ("--processes 2 --transport tcp", ("processes", 2, "TCP", 1)),
         ("--listen 127.0.0.1:x", ("127.0.0.1:x", "port", "'x'", 0, 65535)),
         ("--http :80", ("':80'", "host")),
         ("--network 10.0.0.0/33", ("network", "10.0.0.0/33")),

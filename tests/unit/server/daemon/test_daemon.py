@@ -24,13 +24,16 @@ import gradwire
 from gradwire_protocol import UnreachableError, UsageError
 from gradwire_server.checkpoints.folder import CheckpointFolder
 from gradwire_server.config import MasterConfig
+from gradwire_server.daemon import event_files, event_folder
 from gradwire_server.daemon.daemon import Addresses, Daemon
+from gradwire_server.daemon.event_folder import EventFolder
 from gradwire_server.daemon.key_source import KeySource
 from gradwire_server.daemon.listening import AddressInUseError
 from gradwire_server.http.access import Access, Token
 from gradwire_udp import new_event_loop
 from gradwire_udp.files.checkpoints import names_in, read
 from support.local_master import MasterProcess
+from support.tensorboard import scalars_in
 from support.tiers import variants
 from support.waiting import until
 from support.wording import naming
@@ -167,15 +170,16 @@ def test_status_tells_of_the_run_and_workers_hear_why_it_ends(running: Running, 
     running(ANYWHERE, look, kind=kind)
 
     always: Announcement = {
-        "status": "ok", "version": version("gradwire"), "draining": False, "denied": [],
+        "status": "ok", "version": version("gradwire"), "pid": os.getpid(), "draining": False,
+        "denied": [], "announcement": None,
         "master": {"role": None, "in_charge": True, "term": 1, "other": None,
                    "standby_connected": False, "standby_behind": 0},
+        "relays": [],
     }  # fmt: skip
-    alone = [{"pid": os.getpid(), "connections": 0}]
-    assert seen[0] == {"processes": alone, "runs": [], **always}
+    assert seen[0] == {"connections": 0, "runs": [], **always}
     name = f"{socket.gethostname()}/{os.getpid()}"
     assert seen[1] == {
-        "processes": [{"pid": os.getpid(), "connections": 1}],
+        "connections": 1,
         "runs": [
             {
                 "name": "default",
@@ -184,7 +188,15 @@ def test_status_tells_of_the_run_and_workers_hear_why_it_ends(running: Running, 
                 "mode": "sharing",
                 "round": None,
                 "damaged_blocks": [],
-                "workers": [{"rank": 0, "name": name, "phase": "live", "quarantined": False}],
+                "workers": [
+                    {
+                        "rank": 0,
+                        "name": name,
+                        "phase": "live",
+                        "quarantined": False,
+                        "relay": None,
+                    }
+                ],
                 "observers": [],
                 "versions": {"0": 1},
                 "stopping": None,
@@ -232,6 +244,49 @@ def test_with_a_token_the_status_is_only_for_those_who_have_it(
 
     assert statuses == [401, 200]
     assert secret not in caplog.text
+
+
+@LOOPS
+@pytest.mark.parametrize("transport", ["udp", "tcp"])
+def test_a_worker_is_seen_over_http_and_is_expelled_from_there(
+    running: Running, kind: str, transport: Any
+) -> None:
+    sessions: list[gradwire.Session] = []
+    secret, access = (
+        "operators-token-operators",
+        Access(operator_token=Token(b"operators-token-operators")),
+    )
+    headers = {"Authorization": f"Bearer {secret}"}
+
+    async def look(announcement: Announcement) -> None:
+        url = f"http://{announcement['http']}/api/v1/"
+        target = np.zeros(4, np.float32)
+        join = partial(gradwire.join, target, master=announcement["master"], transport=transport)
+        sessions.append(await asyncio.to_thread(join))
+        async with aiohttp.ClientSession(headers=headers) as client:
+            async with client.get(f"{url}stream?run=default") as stream:
+                while not (line := await stream.content.readline()).startswith(b"event: run"):
+                    assert line
+                shown = json.loads((await stream.content.readline()).removeprefix(b"data: "))
+            [worker] = shown["workers"]
+            assert (worker["state"], worker["transport"]) == ("live", transport)
+            order = {"action": "expel", "name": str(worker["rank"])}
+            async with client.post(f"{url}orders", json=order) as answer:
+                assert answer.status == 200, await answer.text()
+        await until(lambda: not is_connected(sessions[0]), "the worker to hear of it")
+
+    running(ANYWHERE, look, kind=kind, access=access)
+
+    with pytest.raises(gradwire.ConnectionLostError, match=naming("operator", "HTTP", "expelled")):
+        sessions[0].step()
+
+
+def is_connected(session: gradwire.Session) -> bool:
+    try:
+        session.pull()
+    except gradwire.ConnectionLostError:
+        return False
+    return True
 
 
 @pytest.mark.parametrize(
@@ -364,6 +419,72 @@ def test_a_disk_that_never_answers_does_not_keep_it_from_ending(
         answer.set()
 
     assert naming("no checkpoint", "0.05 s") in caplog.messages
+
+
+# TensorBoard.
+
+
+def test_a_disk_that_never_takes_a_point_holds_up_neither_the_run_nor_the_end(
+    running: Running,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    answer, asked = threading.Event(), threading.Event()
+
+    def hang(*arguments: object) -> int:
+        asked.set()
+        answer.wait(10)
+        raise OSError(errno.EIO, "Input/output error")
+
+    async def look(announcement: Announcement) -> None:
+        join = partial(gradwire.join, np.zeros(4, np.float32), master=announcement["master"])
+        session = await asyncio.to_thread(partial(join, threshold=0.5))
+        for step in (1, 2):  # the first one is due
+            session.log(step=step, loss=1.0)
+        await until(asked.is_set, "the disk to be asked")
+        for step in range(10):
+            session.push(np.full(4, (-1.0) ** step, np.float32))
+            session.log(loss=1.0)
+        await asyncio.to_thread(session.finish)
+
+    for name, seconds in (("CLOSE_SECONDS_MAX", 0.05), ("EVERY_SECONDS", 0.01)):
+        monkeypatch.setattr(event_files, name, seconds)
+    with monkeypatch.context() as patch:
+        patch.setattr(event_folder, "_write_whole", hang)
+        running(ANYWHERE, look, event_files=event_files.EventFiles(tmp_path))
+        answer.set()
+        for thread in threading.enumerate():
+            if thread.name == "gradwire-tensorboard":
+                thread.join(10)
+
+    assert naming(tmp_path, "0.05 s") in caplog.messages
+
+
+def test_an_internal_error_while_points_are_written_is_logged_and_the_run_goes_on(
+    running: Running,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def broken(*arguments: object) -> None:
+        raise LookupError("nobody has thought of this")
+
+    async def look(announcement: Announcement) -> None:
+        join = partial(gradwire.join, np.zeros(4, np.float32), master=announcement["master"])
+        session = await asyncio.to_thread(partial(join, threshold=0.5))
+        for step in (1, 2):  # the first one is due
+            session.log(step=step, loss=1.0)
+        with monkeypatch.context() as patch:
+            patch.setattr(EventFolder, "add", broken)
+            await until(lambda: "internal error" in caplog.text, "the error")
+        await asyncio.to_thread(session.finish)
+
+    monkeypatch.setattr(event_files, "EVERY_SECONDS", 0.01)
+    running(ANYWHERE, look, event_files=event_files.EventFiles(tmp_path))
+
+    assert "nobody has thought of this" in caplog.text
+    assert scalars_in(tmp_path)["default/worker-0"] == {"loss": [(1, 1.0), (2, 1.0)]}
 
 
 # What it refuses.

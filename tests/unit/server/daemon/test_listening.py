@@ -7,13 +7,13 @@ from collections.abc import Iterator
 
 import pytest
 
-from gradwire_protocol import UsageError
+from gradwire_protocol import Role, UsageError
 from gradwire_protocol.crypto.keys import SECRET_BYTES, Keyring, RunKey
 from gradwire_server.config import MasterConfig
 from gradwire_server.daemon import listening as module
 from gradwire_server.daemon.listening import AddressInUseError, Listening, Transport
 from gradwire_udp import open_listener, open_socket
-from support.shard_rig import Heard
+from support.applications import Deaf
 from support.wording import naming
 
 
@@ -29,7 +29,7 @@ def opened(
 ) -> tuple[str, int, tuple[bool, bool]]:
     """Return where a master listens, and whether its port is taken for UDP and for TCP."""
     listening = Listening(MasterConfig(), transport, insecure=True)
-    drivers = listening.open(listen, Heard(), loop)
+    drivers = listening.open(listen, Deaf(), loop)
     host, port = listening.address[:2]
     taken = (
         is_taken(host, port, socket.SOCK_DGRAM),
@@ -160,14 +160,14 @@ def test_where_others_can_reach_it_without_a_key_it_does_not_listen(
     ways_out = ("gradwire keygen run.key", "--key-file run.key", "--insecure")
 
     with pytest.raises(UsageError, match=naming(listen, *ways_out)):
-        Listening(MasterConfig(), transport).open(listen, Heard(), loop)
+        Listening(MasterConfig(), transport).open(listen, Deaf(), loop)
 
 
 @pytest.mark.parametrize("listen", ["127.0.0.1:0", "127.1.2.3:0", "localhost:0"])
 def test_on_loopback_it_needs_no_key(loop: asyncio.AbstractEventLoop, listen: str) -> None:
     listening = Listening(MasterConfig(), "auto")
 
-    drivers = listening.open(listen, Heard(), loop)
+    drivers = listening.open(listen, Deaf(), loop)
 
     assert listening.address[0].startswith("127.")
     drivers.close()
@@ -177,7 +177,7 @@ def test_with_a_key_it_listens_anywhere(loop: asyncio.AbstractEventLoop) -> None
     keyring = Keyring([RunKey(bytes(SECRET_BYTES))])
     listening = Listening(MasterConfig(), "auto", keyring)
 
-    drivers = listening.open("0.0.0.0:0", Heard(), loop)
+    drivers = listening.open("0.0.0.0:0", Deaf(), loop)
 
     assert listening.address[0] == "0.0.0.0"
     drivers.close()
@@ -186,10 +186,13 @@ def test_with_a_key_it_listens_anywhere(loop: asyncio.AbstractEventLoop) -> None
 # A standby.
 
 
-def test_a_standby_dials_over_udp_with_a_key_of_its_own(loop: asyncio.AbstractEventLoop) -> None:
+@pytest.mark.parametrize("role", [Role.STANDBY, Role.RELAY])
+def test_who_dials_a_master_does_it_over_udp_with_a_key_of_its_own(
+    loop: asyncio.AbstractEventLoop, role: Role
+) -> None:
     keyring = Keyring([RunKey(bytes(SECRET_BYTES))])
-    listening = Listening(MasterConfig(standby_of="127.0.0.1:1"), "auto", keyring)
-    drivers = listening.open("127.0.0.1:0", Heard(), loop)
+    listening = Listening(MasterConfig(), "auto", keyring, dials_as=role)
+    drivers = listening.open("127.0.0.1:0", Deaf(), loop)
 
     connection = listening.dial("127.0.0.1:1", 0.0)
 
@@ -201,7 +204,7 @@ def test_a_standby_reaches_nobody_over_another_version_of_ip(
     loop: asyncio.AbstractEventLoop,
 ) -> None:
     listening = Listening(MasterConfig(standby_of="[::1]:1"), "auto")
-    drivers = listening.open("127.0.0.1:0", Heard(), loop)
+    drivers = listening.open("127.0.0.1:0", Deaf(), loop)
 
     with pytest.raises(UsageError, match=naming("IPv4", "IPv6")):
         listening.dial("[::1]:1", 0.0)

@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gradwire_protocol import UsageError
-from gradwire_server.http.access import Access, Token, find_token
-from gradwire_server.http.limits import TOKEN_BYTES_MAX
+from gradwire_server.http.access import OPERATOR_CREDENTIAL, Access, Token, find_token
 from gradwire_server.metrics import HttpRefusal
+from gradwire_udp.files.tokens import TOKEN_BYTES_MAX
 from support.wording import naming
 
 SECRET = "correct-horse-battery-staple"
@@ -131,6 +131,100 @@ def test_open_loopback_answers_only_to_names_that_nobody_else_can_give_it(
     assert (refusal is None) == is_open
 
 
+# Two tokens, and the files of the page.
+
+CHIEF = "operators-token-operators"
+BOTH = Access(token=LOCKED.token, operator_token=Token(CHIEF.encode()))
+CHIEF_ONLY = Access(operator_token=BOTH.operator_token)
+PAGES = (*PATHS, "/", "/page/app.js", "/api/v1/overview", "/api/v1/orders", "/nothing")
+
+
+@pytest.mark.parametrize("on_loopback", [True, False])
+@pytest.mark.parametrize("path", PAGES)
+def test_either_token_opens_every_page(path: str, on_loopback: bool) -> None:
+    for access, secret, opens in (
+        (BOTH, SECRET, True),
+        (BOTH, CHIEF, True),
+        (CHIEF_ONLY, CHIEF, True),
+        (CHIEF_ONLY, SECRET, False),
+        (LOCKED, CHIEF, False),
+        (BOTH, SECRET + CHIEF, False),
+    ):
+        headers = {**HERE, "Authorization": f"Bearer {secret}"}
+        refusal = access.refusal(path, headers, on_loopback=on_loopback)
+        assert refusal is (None if opens or path == "/healthz" else HttpRefusal.UNAUTHORIZED)
+
+
+@pytest.mark.parametrize("access", [LOCKED, BOTH, CHIEF_ONLY])
+@pytest.mark.parametrize("on_loopback", [True, False])
+def test_the_files_of_the_page_need_no_token_where_there_is_one(
+    access: Access, on_loopback: bool
+) -> None:
+    def refusal(*, is_of_page: bool) -> HttpRefusal | None:
+        return access.refusal("/", HERE, on_loopback=on_loopback, is_of_page=is_of_page)
+
+    assert refusal(is_of_page=True) is None
+    assert refusal(is_of_page=False) is HttpRefusal.UNAUTHORIZED
+
+
+@pytest.mark.parametrize("is_of_page", [True, False])
+def test_without_a_token_the_page_is_closed_like_everything_else(is_of_page: bool) -> None:
+    foreign = {"Host": "rebound.example"}
+
+    for headers, on_loopback in ((HERE, False), (foreign, True)):
+        refusal = Access().refusal("/", headers, on_loopback=on_loopback, is_of_page=is_of_page)
+        assert refusal is HttpRefusal.CLOSED
+
+
+@pytest.mark.parametrize(
+    ("access", "secret", "keyless", "may"),
+    [
+        (BOTH, CHIEF, False, True),
+        (BOTH, SECRET, True, False),
+        (CHIEF_ONLY, CHIEF, False, True),
+        (CHIEF_ONLY, SECRET, True, False),
+        (LOCKED, SECRET, True, False),
+        (Access(), "", True, True),
+        (Access(), "", False, False),
+        (Access(public_metrics=True), "", True, True),
+    ],
+)
+def test_orders_take_the_token_of_operators_or_a_machine_without_any_secret(
+    access: Access, secret: str, keyless: bool, may: bool
+) -> None:
+    headers = {**HERE, **({"Authorization": f"Bearer {secret}"} if secret else {})}
+
+    assert access.may_order(headers, keyless=keyless) is may
+
+
+@pytest.mark.parametrize(
+    ("headers", "may"),
+    [
+        ({}, True),
+        ({"Origin": "http://127.0.0.1:40124"}, True),
+        ({"Origin": "https://127.0.0.1:40124"}, True),
+        ({"Origin": "http://127.0.0.1"}, False),
+        ({"Origin": "http://127.0.0.1:40124.example"}, False),
+        ({"Origin": "http://example/127.0.0.1:40124"}, False),
+        ({"Origin": "http://127.0.0.1:40124@example"}, False),
+        ({"Origin": "null"}, False),
+        ({"Origin": ""}, False),
+        ({"Sec-Fetch-Site": "same-origin"}, True),
+        ({"Sec-Fetch-Site": "none"}, True),
+        ({"Sec-Fetch-Site": "same-site"}, False),
+        ({"Sec-Fetch-Site": "cross-site"}, False),
+        ({"Sec-Fetch-Site": ""}, False),
+    ],
+)
+def test_orders_come_from_no_page_or_from_one_of_this_host(
+    headers: dict[str, str], may: bool
+) -> None:
+    bearer = {"Authorization": f"Bearer {CHIEF}"}
+
+    assert BOTH.may_order({**HERE, **bearer, **headers}, keyless=False) is may
+    assert Access().may_order({**HERE, **headers}, keyless=True) is may
+
+
 # The token never shows.
 
 
@@ -181,6 +275,21 @@ def test_a_file_that_others_can_read_or_change_is_refused(tmp_path: Path, mode: 
         find_token(file)
 
 
+@pytest.mark.parametrize(("mode", "is_taken"), [(0o440, True), (0o444, True), (0o460, False)])
+def test_in_a_folder_of_secrets_others_may_read_the_file_and_not_change_it(
+    tmp_path: Path, mode: int, is_taken: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Kubernetes gives the files of a secret to a group, and mode 0440."""
+    monkeypatch.setenv("CREDENTIALS_DIRECTORY", str(tmp_path))
+    file = written(tmp_path / "token", SECRET, mode)
+
+    if is_taken:
+        assert find_token(file) is not None
+    else:
+        with pytest.raises(UsageError, match=naming(file, f"{mode:04o}")):
+            find_token(file)
+
+
 @pytest.mark.parametrize("mode", [0o600, 0o400])
 def test_a_file_that_only_its_owner_can_read_is_taken(tmp_path: Path, mode: int) -> None:
     assert find_token(written(tmp_path / "token", SECRET, mode)) is not None
@@ -219,6 +328,16 @@ def test_without_a_file_the_credential_of_systemd_is_taken(tmp_path: Path) -> No
 
     assert token is not None
     assert token.matches(SECRET)
+
+
+def test_the_token_of_operators_is_another_credential(tmp_path: Path) -> None:
+    written(tmp_path / "http-token", SECRET, 0o440)
+    written(tmp_path / "http-operator-token", CHIEF, 0o440)
+
+    token = find_token(None, {"CREDENTIALS_DIRECTORY": str(tmp_path)}, OPERATOR_CREDENTIAL)
+
+    assert token is not None
+    assert (token.matches(CHIEF), token.matches(SECRET)) == (True, False)
 
 
 def test_a_file_comes_before_the_credential(tmp_path: Path) -> None:

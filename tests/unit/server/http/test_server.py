@@ -14,7 +14,7 @@ from gradwire_server.http.limits import HttpLimits
 from gradwire_server.http.server import HttpServer
 from gradwire_server.metrics import HttpRefusal, ServerMetrics
 from gradwire_udp import resolve
-from support.http_side import STATUS, HttpSide, ask, request, serving, status_of
+from support.http_side import STATUS, Asked, HttpSide, ask, request, serving, status_of
 
 LOOPBACK, INET = ("127.0.0.1", 0), socket.AF_INET
 TOKEN = "correct-horse-battery"
@@ -43,13 +43,9 @@ async def test_metrics_are_served_as_prometheus_reads_them() -> None:
 
 async def test_metrics_are_those_of_the_moment_that_they_are_asked_for() -> None:
     metrics = ServerMetrics()
-    asked = Counter("asked_total", "Times that somebody asked.", registry=metrics.registry)
-
-    async def refresh() -> None:
-        asked.inc()
-
+    metrics.registry.register(Asked())
     limits = HttpLimits(load_max=1.0)  # no pause between two
-    async with serving(metrics=metrics, refresh=refresh, limits=limits) as side:
+    async with serving(metrics=metrics, limits=limits) as side:
         _, _, first = await get(f"{side.url}/metrics")
         _, _, second = await get(f"{side.url}/metrics")
 
@@ -66,7 +62,7 @@ JSON, TEXT = "application/json; charset=utf-8", "text/plain; charset=utf-8"
         ("/healthz", (200, JSON, '{"status": "ok"}')),
         ("/healthz?verbose=1#top", (200, JSON, '{"status": "ok"}')),
         ("/status", (200, JSON, '{"status": "ok", "run": null, "workers": [{"rank": 0}]}')),
-        ("/", (200, TEXT, "gradwire master: /healthz, /metrics, /status\n")),
+        ("/", (200, TEXT, "gradwire master: /healthz, /metrics, /status, /runs/NAME/series\n")),
     ],
 )
 async def test_every_page_tells_what_it_is_for_and_nothing_else(

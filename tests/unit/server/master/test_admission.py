@@ -21,6 +21,8 @@ from support.members import member, roster_of
 from support.peer import join_request
 from support.wording import naming
 
+SECOND_OF_THREE = MasterConfig(shard="2/3", shards="a:1,b:1,c:1")
+
 
 def run_in_progress(name: str = "alpha", *, finished: bool = False) -> Run:
     run = Run.begin(name, join_request())
@@ -57,6 +59,13 @@ def test_the_first_worker_is_let_in() -> None:
     assert refusal(join_request(), state_of(), None) is None
 
 
+def test_a_worker_that_knows_all_masters_in_their_order_is_let_in() -> None:
+    join = join_request(shard=1, shards=3)
+
+    assert refusal(join, state_of(SECOND_OF_THREE), None) is None
+    assert refusal(join, state_of(), None) is None, "a master need not be told"
+
+
 @pytest.mark.parametrize("name", [None, "alpha"])
 def test_a_worker_that_fits_the_run_is_let_in(name: str | None) -> None:
     run = run_in_progress()
@@ -73,6 +82,18 @@ def test_a_worker_that_fits_the_run_is_let_in(name: str | None) -> None:
             RefusalCode.OTHER_CODEC,
             (CODEC_VERSION + 1, CODEC_VERSION, "install"),
             id="another format of updates",
+        ),
+        pytest.param(
+            {"join": join_request(), "config": SECOND_OF_THREE},
+            RefusalCode.OTHER_SHARD,
+            ("part 2 of 3", "takes it to have all", "a:1,b:1,c:1"),
+            id="a worker that knows one of several masters",
+        ),
+        pytest.param(
+            {"join": join_request(shard=0, shards=3), "config": SECOND_OF_THREE},
+            RefusalCode.OTHER_SHARD,
+            ("part 2 of 3", "to have part 1 of 3", "a:1,b:1,c:1"),
+            id="masters in another order",
         ),
         pytest.param(
             {"join": join_request(run="beta"), "config": MasterConfig(run="alpha")},

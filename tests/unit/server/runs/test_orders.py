@@ -12,10 +12,13 @@ from hypothesis import strategies as st
 from gradwire_protocol import Role, UsageError
 from gradwire_protocol.limits import MESSAGE_BYTES_MAX
 from gradwire_protocol.messages.admission import RefusalCode, Refuse
-from gradwire_protocol.messages.fields import SEQUENCE_MAX, WORKER_NAME_CHARACTERS_MAX
-from gradwire_protocol.messages.kinds import RANK_END, RANKS_MAX
+from gradwire_protocol.messages.fields import (
+    SEQUENCE_MAX,
+    WORKER_NAME_CHARACTERS_MAX,
+)
+from gradwire_protocol.messages.kinds import RANK_END, RANKS_MAX, WORKERS_MAX
 from gradwire_protocol.messages.layout import NAME_CHARACTERS_MAX
-from gradwire_protocol.messages.orders import RUNS_MAX, Action, Order, OrderDone
+from gradwire_protocol.messages.operating.orders import RUNS_MAX, Action, Order, OrderDone
 from gradwire_server.master.status import status_of
 from gradwire_server.runs.orders import DENIED_NAMES_MAX, Ordered, Orders, Powers
 from gradwire_server.state.roster import Member, Roster
@@ -162,8 +165,12 @@ def test_the_longest_status_fits_an_answer() -> None:
     status = json.loads(Desk([member(0)]).order("status"))
     [run] = status["runs"]
     [worker] = run["workers"]
-    texts = {"name": widest * WORKER_NAME_CHARACTERS_MAX, "phase": "founding"}
-    shown = {name for name, value in worker.items() if isinstance(value, str | None)}
+    texts = {
+        "name": widest * WORKER_NAME_CHARACTERS_MAX,
+        "phase": "founding",
+    }
+    worker["relay"] = WORKERS_MAX
+    shown = {name for name, value in worker.items() if isinstance(value, str)}
     assert shown == texts.keys(), "texts has the longest of each"
 
     run["name"] = widest * NAME_CHARACTERS_MAX

@@ -1,7 +1,6 @@
 """The standby against a scripted primary: what it says, hears, and does not put up with."""
 
 from collections.abc import Callable
-from functools import partial
 
 import numpy as np
 import pytest
@@ -11,8 +10,8 @@ from gradwire_protocol import Connection, Endpoint, UsageError
 from gradwire_protocol.messages.admission import Join, RefusalCode, Refuse, Resume, Roster
 from gradwire_protocol.messages.fields import WORKER_ID_BYTES
 from gradwire_protocol.messages.kinds import EndCode
+from gradwire_protocol.messages.masters.standby import Follow, Promise, Voters
 from gradwire_protocol.messages.replicas import Snapshot
-from gradwire_protocol.messages.standby import Follow, Promise, Voters
 from gradwire_protocol.messages.updates import Finished, Stable
 from gradwire_server.checkpoints.writer import CheckpointWriter
 from gradwire_server.config import MasterConfig
@@ -42,8 +41,10 @@ class Rig:
             random_bytes=self.network.random.randbytes,
             connections_max=CONFIG.connections_max,
         )
-        self.dial: Callable[[float], Connection] = partial(self.endpoint.connect, "primary")
-        self.standby = Standby(runs, lambda now: self.dial(now), self.network.now)
+        self.dial: Callable[[str, float], Connection] = self.endpoint.connect
+        self.standby = Standby(
+            runs, "primary", lambda master, now: self.dial(master, now), self.network.now
+        )
         self.host = self.network.add("standby", self.endpoint, self.standby)
         self.primary.wait_for(Follow)
 
@@ -220,7 +221,8 @@ def test_an_address_that_leads_nowhere_is_tried_again(caplog: pytest.LogCaptureF
     rig = Rig()
     tries: list[float] = []
 
-    def fail(now: float) -> Connection:
+    def fail(master: str, now: float) -> Connection:
+        assert master == "primary"
         tries.append(now)
         raise UsageError("no such host")
 

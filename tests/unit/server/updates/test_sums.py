@@ -88,7 +88,8 @@ def test_parts_that_nothing_has_changed_are_left_out() -> None:
 def test_a_sum_says_what_the_last_update_in_it_says_of_its_origin_s_steps() -> None:
     total = Sum(SMALL)
     for rank, sequence, clock in [(0, 3, 7), (1, 5, 0), (0, 4, 9), (0, 5, 0)]:
-        assert total.add_update(rank, sequence, decode(NOTHING, SMALL), clock)
+        clocks = {rank: clock} if clock else {}
+        assert total.add_update(rank, sequence, decode(NOTHING, SMALL), clocks)
 
     [part] = all_parts(total)
 

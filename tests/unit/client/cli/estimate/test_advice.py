@@ -84,7 +84,7 @@ def test_where_nothing_fits_the_first_line_names_what_is_short() -> None:
 
 
 def test_what_is_advised_for_a_slow_link_makes_it_fit() -> None:
-    given = inputs(workers=16, density=0.01, master_link=1e10, processes=64)
+    given = inputs(workers=16, density=0.01, master_link=1e11, masters=8)
     result = estimate(given)
     assert result.limit.name == "worker's link, down"
 
@@ -99,16 +99,43 @@ def test_what_is_advised_for_a_slow_link_makes_it_fit() -> None:
     assert any("--conflation-mib-max" in sentence for sentence in sentences)
 
 
-def test_a_busy_master_is_given_the_processes_that_do() -> None:
-    given = inputs(workers=40, link=1e10, link_up=1e10, master_link=1e11)
+def test_a_busy_master_is_given_the_relays_that_do() -> None:
+    given = inputs(workers=100, link=1e10, link_up=1e10, master_link=1e11, density=1e-4)
     result = estimate(given)
     assert result.limit.name == "master's processor"
 
-    (sentence,) = (s for s in advice(result, codec_threads=1) if "--processes" in s)
+    (sentence,) = (s for s in advice(result, codec_threads=1) if "relays would do" in s)
 
-    processes = int(re.search(r"--processes (\d+)", sentence)[1])  # type: ignore[index]
-    assert keeps_up(replace(given, processes=processes))
-    assert not keeps_up(replace(given, processes=processes - 1))
+    relays = int(sentence.partition(" ")[0])
+    assert keeps_up(replace(given, relays=relays))
+    assert not keeps_up(replace(given, relays=relays - 1))
+
+
+def test_where_neither_more_masters_nor_relays_do_both_together_may() -> None:
+    given = inputs(workers=100, link=1e10, link_up=1e10, master_link=1e10, density=0.01)
+    sentences = advice(estimate(given), codec_threads=1)
+    assert not any("masters would do" in s or "relays would do" in s for s in sentences)
+
+    (sentence,) = (s for s in sentences if "relays each would do" in s)
+
+    masters, relays = (int(number) for number in re.findall(r"\d+", sentence))
+    assert keeps_up(replace(given, masters=masters, relays=relays))
+    assert not keeps_up(replace(given, masters=masters - 1, relays=relays))
+
+
+@pytest.mark.parametrize(
+    ("master_link", "limit"), [(1e11, "master's processor"), (1e9, "master's link, out")]
+)
+def test_a_busy_master_is_given_the_masters_that_do(master_link: float, limit: str) -> None:
+    given = inputs(workers=16, density=0.02, link=1e10, link_up=1e10, master_link=master_link)
+    result = estimate(given)
+    assert result.limit.name == limit
+
+    (sentence,) = (s for s in advice(result, codec_threads=1) if "masters would do" in s)
+
+    masters = int(sentence.partition(" ")[0])
+    assert keeps_up(replace(given, masters=masters))
+    assert not keeps_up(replace(given, masters=masters - 1))
 
 
 @pytest.mark.parametrize(("threads", "expected"), [(1, True), (2, False)])

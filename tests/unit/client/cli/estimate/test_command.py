@@ -9,15 +9,15 @@ import pytest
 
 from gradwire.cli.app import EXIT_USAGE, main
 from gradwire.cli.estimate.command import as_measured
+from gradwire.cli.estimate.demands import demands
 from gradwire.cli.estimate.measuring import Measured
-from gradwire.cli.estimate.model import demands
 from gradwire_codecs.policies.density import density_for
 from support.estimating import COSTS, inputs
 from support.wording import naming
 
 USUAL = (
     "estimate", "--step-seconds", "100ms", "--parameters", "14.6M", "--link", "100Mbit",
-    "--rtt", "20ms", "--workers", "16", "--master-link", "10Gbit", "--processes", "8",
+    "--rtt", "20ms", "--workers", "16", "--master-link", "10Gbit", "--masters", "8",
     "--density", "0.01",
 )  # fmt: skip
 

@@ -6,9 +6,12 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from gradwire.cli.estimate.model import Inputs, Kind, demands, estimate, keeps_up
+from gradwire.cli.estimate.demands import Kind, demands
+from gradwire.cli.estimate.inputs import Inputs
+from gradwire.cli.estimate.model import estimate, keeps_up
 from gradwire.cli.estimate.sizes import link_bytes
 from gradwire.errors import UsageError
+from gradwire_protocol.limits import STREAMS_MAX
 from support.estimating import COSTS, PLAUSIBLE, inputs
 from support.wording import naming
 
@@ -120,19 +123,59 @@ def test_links_carry_an_update_up_and_those_of_all_peers_down() -> None:
     assert by_name["master's link, out"] == pytest.approx(20 * one / 1e9, rel=0.01)
 
 
-def test_processes_share_what_is_passed_on_and_not_what_is_taken_in() -> None:
-    one, four = (
-        next(r.seconds for r in demands(inputs(processes=n)) if r.name == "master's processor")
-        for n in (1, 4)
-    )
+def test_masters_share_all_but_what_a_message_costs_whatever_its_size() -> None:
+    one, four = ({r.name: r.seconds for r in demands(inputs(masters=n))} for n in (1, 4))
     given = inputs()
-    taken_in = 8 * (
-        COSTS.master_update_seconds
-        + given.hits * COSTS.master_seconds_per_hit
-        + given.update_bytes * COSTS.master_seconds_per_byte
+    fixed = 8 * (COSTS.master_update_seconds + 7 * COSTS.master_delivery_seconds)
+
+    assert four["master's link, in"] == pytest.approx(one["master's link, in"] / 4)
+    assert four["master's link, out"] == pytest.approx(one["master's link, out"] / 4)
+    assert four["master's processor"] - fixed == pytest.approx(
+        (one["master's processor"] - fixed) / 4
+    )
+    assert four["worker's link, down"] == one["worker's link, down"]
+    assert four["encode"] == one["encode"]
+    assert four["decode and apply"] - one["decode and apply"] == pytest.approx(
+        3 * 7 * COSTS.apply_seconds
+    )
+    assert given.masters == 1
+
+
+def test_what_a_master_with_relays_takes_grows_with_relays_and_not_with_workers() -> None:
+    def seconds(**changed: int) -> dict[str, float]:
+        given = inputs(parameters=500_000, density=0.002, **changed)
+        return {resource.name: resource.seconds for resource in demands(given)}
+
+    few, many = seconds(workers=64, relays=8), seconds(workers=4096, relays=64)
+    alone = seconds(workers=64)
+
+    assert few["master's processor"] < alone["master's processor"] / 8
+    assert many["master's processor"] / 4096 < 1.5 * few["master's processor"] / 64
+    for link in ("master's link, in", "master's link, out"):
+        assert many[link] / 4096 < few[link] / 64
+    # What 63 others change is one message, and not 63.
+    assert few["worker's network thread"] < alone["worker's network thread"] / 8
+    assert few["encode"] == alone["encode"]
+
+
+def test_a_relay_for_each_worker_merges_nothing() -> None:
+    given = inputs(relays=8)
+
+    assert given.sum_bytes(1) == given.update_bytes
+    assert given.sum_hits(1) == pytest.approx(given.hits)
+
+
+def test_relays_on_lines_that_are_too_slow_send_sums_of_several_steps() -> None:
+    enough, slow = (
+        estimate(inputs(workers=32, relays=4, link=1e10, master_link=r)) for r in (1e10, 1e8)
     )
 
-    assert four - taken_in == pytest.approx((one - taken_in) / 4)
+    assert enough.one_by_one == 1
+    assert slow.limit.kind is not Kind.PUTS_OFF
+    assert 0 < slow.one_by_one < 1
+    assert slow.sent == 1
+    assert slow.delay_steps > enough.delay_steps
+    assert slow.samples >= enough.samples
 
 
 def test_a_slow_line_upwards_puts_updates_off_in_proportion() -> None:
@@ -166,7 +209,9 @@ def test_a_slow_line_downwards_has_updates_added_up_and_none_put_off() -> None:
         ({"link_up": 1e15}, ("--link-up=1e+15 bit/s",)),
         ({"master_link": 0.0}, ("--master-link=0 bit/s",)),
         ({"rtt_seconds": 100.0}, ("--rtt=100 s", "60 s")),
-        ({"processes": 0}, ("--processes=0",)),
+        ({"relays": -1}, ("--relays=-1", STREAMS_MAX)),
+        ({"masters": 0}, ("--masters=0",)),
+        ({"masters": 257}, ("--masters=257", 256)),
         ({"parameters": 10, "density": 0.01}, ("--density=0.01", "10 parameters")),
     ],
 )

@@ -7,8 +7,10 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from gradwire.cli.estimate.model import Inputs, estimate
-from gradwire.cli.estimate.modes import DENSE_HITS, MEAN_HITS, SCAN_HITS, USUAL_MODES, estimate_mode
+from gradwire.cli.estimate.demands import MEAN_HITS
+from gradwire.cli.estimate.inputs import Inputs
+from gradwire.cli.estimate.model import estimate
+from gradwire.cli.estimate.modes import DENSE_HITS, SCAN_HITS, USUAL_MODES, estimate_mode
 from gradwire.cli.estimate.sizes import (
     UPDATE_HEADER_BYTES,
     ack_link_bytes,
@@ -203,7 +205,8 @@ def test_the_masters_link_carries_what_those_of_all_workers_do(
     alike = replace(given, link=rate, link_up=rate, master_link=rate)
     found = estimate_mode(alike, mode)
 
-    assert found.master_link_seconds == pytest.approx(given.workers * found.link_seconds)
+    of_each = given.workers * found.link_seconds / given.masters
+    assert found.master_link_seconds == pytest.approx(of_each)
     assert found.step_seconds >= given.step_seconds + found.master_link_seconds / SLACK
 
 

@@ -1,0 +1,1 @@
+"""Where a master announces itself, and how a worker finds it there."""

@@ -1,0 +1,1 @@
+"""Relays as the master sees them, and the peers behind them."""

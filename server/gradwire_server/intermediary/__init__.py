@@ -1,0 +1,1 @@
+"""A relay: it stands between workers and a master."""

@@ -1,0 +1,125 @@
+"""A real ZooKeeper server, Debian's, as a process of the test's own on loopback."""
+
+import os
+import shutil
+import signal
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, Final, Self
+
+import pytest
+from kazoo.client import KazooClient
+
+from support.processes import Running, stands_still
+from support.waiting import wait_until
+
+JAR: Final = Path("/usr/share/java/zookeeper.jar")
+
+TICK_MILLISECONDS: Final = 500
+"""Sessions end in steps of it, and last at least two: those of tests end as soon as they can."""
+
+needs_zookeeper = pytest.mark.skipif(
+    not JAR.exists() or shutil.which("java") is None,
+    reason="needs Debian's ZooKeeper: apt-get install --no-install-recommends zookeeper",
+)
+
+
+class ZooKeeperServer:
+    """One server, whose data are in a folder and outlive its process.
+
+    Parameters
+    ----------
+    folder : Path
+        Empty, or of a server before.
+    session_seconds_max : float
+        How long a session of a client that is gone lasts at most.
+    """
+
+    def __init__(self, folder: Path, *, session_seconds_max: float = 3.0) -> None:
+        self._folder = folder
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            self.port = free.getsockname()[1]
+        (folder / "data").mkdir(parents=True, exist_ok=True)
+        (folder / "zoo.cfg").write_text(
+            f"tickTime={TICK_MILLISECONDS}\n"
+            f"dataDir={folder}/data\n"
+            "clientPortAddress=127.0.0.1\n"
+            f"clientPort={self.port}\n"
+            f"maxSessionTimeout={int(1e3 * session_seconds_max)}\n"
+            "admin.enableServer=false\n",
+            encoding="utf-8",
+        )
+        self._process: Running | None = None
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.kill()
+
+    @property
+    def address(self) -> str:
+        """``host:port`` for clients."""
+        return f"127.0.0.1:{self.port}"
+
+    def start(self) -> None:
+        """Start the process, and wait until it serves."""
+        assert self._process is None
+        log = (self._folder / "log").open("a", encoding="utf-8")
+        with log:
+            self._process = Running(
+                [
+                    "java", "-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1",
+                    "-cp", f"/etc/zookeeper/conf:{JAR}", "-Dzookeeper.log.dir=/dev",
+                    "-Dzookeeper.root.logger=OFF", "-Dlog4j.threshold=OFF",
+                    "org.apache.zookeeper.server.quorum.QuorumPeerMain",
+                    str(self._folder / "zoo.cfg"),
+                ],
+                stdout=log, stderr=log,
+            )  # fmt: skip
+        wait_until(self._serves, "ZooKeeper to serve", seconds=60)
+
+    def kill(self) -> None:
+        """End the process without a word."""
+        if self._process is not None:
+            self._process.end()
+            self._process = None
+
+    @contextmanager
+    def stopped(self) -> Iterator[None]:
+        """Let the process do nothing at all inside the block: clients are connected, and wait."""
+        assert self._process is not None
+        pid = self._process.pid
+        os.kill(pid, signal.SIGSTOP)
+        try:
+            wait_until(lambda: stands_still(pid), "the server to stop")
+            yield
+        finally:
+            os.kill(pid, signal.SIGCONT)
+
+    @contextmanager
+    def client(self, credential: str | None = None) -> Iterator[Any]:
+        """Return a client of the test's own."""
+        client = KazooClient(
+            self.address, auth_data=[("digest", credential)] if credential else None
+        )
+        client.start()
+        try:
+            yield client
+        finally:
+            client.stop()
+            client.close()
+
+    def _serves(self) -> bool:
+        assert self._process is not None
+        assert self._process.poll() is None, (self._folder / "log").read_text(encoding="utf-8")
+        with (
+            suppress(OSError),
+            socket.create_connection(("127.0.0.1", self.port), timeout=1) as connection,
+        ):
+            connection.sendall(b"srvr")
+            return b"Zookeeper version" in connection.recv(4096)
+        return False
