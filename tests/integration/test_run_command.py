@@ -56,7 +56,8 @@ with gradwire.join(target) as session:
     session.wait()
     if session.rank == 0:
         try:
-            gradwire.join(target.copy(), key_file="", connect_timeout_seconds=0.5)
+            del os.environ["GRADWIRE_KEY_FILE"]
+            gradwire.join(target.copy(), connect_timeout_seconds=0.5)
         except gradwire.UnreachableError as error:
             print("without:", error, flush=True)
 """
@@ -341,6 +342,62 @@ def test_a_master_that_cannot_start_ends_it_with_its_words() -> None:
     assert done.returncode == 2
     assert "[master] gradwire master: cannot listen at UDP address 192.0.2.1:40123" in done.stderr
     assert "the master ended at once with status 2" in done.stderr
+
+
+FAILS_ONCE = """
+import os, pathlib, sys, threading
+here = pathlib.Path(sys.argv[1])
+if os.environ["RANK"] == "1" and not (here / "failed").exists():
+    (here / "failed").touch()
+    os.kill(os.getpid(), 9)
+while not (here / "failed").exists():
+    threading.Event().wait(0.01)
+print("done", flush=True)
+"""
+
+
+@pytest.mark.parametrize(
+    ("what", "status", "done", "said"),
+    [
+        ("stop", 128 + 9, {"[0] done"}, "rank 1 was killed by SIGKILL"),
+        ("continue", 0, {"[0] done"}, "1 of 2 go on"),
+        ("restart", 0, {"[0] done", "[1] done"}, "it is started again"),
+    ],
+)
+def test_the_user_says_what_a_failure_of_a_worker_does(
+    tmp_path: Path, what: str, status: int, done: set[str], said: str
+) -> None:
+    ended = gradwire_run(*python(FAILS_ONCE, str(tmp_path)), options=["--on-failure", what])
+
+    assert ended.returncode == status
+    assert set(ended.stdout.splitlines()) <= done
+    assert what == "stop" or set(ended.stdout.splitlines()) == done
+    assert said in ended.stderr
+
+
+@pytest.mark.parametrize(("what", "starts"), [("continue", 2), ("restart", 3)])
+def test_where_all_fail_that_is_the_exit_status(what: str, starts: int) -> None:
+    workers = {"continue": 2, "restart": 1}[what]
+    code = "import sys; print('up', flush=True); sys.exit(7)"
+
+    ended = gradwire_run(*python(code), workers=workers, options=["--on-failure", what])
+
+    assert ended.returncode == 7
+    assert len(ended.stdout.splitlines()) == starts
+
+
+def test_a_script_with_an_address_of_its_own_joins_the_launchers_master() -> None:
+    code = """
+import numpy as np, gradwire
+target = np.zeros(10, np.float32)
+with gradwire.join(target, master="192.0.2.1:40123", key_file="gpu1.key") as session:
+    session.step()
+print("joined", flush=True)
+"""
+    done = gradwire_run(*python(code), workers=1)
+
+    assert (done.returncode, done.stdout) == (0, "[0] joined\n"), done.stderr
+    assert "master=192.0.2.1:40123 and key_file=gpu1.key: gradwire run has started" in done.stderr
 
 
 TRAINS_UNTIL_IT_IS_BACK = """

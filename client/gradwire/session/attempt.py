@@ -87,7 +87,11 @@ class Attempt:
     def session(self) -> Session:
         """Return the session, or raise why there is none."""
         try:
-            self._network.start(self._addresses, start_timeout=self._settings.start_timeout_seconds)
+            self._network.start(
+                self._addresses,
+                start_timeout=self._settings.start_timeout_seconds,
+                refused_timeout=self._settings.refused_timeout_seconds,
+            )
         except OSError as error:
             master = show_addresses(self._addresses)
             raise UnreachableError(f"no socket to reach {master} with: {error}") from None

@@ -65,6 +65,8 @@ class Session:
         """Whether the master is lost for good, and the script goes on without it."""
         self._steps_alone = 0
         self._kept_is_told = False
+        self._is_used = False
+        """Whether the script has called `step`, `push`, `pull` or `items`."""
         self._process = os.getpid()
         close_at_exit(self, self._loss_warning)
 
@@ -163,6 +165,7 @@ class Session:
             the setting `on_lost` "finish" no error: such a step, and all further ones, are this
             worker's own.
         """
+        self._is_used = True
         self._run_or(self._participant.step, alone=self._step_alone)
 
     def push(self, change: Any = None) -> int:
@@ -192,6 +195,7 @@ class Session:
         UsageError
             If this is an observer.
         """
+        self._is_used = True
         return self._run_or(
             partial(self._participant.push, change), alone=partial(self._step_alone, change)
         )
@@ -207,6 +211,7 @@ class Session:
         Updates that were conflated because too much waited, or that came while it waited for other
         workers, are applied, too, but not returned.
         """
+        self._is_used = True
         return self._run_or(self._participant.pull, alone=list[PeerUpdate])
 
     def items(
@@ -265,6 +270,7 @@ class Session:
         plan = plan_of(
             name, count, epochs=epochs, shuffle_seed=shuffle_seed, lease_seconds=lease_seconds
         )
+        self._is_used = True
         if self._is_alone:
             self._check_open()
             return self._loop_over(self._participant.items(plan, alone=True))
@@ -412,6 +418,7 @@ class Session:
         UsageError
             Inside of `paused`.
         """
+        self._warn_if_unused()
         if self._run_end("finish", "finished", self._participant.finish, timeout):
             self._leave("finished")
 
@@ -439,6 +446,7 @@ class Session:
         UsageError
             Inside of `paused`.
         """
+        self._warn_if_unused()
         end = partial(self._participant.send_rest, training_is_over=training_is_over)
         if self._run_end("leave", "left", end, timeout):
             self._leave("left")
@@ -618,8 +626,22 @@ class Session:
                 self._network.stop()
                 self._end()
 
+    def _warn_if_unused(self) -> None:
+        """Warn of a script that has joined, and shares nothing."""
+        if not self._is_used and not self._participant.observes and self._over is None:
+            self._is_used = True
+            logger.warning("%s", self._unused())
+
+    def _unused(self) -> str:
+        return (
+            f"rank {self.rank} of run {self.run!r} has made no step: what its script trained was "
+            "not shared. Call session.step() after each optimizer.step()"
+        )
+
     def _loss_warning(self) -> str | None:
         """Return a warning about what is lost if the script ends now; None if nothing is."""
+        if self._process == os.getpid() and self._over is None and not self._is_used:
+            return None if self._participant.observes else self._unused()
         steps = self._participant.tally.steps
         if self._process != os.getpid() or self._over is not None or not steps:
             return None

@@ -30,6 +30,7 @@ class SettingKeywords(TypedDict, total=False):
     workers: int | None
     quantum: float | None
     connect_timeout_seconds: float | None
+    refused_timeout_seconds: float | None
     join_timeout_seconds: float | None
     start_timeout_seconds: float | None
     finish_timeout_seconds: float | None

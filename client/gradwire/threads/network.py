@@ -11,6 +11,7 @@ import socket
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import chain
 from threading import Event, Thread
 from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 
@@ -97,7 +98,13 @@ class NetworkThread(Generic[AnyDialler]):
         self._stopped = Event()
         self._thread = Thread(target=self._run, name="gradwire-network", daemon=True)
 
-    def start(self, addresses: Sequence[Destination], *, start_timeout: float = 0.0) -> None:
+    def start(
+        self,
+        addresses: Sequence[Destination],
+        *,
+        start_timeout: float = 0.0,
+        refused_timeout: float = 0.0,
+    ) -> None:
         """Open sockets and dial the master.
 
         Parameters
@@ -105,6 +112,8 @@ class NetworkThread(Generic[AnyDialler]):
         addresses : sequence of (AddressFamily, SocketAddress)
             Of the master, in the order to try them in: what `resolve_all` returns.
         start_timeout : float
+            Seconds to wait for a machine that is silent, and may come up.
+        refused_timeout : float
             Seconds to wait for a master that is about to start: its machine answers already.
 
         Raises
@@ -120,7 +129,9 @@ class NetworkThread(Generic[AnyDialler]):
                 self._loop.close()
                 raise
         self._thread.start()
-        self._loop.call_soon_threadsafe(self._guard, self._dial, sockets, addresses, start_timeout)
+        self._loop.call_soon_threadsafe(
+            self._guard, self._dial, sockets, addresses, (start_timeout, refused_timeout)
+        )
 
     def call(self, function: Callable[..., None], *arguments: Any) -> None:
         """Call `function` on the thread, with `arguments` and the time; do not wait for it."""
@@ -161,7 +172,7 @@ class NetworkThread(Generic[AnyDialler]):
         self,
         sockets: Mapping[socket.AddressFamily, socket.socket],
         addresses: Sequence[Destination],
-        start_timeout: float,
+        timeouts: tuple[float, float],
     ) -> None:
         for family, sock in sockets.items():
             endpoint = self._udp[family] = self._endpoint(UDP)
@@ -181,7 +192,9 @@ class NetworkThread(Generic[AnyDialler]):
         tries = [ways[name] for name in TRIES[self._settings.transport]]
         dialing = Dialing(
             tries, show_addresses(addresses), self._settings.connect_timeout_seconds,
-            start_timeout=start_timeout,
+            start_timeout=timeouts[0],
+            refused_timeout=timeouts[1],
+            accepts=lambda: self._tcp is not None and self._tcp[0].was_accepted,
             has_key=self._credentials is not None,
             reach=partial(self._reach, ways),
         )  # fmt: skip
@@ -194,7 +207,10 @@ class NetworkThread(Generic[AnyDialler]):
         """End connections to ports where nothing listens; do so again and again."""
         if self._lingering is not None:
             return
-        if self._refusals.look(self._udp.values(), self._drivers.now()):
+        if self._refusals.look(
+            chain.from_iterable(endpoint.connections() for endpoint in self._udp.values()),
+            self._drivers.now(),
+        ):
             self._drivers.turn()
         self._loop.call_later(LOOK_SECONDS, self._guard, self._look_for_refusals)
 

@@ -9,15 +9,18 @@ one when that fails, or has not answered for a moment, while the first may still
 address to answer is taken, and the other connections are closed (RFC 8305). So an address where
 nobody listens costs a fraction of a second.
 
-Whoever starts a run starts its parts in any order. A machine that refuses a TCP connection is up,
-and its master may be about to listen: such a master is waited for longer than one whose machine is
-silent. If it is TCP that finds it listening at last, UDP is tried once more.
+Whoever starts a run starts its parts in any order. A machine that refuses is up, and its master may
+be about to listen: it is waited for, and a line says so at once, because the port may be wrong. A
+machine that is silent may come up: it is waited for longer. One that accepts TCP connections has
+something that listens and does not answer, as a master does to a worker without its key: that is
+waited for least. If it is TCP that finds a master listening at last, UDP is tried once more.
 
 A run can have two masters, one of which is in charge. A master says where the other one is. A
 worker that has lost its master, or was told that it is not in charge, tries both in turn.
 """
 
 import errno
+import logging
 import os
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -30,6 +33,8 @@ from gradwire.settings.settings import Transport
 from gradwire_protocol import CloseCode, Connected, Connection, Disconnected, Event
 from gradwire_protocol.messages.kinds import EndCode
 from gradwire_protocol.messages.link import Link
+
+logger = logging.getLogger("gradwire.join")
 
 UDP: Final = "udp"
 TCP: Final = "tcp"
@@ -106,10 +111,13 @@ class Dialing:
     master : str
         Its address, for error messages.
     timeout : float
-        Seconds for all tries together.
+        Seconds for all tries together, where something listens and does not answer.
     start_timeout : float
-        Seconds for all tries together while the master's machine refuses them; no fewer than
-        `timeout`.
+        The same while the master's machine is silent; no fewer than `timeout`.
+    refused_timeout : float, optional
+        The same while its machine refuses; no more than `start_timeout`, which it is by default.
+    accepts : callable
+        Returns whether something has accepted a TCP connection.
     pauses : iterator of float, optional
         Least seconds from the beginning of one try to that of the next.
     reach : callable, optional
@@ -123,6 +131,8 @@ class Dialing:
         timeout: float,
         *,
         start_timeout: float = 0.0,
+        refused_timeout: float | None = None,
+        accepts: Callable[[], bool] = lambda: False,
         has_key: bool = False,
         pauses: Iterator[float] | None = None,
         reach: Callable[[str, str], Way] | None = None,
@@ -143,6 +153,12 @@ class Dialing:
         self._master = master
         self._timeout = timeout
         self._start_timeout = max(start_timeout, timeout)
+        self._refused_timeout = self._start_timeout
+        if refused_timeout is not None:
+            self._refused_timeout = min(refused_timeout, self._start_timeout)
+        self._accepts = accepts
+        self._told_of: str | None = ""
+        """What was logged last of what is waited for; None where nothing is to be logged."""
         self._has_key = has_key
         self._pauses = pauses or repeat(PAUSE_SHARE * timeout)
         self._names = tuple(dict.fromkeys(way.name for way in ways))
@@ -221,6 +237,10 @@ class Dialing:
         pause = next(self._pauses)
         over = now - self._began >= self._limit - pause
         self.next_at = None if over else max(self._tried_at + pause, now)
+        if reason == REFUSED and self.way.name == UDP and TCP in self._names:
+            self._skip_to(TCP)  # which says whether its machine is up
+        if not over:
+            self._tell()
         return not over
 
     def add_master(self, master: str | None) -> None:
@@ -237,6 +257,7 @@ class Dialing:
             reach=self._reach,
         )  # fmt: skip
         ways = {way.master: way for way in (*self._ways, *self._others)}
+        dialing._told_of = None  # the loss was logged
         dialing._others = [way for master, way in ways.items() if master != self.way.master]
         return dialing
 
@@ -247,18 +268,30 @@ class Dialing:
         return self._say(tried) or None
 
     @property
+    def is_refused(self) -> bool:
+        """Whether the master's machine is up, and nothing listens there."""
+        return self._reasons.get(TCP if TCP in self._names else UDP) == REFUSED
+
+    @property
     def purpose(self) -> str:
         """What this waits for, and what has come of the tries so far."""
-        if self._is_refused:
+        if self.is_refused:
             return (
                 f"a master to start at {self._master}: that machine is up, and nothing listens "
                 f"there yet (for {self._limit:g} s at most)"
             )
         tried = self._say(self._names)
-        return f"the master at {self._master} to answer{f' ({tried})' if tried else ''}"
+        most = f"; for {self._limit:g} s at most" if tried else ""
+        return f"the master at {self._master} to answer{f' ({tried}{most})' if tried else ''}"
 
     def error(self) -> UnreachableError:
         """Return the error for a worker that waited for a master in vain."""
+        if set(self._reasons.values()) == {REFUSED}:
+            waited = f"; waited {self._limit:g} s" if self._limit else ""
+            return UnreachableError(
+                f"nothing listens at {self._master} ({REFUSED}{waited}): is `gradwire master` "
+                "running there, and is this its port?"
+            )
         tried = "" if self._names == (UDP,) else f"; {self._say(self._names)}"
         return UnreachableError(
             f"no master answers at {self._master} (waited {self._limit:g} s{tried}): "
@@ -267,19 +300,41 @@ class Dialing:
         )
 
     @property
-    def _is_refused(self) -> bool:
-        """Whether the master's machine is up, and nothing listens there."""
-        return self._reasons.get(TCP) == REFUSED
-
-    @property
     def _udp_is_untried(self) -> bool:
         """Whether the master has begun to listen since UDP was tried last."""
-        return self._is_refused and UDP in self._names
+        return self.is_refused and UDP in self._names
 
     @property
     def _limit(self) -> float:
         """Seconds for all tries together."""
-        return self._start_timeout if self._is_refused else self._timeout
+        if self.is_refused:
+            return self._refused_timeout
+        return self._timeout if self._accepts() else self._start_timeout
+
+    def _skip_to(self, name: str) -> None:
+        """Let a way of this name be the next one, if there is one."""
+        ways = [*self._ways, *self._others]
+        for turn in range(self._turn, self._turn + len(ways)):
+            if ways[turn % len(ways)].name == name:
+                self._turn = turn
+                return
+
+    def _tell(self) -> None:
+        """Log what is waited for, when that has changed: the address may be wrong."""
+        if self._told_of is None or self._accepts():
+            return
+        if self.is_refused:
+            said = f"nothing listens at {self._master} yet; waiting up to {self._limit:g} s"
+        elif set(self._reasons) == set(self._names):
+            said = (
+                f"no answer from {self._master} yet, and its machine may come up; waiting up to "
+                f"{self._limit:g} s"
+            )
+        else:
+            return
+        if said != self._told_of:
+            logger.info("%s", said)
+        self._told_of = said
 
     def _say(self, names: Sequence[str]) -> str:
         reasons = dict(self._reasons)  # the training thread asks while the network thread dials

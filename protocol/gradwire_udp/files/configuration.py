@@ -27,7 +27,8 @@ SESSION_SETTINGS: Final = _names(
     finish_residual finish_timeout_seconds idle_timeout_seconds initial_threshold
     join_timeout_seconds key key_file leave_timeout_seconds log_level loop master mode momentum
     on_lost quantum
-    quiet rank reconnect_seconds residual_clip run scale shake_up_divisor shake_up_steps
+    quiet rank reconnect_seconds refused_timeout_seconds residual_clip run scale
+    shake_up_divisor shake_up_steps
     share_buffers
     share_optimizer_state staleness_bound staleness_timeout_seconds start_timeout_seconds
     target_density threshold transport update_bytes warm_up_density warm_up_steps warm_up_workers
@@ -52,7 +53,7 @@ MASTER_SETTINGS: Final = _names(
 
 TABLES: Final = {"session": SESSION_SETTINGS, "master": MASTER_SETTINGS}
 
-VARIABLES_ONLY: Final = frozenset({"config", "ip", "log_format", "stats_file"})
+VARIABLES_ONLY: Final = frozenset({"config", "ip", "launched", "log_format", "stats_file"})
 """Settings that are read from the environment only."""
 
 HEADER: Final = re.compile(r"""\s*\[\s*["']?([^\]"'.\s]+)""")

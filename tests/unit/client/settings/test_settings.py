@@ -53,6 +53,7 @@ FROM_ALL_PLACES: dict[str, tuple[Any, Any, Any]] = {
     "share_optimizer_state": (True, False, True),
     "quantum": (0.5, 0.25, 0.125),
     "connect_timeout_seconds": (1.5, 2.5, 3.5),
+    "refused_timeout_seconds": (1.5, 2.5, 3.5),
     "join_timeout_seconds": (1.5, 2.5, 3.5),
     "start_timeout_seconds": (1.5, 2.5, 3.5),
     "finish_timeout_seconds": (1.5, 2.5, 3.5),
@@ -309,7 +310,10 @@ REFUSED: list[tuple[str, Any, tuple[object, ...]]] = [
         for name in DURATIONS
         for value in (0.0, -1.0, math.inf, math.nan)
         if (name, value)  # where 0 means never, and not to wait
-        not in {("digest_seconds", 0.0), ("start_timeout_seconds", 0.0)}
+        not in {
+            (name, 0.0)
+            for name in ("digest_seconds", "start_timeout_seconds", "refused_timeout_seconds")
+        }
     ),
 ]
 

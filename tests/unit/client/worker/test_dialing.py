@@ -52,14 +52,17 @@ class Dialled:
         timeout: float = 10.0,
         *,
         start_timeout: float = 0.0,
+        refused_timeout: float | None = None,
+        accepts: bool = False,
         has_key: bool = False,
     ) -> None:
         self.tried: list[tuple[float, str]] = []
         self._endpoint = dialling()
         ways = [Way(name, self._noting(name)) for name in TRIES[transport]]
         self.dialing = Dialing(
-            ways, "gpu7:1", timeout, start_timeout=start_timeout, has_key=has_key
-        )
+            ways, "gpu7:1", timeout, start_timeout=start_timeout, refused_timeout=refused_timeout,
+            accepts=lambda: accepts, has_key=has_key,
+        )  # fmt: skip
 
     def _noting(self, name: str) -> Callable[[float], Connection]:
         def dial(now: float) -> Connection:
@@ -139,15 +142,55 @@ def test_a_machine_that_is_up_has_longer_to_start_its_master(transport: Transpor
     ],
     ids=["silent", "without a route"],
 )
-def test_a_machine_that_may_be_down_has_not(
-    lasting: dict[str, float], reasons: dict[str, str]
+@pytest.mark.parametrize(
+    ("accepts", "seconds"), [(False, 60.0), (True, 10.0)], ids=["nobody", "something"]
+)
+def test_a_machine_that_is_silent_may_come_up_but_what_listens_has_to_answer(
+    lasting: dict[str, float], reasons: dict[str, str], *, accepts: bool, seconds: float
 ) -> None:
-    dialled = Dialled("auto", start_timeout=60.0)
+    dialled = Dialled("auto", start_timeout=60.0, refused_timeout=20.0, accepts=accepts)
 
     over = dialled.fail(lasting, reasons)
 
-    assert 9.5 <= over - 100.0 <= 13.5
-    assert dialled.dialing.purpose == naming("gpu7:1", "to answer", "no answer over UDP")
+    assert seconds - 0.5 <= over - 100.0 <= seconds + 3.5
+    limit = f"{seconds:g} s at most"
+    assert dialled.dialing.purpose == naming("gpu7:1", "to answer", "no answer over UDP", limit)
+
+
+@pytest.mark.parametrize("transport", get_args(Transport))
+def test_a_port_that_refuses_is_waited_for_for_a_shorter_time_and_named_at_once(
+    transport: Transport, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    dialled = Dialled(transport, start_timeout=60.0, refused_timeout=20.0)
+    lasting = {UDP: 0.2, TCP: 0.0}
+
+    over = dialled.fail(lasting, {UDP: REFUSED, TCP: REFUSED})
+
+    assert 19.0 <= over - 100.0 <= 21.0
+    assert caplog.messages == ["nothing listens at gpu7:1 yet; waiting up to 20 s"]
+    assert str(dialled.dialing.error()) == naming("nothing listens at gpu7:1", "20 s", "port")
+    if transport == "auto":  # TCP is asked at once, which tells a machine from a firewall
+        assert dialled.tried[1] == (100.5, TCP)
+
+
+def test_where_nobody_waits_a_port_that_refuses_is_an_error_at_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level("INFO")
+    dialled = Dialled("tcp", refused_timeout=0.0)
+
+    assert dialled.fail(NOBODY, {TCP: REFUSED}) == 100.0
+    assert caplog.messages == []
+    assert "waited" not in str(dialled.dialing.error())
+
+
+def test_a_firewall_that_refuses_udp_is_no_refusal() -> None:
+    dialled = Dialled("auto", start_timeout=60.0, refused_timeout=20.0)
+
+    over = dialled.fail({UDP: 0.2, TCP: 4.0}, {UDP: REFUSED, TCP: NO_ANSWER})
+
+    assert over - 100.0 > 55.0
 
 
 def test_where_tcp_finds_a_master_that_has_just_started_udp_has_its_turn_first() -> None:
@@ -210,7 +253,6 @@ def test_while_a_try_is_under_way_nothing_is_due() -> None:
     ("transport", "tried", "not_tried"),
     [
         ("udp", ("UDP",), ("TCP",)),
-        ("tcp", ("TCP: Connection refused",), ("UDP",)),
         ("auto", ("UDP", "TCP: Connection refused"), ()),
     ],
 )
