@@ -56,8 +56,8 @@ class OrderedRun:
     def stop_training(self, reason: str, now: float) -> None:
         self.done.append(("stop-training", reason))
 
-    def pause_items(self, now: float, *, paused: bool) -> None:
-        self.done.append(("pause-items", paused))
+    def pause_items(self, now: float, *, paused: bool, epochs: int | None = None) -> None:
+        self.done.append(("pause-items", paused, epochs))
 
 
 class Desk:
@@ -118,6 +118,18 @@ def test_a_checkpoint_is_written_or_the_reason_told_why_not() -> None:
     assert desk.refused("checkpoint") == "this master keeps no checkpoints"
 
     assert desk.done == [("checkpoint",)]
+
+
+def test_items_are_granted_up_to_an_epoch() -> None:
+    desk = Desk()
+
+    desk.order("pause-items")
+    assert desk.order("pause-items", "3") == naming(3)
+    desk.order("resume-items")
+
+    assert desk.done == [
+        ("pause-items", True, None), ("pause-items", False, 3), ("pause-items", False, None)
+    ]  # fmt: skip
 
 
 def test_a_run_is_ended_and_its_workers_are_told_by_whom() -> None:
