@@ -190,7 +190,7 @@ def test_the_momentum_is_in_checkpoints(mode: Mode) -> None:
         assert any(expected)
         for master in (run.primary, run.standby):
             assert master.run is not None
-            checkpoint, values = parse(b"".join(Copy.make(master.run).pieces()))
+            checkpoint, values, _ = parse(b"".join(Copy.make(master.run).pieces()))
 
             again = Run.resume(checkpoint, values)
 
@@ -214,7 +214,7 @@ def test_averaged_state_is_where_the_parameters_are() -> None:
         assert steps > 0
         for master in (run.primary, run.standby):
             assert master.run is not None
-            checkpoint, values = parse(b"".join(Copy.make(master.run).pieces()))
+            checkpoint, values, _ = parse(b"".join(Copy.make(master.run).pieces()))
             again = Run.resume(checkpoint, values)
             assert again.mode == WITH_STATE
             assert again.replica.values.tobytes() == run.primary.run.replica.values.tobytes()

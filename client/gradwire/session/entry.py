@@ -17,7 +17,7 @@ from gradwire.session.meeting import Meeting
 from gradwire.session.warm_start import WarmStart
 from gradwire.settings.settings import Settings
 from gradwire.settings.training import portion_of
-from gradwire.target.buffers import ModuleBuffers
+from gradwire.target.buffers import ModuleBuffers, first_buffers
 from gradwire.target.parameters import Parameters
 from gradwire.target.with_state import WithState
 from gradwire.worker.membership import Membership
@@ -190,7 +190,8 @@ class Entry:
             membership.snapshot = None
             return Replica(received, welcome.quantum_exponent)
         replica = Replica.from_parameters(self._parameters.vector, welcome.quantum_exponent)
-        membership.post(self.worker.found, replica.values.astype("<i4").tobytes())
+        first = None if self._buffers is None else first_buffers(self._buffers, welcome.rank)
+        membership.post(self.worker.found, replica.values.astype("<i4").tobytes(), first)
         yield from self._wait(lambda: membership.live)
         return replica
 

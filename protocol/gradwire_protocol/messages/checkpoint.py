@@ -1,28 +1,36 @@
 """Checkpoints: a run as a file, from which a master resumes and a model is loaded.
 
-A checkpoint is a safetensors file, so other programs can read it, too::
+A checkpoint is a safetensors file, so other programs can load it, too::
 
     offset  bytes  field
     0       8      length h of the header
     8       h      header: JSON in UTF-8, then spaces, so that 8 + h is a multiple of 64
-    8 + h   4 N    the replica: N int32, little-endian; N follows from the header. With DiLoCo the
-                   second half is the last step of the outer optimizer
+    8 + h          the parameters, tensor by tensor, and what an optimizer keeps
+                   the buffers
 
 The header, which has no line breaks::
 
-    {"__metadata__":{"gradwire_checkpoint":"1","sha256":"<64 hexadecimal digits>","run":"mnist",
+    {"__metadata__":{"gradwire_checkpoint":"2","sha256":"<64 hexadecimal digits>","run":"mnist",
     "quantum_exponent":"-24","versions":"[[0,5],[2,7]]","works":"[]",
-    "mode":"sharing","finished":"false","digest":"<16 hexadecimal digits>"},
-    "weights":{"dtype":"I32","shape":[2,3],"data_offsets":[0,24]},
-    "bias":{"dtype":"I32","shape":[1],"data_offsets":[24,28]}}
+    "mode":"sharing","finished":"false","digest":"<16 hexadecimal digits>","buffers":"[4,1,0,0]"},
+    "weights":{"dtype":"F32","shape":[2,3],"data_offsets":[0,24]},
+    "bias":{"dtype":"F64","shape":[1],"data_offsets":[24,32]},
+    "running_mean":{"dtype":"F32","shape":[1],"data_offsets":[32,36]}}
 
-The tensors are those of the layout, in its order and without gaps. A parameter is its integer times
-two to the power of `quantum_exponent`. `versions` are pairs of a rank and its last sequence.
-`works` has a record (`work.WorkState`) for each work whose items are granted: which are done.
-`mode` is the text of a mode, as in ``averaging(every=16)``.
+The first tensors are those of the layout, in its order and without gaps. A parameter is an integer
+of the replica times two to the power of `quantum_exponent`, and both are the same number: a tensor
+is F32 where float32 has all of its values, and F64 where one of them takes more than 24 bits. So a
+model that loads it gets what it computes with, and a master the integers. What an optimizer keeps
+is I32: the integers themselves.
+
+`versions` are pairs of a rank and its last sequence. `works` has a record (`work.WorkState`) for
+each work whose items are granted: which are done. `mode` is the text of a mode, as in
+``averaging(every=16)``. `buffers` has the bytes of a float among the statistics, and how many
+buffers are floats that are averaged, integers that are, and others; these stand last.
 
 The reader packs the contents of the header again and refuses a header with other bytes. So the
-header has no duplicate names, gaps, overlaps or other types, and no other form of JSON.
+header has no duplicate names, gaps, overlaps or other types, and no other form of JSON. It does the
+same with the parameters.
 
 The SHA-256 covers everything behind its own digits. The bytes before them are constant, except h,
 and the length of the file has to fit the header. So a changed byte stays undetected once in 2^256
@@ -36,11 +44,14 @@ import struct
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import chain, islice, zip_longest
-from typing import Annotated, Final
+from typing import Annotated, Any, Final, NamedTuple, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
 
 from gradwire_protocol.delivery.shaped_message import Payload
 from gradwire_protocol.errors import UsageError
-from gradwire_protocol.limits import MIB
+from gradwire_protocol.limits import BUFFER_LAYOUT_BYTES_MAX, BUFFERS_BYTES_MAX, MIB
 from gradwire_protocol.messages.admission import QuantumExponent
 from gradwire_protocol.messages.fields import RunName, Versions
 from gradwire_protocol.messages.kinds import RANKS_MAX
@@ -52,7 +63,9 @@ from gradwire_protocol.messages.layout import (
     NAME_CHARACTERS_MAX,
     TENSORS_MAX,
     Layout,
+    Tensor,
 )
+from gradwire_protocol.messages.modes.kept_state import STATE
 from gradwire_protocol.messages.modes.mode import LAST_STEP, Mode, parse_mode
 from gradwire_protocol.messages.schema import (
     SHOWN_MAX,
@@ -63,6 +76,14 @@ from gradwire_protocol.messages.schema import (
     record,
 )
 from gradwire_protocol.messages.snapshots import ELEMENT_BYTES
+from gradwire_protocol.messages.states.buffers import (
+    BUFFER_TENSORS_MAX,
+    NO_BUFFERS,
+    WIDTHS,
+    BufferLayout,
+    BufferTensor,
+    dtype_of,
+)
 from gradwire_protocol.messages.work import (
     OPEN_MAX,
     WORK_NAME_CHARACTERS_MAX,
@@ -70,10 +91,12 @@ from gradwire_protocol.messages.work import (
     WorkState,
 )
 
+Int32Array: TypeAlias = npt.NDArray[np.int32]
+
 LENGTH: Final = struct.Struct("<Q")
 
-SIGNATURE: Final = f'{{"{METADATA}":{{"gradwire_checkpoint":"1","sha256":"'.encode()
-"""Start of every header. The 1 is the version of the format."""
+SIGNATURE: Final = f'{{"{METADATA}":{{"gradwire_checkpoint":"2","sha256":"'.encode()
+"""Start of every header. The 2 is the version of the format."""
 
 CHECKSUM_DIGITS: Final = 64
 CHECKSUM_AT: Final = LENGTH.size + len(SIGNATURE)
@@ -92,8 +115,8 @@ METADATA_CHARACTERS_MAX: Final = (
 item and a comma 13. Unpacked JSON can take 25 times its length in memory, so no longer text is
 unpacked at once."""
 
-HEADER_BYTES_MAX: Final = 3 * LAYOUT_BYTES_MAX + METADATA_CHARACTERS_MAX
-"""Holds the largest layout and the longest version vector: 6.1 MiB. A name with a backslash before
+HEADER_BYTES_MAX: Final = 3 * (LAYOUT_BYTES_MAX + BUFFER_LAYOUT_BYTES_MAX) + METADATA_CHARACTERS_MAX
+"""Holds the largest layouts and the longest version vector: 8.4 MiB. A name with a backslash before
 each character is twice as long as in a message, the lengths in a shape are 2.2 times as long, and
 16,384 tensors add less than 60 bytes each."""
 
@@ -101,11 +124,19 @@ HEAD_BYTES_MAX: Final = LENGTH.size + HEADER_BYTES_MAX
 """Most bytes before the replica. They suffice to check everything but the replica, and to find the
 right length of the file, before memory for the replica is allocated."""
 
-FILE_BYTES_MAX: Final = HEAD_BYTES_MAX + ELEMENT_BYTES * ELEMENTS_MAX
-"""File with the largest replica: slightly more than 8 GiB."""
+FILE_BYTES_MAX: Final = HEAD_BYTES_MAX + 8 * (ELEMENTS_MAX + BUFFERS_BYTES_MAX)
+"""File with the largest replica: slightly more than 16 GiB."""
+
+FLOAT32_QUANTA_MAX: Final = 2**24
+"""Up to this number of quanta, float32 has every integer."""
 
 PIECE_BYTES: Final = MIB
-"""Bytes of a replica that are checked or written at once."""
+"""Bytes that are checked at once."""
+
+PIECE_ELEMENTS: Final = PIECE_BYTES // ELEMENT_BYTES
+"""Elements of a replica that are written or read at once."""
+
+TENSORS_IN_FILE_MAX: Final = TENSORS_MAX + 3 * BUFFER_TENSORS_MAX
 
 
 class CheckpointError(UsageError):
@@ -130,6 +161,8 @@ class Checkpoint(Record):
     """Which items were trained on, with updates that are all in the replica."""
     mode: Mode = field(default_factory=Mode)
     """That of the run. In one with rounds, `versions` also say what was contributed."""
+    buffers: Annotated[BufferLayout, record(BufferLayout)] = NO_BUFFERS
+    """What the module has besides its parameters."""
 
     @property
     def replica_elements(self) -> int:
@@ -142,32 +175,87 @@ class Checkpoint(Record):
         return sum(self.versions.values())
 
 
+Kinds: TypeAlias = tuple[str, ...]
+"""The type of each tensor of a layout in a file: F32, F64 or I32."""
+
+
 # Writing.
 
 
-def pieces_of(checkpoint: Checkpoint, values: Payload) -> Iterator[bytes | memoryview]:
-    """Yield the bytes of a file, piece by piece, without copying the replica.
+def pieces_of(
+    checkpoint: Checkpoint, values: Payload, buffers: bytes = b""
+) -> Iterator[bytes | memoryview]:
+    """Yield the bytes of a file, piece by piece, without copying the replica as a whole.
 
     Parameters
     ----------
     values : bytes-like
         The replica, little-endian int32. It must not change until the last piece was taken.
+    buffers : bytes
+        The values of the buffers, as `BufferLayout.to_file` returns them.
     """
-    replica = memoryview(values).cast("B")
-    elements = checkpoint.layout.elements
-    assert len(replica) == ELEMENT_BYTES * elements, "the replica is that of the layout"
-    header = _header_of(checkpoint)
+    quanta: Int32Array = np.frombuffer(values, "<i4")
+    assert len(quanta) == checkpoint.layout.elements, "the replica is that of the layout"
+    assert len(buffers) == checkpoint.buffers.bytes_in_file, "the buffers are those of the layout"
+    kinds = _kinds_of(checkpoint.layout, quanta)
+    header = _header_of(checkpoint, kinds)
     assert len(header) <= HEADER_BYTES_MAX, "each of its fields has a limit"
     head = LENGTH.pack(len(header)) + header
-    checksum = _checksum(chain((memoryview(head)[CHECKED_AT:],), _pieces(replica)))
+
+    def body() -> Iterator[memoryview]:
+        exponent = checkpoint.quantum_exponent
+        for kind, part in _parts_of(checkpoint.layout, kinds, quanta):
+            for at in range(0, len(part), PIECE_ELEMENTS):
+                piece = part[at : at + PIECE_ELEMENTS]
+                yield memoryview(_encoded(piece, exponent, kind)).cast("B")
+        yield from _pieces(memoryview(buffers))
+
+    checksum = _checksum(chain((memoryview(head)[CHECKED_AT:],), body()))
     yield head[:CHECKSUM_AT] + checksum + head[CHECKED_AT:]
-    yield from _pieces(replica)
+    yield from body()
 
 
-def _header_of(checkpoint: Checkpoint, checksum: str = "0" * CHECKSUM_DIGITS) -> bytes:
+def _kinds_of(layout: Layout, quanta: Int32Array) -> Kinds:
+    kinds, at = [], 0
+    for tensor in layout.tensors:
+        part = quanta[at : at + tensor.elements]
+        at += tensor.elements
+        if tensor.name.startswith(STATE):
+            kinds.append("I32")
+        else:
+            kinds.append("F32" if _fits_float32(part) else "F64")
+    return tuple(kinds)
+
+
+def _fits_float32(quanta: Int32Array) -> bool:
+    """Return whether float32 has all of these integers."""
+    if not quanta.size or max(-int(quanta.min()), int(quanta.max())) <= FLOAT32_QUANTA_MAX:
+        return True
+    pieces = (quanta[at : at + PIECE_ELEMENTS] for at in range(0, len(quanta), PIECE_ELEMENTS))
+    return all(np.array_equal(each.astype(np.float32).astype(np.int64), each) for each in pieces)
+
+
+def _parts_of(layout: Layout, kinds: Kinds, quanta: Int32Array) -> Iterator[tuple[str, Int32Array]]:
+    """Yield the integers of each tensor, with its type in the file."""
+    at = 0
+    for tensor, kind in zip(layout.tensors, kinds, strict=True):
+        yield kind, quanta[at : at + tensor.elements]
+        at += tensor.elements
+
+
+def _encoded(quanta: Int32Array, exponent: int, kind: str) -> npt.NDArray[Any]:
+    """Return integers as they are in a file: exactly."""
+    if kind == "I32":
+        return quanta
+    return np.ldexp(quanta.astype(np.float64), exponent).astype(f"<f{WIDTHS[kind]}")
+
+
+def _header_of(
+    checkpoint: Checkpoint, kinds: Kinds, checksum: str = "0" * CHECKSUM_DIGITS
+) -> bytes:
     members: dict[str, object] = {
         METADATA: {
-            "gradwire_checkpoint": "1",
+            "gradwire_checkpoint": "2",
             "sha256": checksum,
             "run": checkpoint.run,
             "quantum_exponent": _json(checkpoint.quantum_exponent),
@@ -176,12 +264,16 @@ def _header_of(checkpoint: Checkpoint, checksum: str = "0" * CHECKSUM_DIGITS) ->
             "mode": str(checkpoint.mode),
             "finished": _json(checkpoint.finished),
             "digest": f"{checkpoint.digest:016x}",
+            "buffers": _json(checkpoint.buffers.counts),
         }
     }
     end = 0
-    for tensor in checkpoint.layout.tensors:
-        start, end = end, end + ELEMENT_BYTES * tensor.elements
-        members[tensor.name] = {"dtype": "I32", "shape": tensor.shape, "data_offsets": (start, end)}
+    named: Iterator[tuple[Tensor | BufferTensor, str]] = chain(
+        zip(checkpoint.layout.tensors, kinds, strict=True), checkpoint.buffers.in_file()
+    )
+    for tensor, kind in named:
+        start, end = end, end + WIDTHS[kind] * tensor.elements
+        members[tensor.name] = {"dtype": kind, "shape": tensor.shape, "data_offsets": (start, end)}
     header = _json(members).encode()
     return header + b" " * (-(LENGTH.size + len(header)) % ALIGNMENT)
 
@@ -191,6 +283,16 @@ def _json(value: object) -> str:
 
 
 # Reading.
+
+
+class Contents(NamedTuple):
+    """What a file has."""
+
+    checkpoint: Checkpoint
+    values: memoryview
+    """The replica, little-endian int32."""
+    buffers: memoryview
+    """The values of the buffers, for `BufferLayout.from_file`."""
 
 
 def parse_head(data: Payload, size: int) -> tuple[Checkpoint, int]:
@@ -208,6 +310,11 @@ def parse_head(data: Payload, size: int) -> tuple[Checkpoint, int]:
     CheckpointError
         If the file is no checkpoint, or has another length than its header requires.
     """
+    checkpoint, _, start = _parse_head(data, size)
+    return checkpoint, start
+
+
+def _parse_head(data: Payload, size: int) -> tuple[Checkpoint, Kinds, int]:
     view = memoryview(data).cast("B")
     if bytes(view[LENGTH.size : CHECKSUM_AT]) != SIGNATURE:
         raise CheckpointError(
@@ -223,41 +330,68 @@ def parse_head(data: Payload, size: int) -> tuple[Checkpoint, int]:
     if len(view) < start:
         raise CheckpointError(f"it ends after {len(view)} bytes, within its header of {start}")
     try:
-        checkpoint = _parse_header(bytes(view[LENGTH.size : start]))
+        checkpoint, kinds = _parse_header(bytes(view[LENGTH.size : start]))
     except (ValueError, RecursionError) as error:
         raise CheckpointError(f"its header is damaged: {error}") from None
-    size_due = start + ELEMENT_BYTES * checkpoint.layout.elements
+    tensors = zip(checkpoint.layout.tensors, kinds, strict=True)
+    size_due = start + sum(WIDTHS[kind] * tensor.elements for tensor, kind in tensors)
+    size_due += checkpoint.buffers.bytes_in_file
     if size != size_due:
         raise CheckpointError(
             f"it has {size} bytes; with {checkpoint.layout.elements} parameters it takes {size_due}"
         )
-    return checkpoint, start
+    return checkpoint, kinds, start
 
 
 _TENSOR: Final = re.compile(
-    rf',("(?:[^"\\]|\\.){{0,{NAME_CHARACTERS_MAX}}}"):{{"dtype":"\w+",'
+    rf',("(?:[^"\\]|\\.){{0,{NAME_CHARACTERS_MAX}}}"):{{"dtype":"(\w+)",'
     rf'"shape":(\[[-.,\w]{{0,{11 * DIMENSIONS_MAX}}}\]),"data_offsets"'
 )
 """A tensor in a header: name and shape. Its offsets follow from the tensors before it."""
 
 
-def _parse_header(header: bytes) -> Checkpoint:
+def _parse_header(header: bytes) -> tuple[Checkpoint, Kinds]:
     """Parse a header; only parts whose length is limited are unpacked."""
     text = header.decode()
     start = SIGNATURE.index(b":") + 1
     window = text[start : start + METADATA_CHARACTERS_MAX]
     metadata, length = json.JSONDecoder().raw_decode(window)
-    found = islice(_TENSOR.finditer(text, start + length), TENSORS_MAX + 1)
-    tensors = [{"name": json.loads(each[1]), "shape": json.loads(each[2])} for each in found]
+    found = list(islice(_TENSOR.finditer(text, start + length), TENSORS_IN_FILE_MAX + 1))
+    tensors = [{"name": json.loads(each[1]), "shape": json.loads(each[3])} for each in found]
+    kinds = [each[2] for each in found]
     del metadata["gradwire_checkpoint"], metadata["sha256"]
     fields = {name: _parse_field(name, str(value)) for name, value in metadata.items()}
-    checkpoint = Checkpoint.from_plain({**fields, "layout": {"tensors": tensors}})
-    expected = _header_of(checkpoint, text[CHECKSUM_AT - LENGTH.size : CHECKED_AT - LENGTH.size])
+    counts = fields.pop("buffers", None)
+    if not isinstance(counts, list) or len(counts) != 4:
+        raise ValueError(f"buffers: {counts!r:.{SHOWN_MAX}}; missing, or not four numbers")
+    model = max(len(tensors) - sum(each for each in counts[1:] if type(each) is int), 0)
+    try:
+        buffers = BufferLayout.of_file(tensors[model:], kinds[model:], counts)
+    except ValueError as error:
+        raise ValueError(f"buffers: {error}") from None
+    plain = {**fields, "layout": {"tensors": tensors[:model]}, "buffers": buffers.to_plain()}
+    checkpoint = Checkpoint.from_plain(plain)
+    check_names(checkpoint)
+    of_model = tuple(
+        "I32" if tensor.name.startswith(STATE) else kind if kind == "F64" else "F32"
+        for tensor, kind in zip(checkpoint.layout.tensors, kinds, strict=False)
+    )
+    digits = text[CHECKSUM_AT - LENGTH.size : CHECKED_AT - LENGTH.size]
+    expected = _header_of(checkpoint, of_model, digits)
     if header != expected:
         at = next(i for i, (one, other) in enumerate(zip_longest(header, expected)) if one != other)
         around = slice(at - SHOWN_MAX // 2, at + SHOWN_MAX)
         raise ValueError(f"around byte {at} it has {header[around]!r}, not {expected[around]!r}")
-    return checkpoint
+    return checkpoint, of_model
+
+
+def check_names(checkpoint: Checkpoint) -> None:
+    """Refuse names that two tensors of a file would have: `ValueError`."""
+    names = {METADATA}
+    for tensor in (*checkpoint.layout.tensors, *checkpoint.buffers.tensors):
+        if tensor.name in names:
+            raise ValueError(f"the name {tensor.name!r} is taken")
+        names.add(tensor.name)
 
 
 def _parse_field(name: str, text: str) -> object:
@@ -271,10 +405,11 @@ def _parse_field(name: str, text: str) -> object:
         raise ValueError(f"{name}: {error}") from None
 
 
-def parse(data: Payload) -> tuple[Checkpoint, memoryview]:
-    """Parse a whole file; return the contents of its header, and the replica as a view of `data`.
+def parse(data: Payload) -> Contents:
+    """Parse a whole file; return the contents of its header, the replica and the buffers.
 
-    The caller has to check that the replica has the `digest` of the header.
+    The replica takes the place of the parameters in `data`, where that can be written to. The
+    caller has to check that it has the `digest` of the header.
 
     Raises
     ------
@@ -282,13 +417,43 @@ def parse(data: Payload) -> tuple[Checkpoint, memoryview]:
         If the file is no checkpoint, or any byte of it was changed.
     """
     view = memoryview(data).cast("B")
-    checkpoint, start = parse_head(view, len(view))
+    checkpoint, kinds, start = _parse_head(view, len(view))
     found, wanted = _checksum(_pieces(view[CHECKED_AT:])), bytes(view[CHECKSUM_AT:CHECKED_AT])
     if found != wanted:
         raise CheckpointError(
             f"it is damaged: the checksum of its contents is {found!r}, its header has {wanted!r}"
         )
-    return checkpoint, view[start:]
+    buffers = view[len(view) - checkpoint.buffers.bytes_in_file :]
+    if view.readonly:
+        view = memoryview(bytearray(view))
+    quanta = _decode(view[start:], checkpoint, kinds)
+    return Contents(checkpoint, quanta, buffers)
+
+
+def _decode(body: memoryview, checkpoint: Checkpoint, kinds: Kinds) -> memoryview:
+    """Replace parameters by their integers, which take no more room; return these."""
+    quanta: Int32Array = np.frombuffer(body, "<i4", checkpoint.layout.elements)
+    at = 0
+    parts = _parts_of(checkpoint.layout, kinds, quanta)
+    for tensor, (kind, part) in zip(checkpoint.layout.tensors, parts, strict=True):
+        for first in range(0, len(part), PIECE_ELEMENTS):
+            target = part[first : first + PIECE_ELEMENTS]
+            size = WIDTHS[kind] * len(target)
+            source = np.frombuffer(body[at : at + size], dtype_of(kind))
+            at += size
+            if kind == "I32":
+                target[:] = source
+                continue
+            with np.errstate(all="ignore"):  # what is no integer differs when it is encoded again
+                wide = source.astype(np.float64)
+                numbers = np.ldexp(wide, -checkpoint.quantum_exponent).astype(np.int64)
+                integers = numbers.astype("<i4")
+            if _encoded(integers, checkpoint.quantum_exponent, kind).tobytes() != source.tobytes():
+                raise CheckpointError(f"parameter {tensor.name!r} has a value between two quanta")
+            target[:] = integers
+    if _kinds_of(checkpoint.layout, quanta) != kinds:
+        raise CheckpointError(f"its parameters are not all of the types {', '.join(set(kinds))}")
+    return body[: ELEMENT_BYTES * checkpoint.layout.elements]
 
 
 def _pieces(view: memoryview) -> Iterator[memoryview]:

@@ -134,7 +134,7 @@ def _newest(folder: Path, written: str, config: MasterConfig) -> Run | None:
     path, checkpoint = found.file.path, found.file.checkpoint
     if checkpoint.finished or is_of_run_that_is_over(path.name):
         return None  # what came after it is damaged
-    run = Run.resume(checkpoint, found.file.values, config.relay)
+    run = Run.resume(checkpoint, found.file.values, config.relay, buffers=found.file.buffers)
     run.last_checkpoint = LastCheckpoint(path.name, checkpoint.versions, is_over=False)
     logger.info(
         "run %r goes on from %s: %d parameters, %d updates, digest %016x",

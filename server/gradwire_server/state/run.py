@@ -131,9 +131,16 @@ class Run:
 
     @classmethod
     def resume(
-        cls, checkpoint: Checkpoint, values: memoryview, limits: RelayLimits = RELAY_LIMITS
+        cls,
+        checkpoint: Checkpoint,
+        values: memoryview,
+        limits: RelayLimits = RELAY_LIMITS,
+        *,
+        buffers: memoryview | None = None,
     ) -> "Run":
         """Return the run of a checkpoint, with `values` as the memory of its replica.
+
+        Its first worker gets `buffers`, those of the file.
 
         Raises `CheckpointError` if its tensors do not fit its mode.
         """
@@ -157,6 +164,10 @@ class Run:
             awaits_workers=True,
         )
         run.found()
+        if buffers:
+            values_of = checkpoint.buffers.from_file(buffers)
+            message = checkpoint.buffers.pack_values(0, values_of, final=False)
+            run.buffers[0] = RankBuffers(message.pack(), final=False, is_orphan=True)
         return run
 
     @property
@@ -229,6 +240,7 @@ class Run:
         self.relay, self.digests, self.damaged = other.relay, other.digests, other.damaged
         self.works, self.mode = other.works, other.mode
         self.last_results = other.last_results
+        self.buffers = other.buffers | self.buffers
 
     def skip_to(self, rank: int, sequence: int) -> None:
         """Skip lost updates of a rank, up to this one."""

@@ -16,7 +16,6 @@ from gradwire.errors import (
     UnreachableError,
     VersionMismatchError,
 )
-from gradwire.target.buffers import BufferLayout, BufferTensor, BufferValues
 from gradwire.worker.dialing import KEYS
 from gradwire.worker.inbox import Rebase
 from gradwire.worker.membership import Membership
@@ -35,7 +34,8 @@ from gradwire_protocol.messages.link import Control, UpdateReceived
 from gradwire_protocol.messages.replicas import Blocks, Digest, Snapshot, Want
 from gradwire_protocol.messages.snapshots import expand_block
 from gradwire_protocol.messages.standby import Promise
-from gradwire_protocol.messages.states import Buffers
+from gradwire_protocol.messages.states.buffers import BufferLayout, BufferTensor, BufferValues
+from gradwire_protocol.messages.states.records import Buffers
 from gradwire_protocol.messages.updates import (
     Conflated,
     EncodedUpdate,
@@ -366,7 +366,7 @@ def test_a_founder_is_live_when_the_master_has_all_its_blocks() -> None:
     talk.side.wait_for("welcome")
     values = np.arange(elements, dtype="<i4").tobytes()
 
-    talk.act(talk.worker.found, values)
+    talk.act(talk.worker.found, values, None)
     talk.side.wait_for("live")
 
     came = sorted(talk.master.all(Snapshot), key=lambda block: block.start)
@@ -390,7 +390,7 @@ def test_who_waits_for_the_first_parameters_knows_who_takes_part() -> None:
 def test_only_a_founder_sends_parameters() -> None:
     talk = Conversation().live()
 
-    talk.act(talk.worker.found, VALUES.tobytes())
+    talk.act(talk.worker.found, VALUES.tobytes(), None)
     talk.network.run_for(1.0)
 
     assert talk.master.all(Snapshot) == []
@@ -1161,7 +1161,7 @@ def test_an_attempt_to_come_back_that_was_turned_away_without_a_word_is_repeated
 
 def buffers_of(rank: int, value: float, *, final: bool = False) -> Buffers:
     values = BufferValues(np.array([value], np.float32), np.zeros(0, np.int64))
-    return BUFFER_LAYOUT.pack(rank, values, final=final)
+    return BUFFER_LAYOUT.pack_values(rank, values, final=final)
 
 
 def test_what_the_buffers_of_others_hold_is_told_as_it_comes() -> None:

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gradwire_codecs import Replica
+from gradwire_codecs.arrays import Int32Array
 from gradwire_protocol.messages import checkpoint as module
 from gradwire_protocol.messages.admission import QUANTUM_EXPONENT_MAX, QUANTUM_EXPONENT_MIN
 from gradwire_protocol.messages.checkpoint import (
@@ -32,6 +33,13 @@ from gradwire_protocol.messages.checkpoint import (
 from gradwire_protocol.messages.fields import SEQUENCE_MAX
 from gradwire_protocol.messages.kinds import RANK_END, RANKS_MAX
 from gradwire_protocol.messages.layout import ELEMENTS_MAX, METADATA, TENSORS_MAX, Layout, Tensor
+from gradwire_protocol.messages.modes.kept_state import STATE
+from gradwire_protocol.messages.states.buffers import (
+    INTEGER_TYPES,
+    WIDTHS,
+    BufferLayout,
+    BufferTensor,
+)
 from gradwire_protocol.messages.work import (
     EPOCHS_MAX,
     ITEMS_MAX,
@@ -70,6 +78,27 @@ def works(draw: st.DrawFn) -> WorkState:
 
 
 @st.composite
+def buffer_layouts(draw: st.DrawFn) -> BufferLayout:
+    def tensors(*types: str) -> tuple[BufferTensor, ...]:
+        shapes = draw(st.lists(st.lists(st.integers(0, 3), max_size=2), max_size=3))
+        return tuple(
+            BufferTensor(f"{types[0]} buffer {i}", tuple(shape), draw(st.sampled_from(types)))
+            for i, shape in enumerate(shapes)
+        )
+
+    width = draw(st.sampled_from([4, 8]))
+    return BufferLayout(tensors("float"), tensors(*INTEGER_TYPES), width, tensors(*WIDTHS))
+
+
+def quanta_of(checkpoint: Checkpoint, seed: int) -> Int32Array:
+    """Return a replica, with elements of all sizes."""
+    random = np.random.default_rng(seed)
+    elements = checkpoint.layout.elements
+    values = random.integers(-(2**31), 2**31, elements) >> random.integers(0, 32, elements)
+    return values.astype("<i4")
+
+
+@st.composite
 def checkpoints(draw: st.DrawFn) -> Checkpoint:
     return Checkpoint(
         run=draw(st.text(min_size=1, max_size=40).filter(str.isprintable)),
@@ -81,6 +110,7 @@ def checkpoints(draw: st.DrawFn) -> Checkpoint:
         finished=draw(st.booleans()),
         digest=draw(st.integers(0, 2**64 - 1)),
         works=tuple(draw(st.lists(works(), max_size=3))),
+        buffers=draw(buffer_layouts()),
     )
 
 
@@ -110,19 +140,21 @@ def edited(old: str, new: str | bytes) -> bytes:
 
 @given(checkpoint=checkpoints(), seed=st.integers(0, 2**32 - 1))
 def test_what_is_written_is_read(checkpoint: Checkpoint, seed: int) -> None:
-    random = np.random.default_rng(seed)
-    values = random.integers(-(2**31), 2**31, checkpoint.layout.elements).astype("<i4").tobytes()
+    values = quanta_of(checkpoint, seed).astype("<i4").tobytes()
+    buffers = np.random.default_rng(seed).bytes(checkpoint.buffers.bytes_in_file)
 
-    data = b"".join(pieces_of(checkpoint, values))
-    read, replica = parse(bytearray(data))
+    data = b"".join(pieces_of(checkpoint, values, buffers))
+    read, replica, kept = parse(bytearray(data))
 
     assert read == checkpoint
     assert bytes(replica) == values
     assert not replica.readonly, "the replica can be used where it was read"
+    assert bytes(kept) == buffers
+    assert parse(data).values == replica, "also where the file's bytes cannot be written to"
 
 
 def test_a_name_may_look_like_a_header() -> None:
-    name = ',"b":{"dtype":"I32","shape":[1],"data_offsets":[0,4]}}\\"'
+    name = ',"b":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}}\\"'
     checkpoint = checkpoint_of(run=name, layout=Layout((Tensor(name, (7,)), Tensor("", (0,)))))
 
     assert parse(bytes_of(checkpoint))[0] == checkpoint
@@ -130,22 +162,30 @@ def test_a_name_may_look_like_a_header() -> None:
 
 @given(checkpoint=checkpoints(), seed=st.integers(0, 2**32 - 1))
 def test_safetensors_reads_what_is_written(checkpoint: Checkpoint, seed: int) -> None:
-    random = np.random.default_rng(seed)
-    values = random.integers(-(2**31), 2**31, checkpoint.layout.elements, dtype=np.int32)
+    """The parameters that the replica stands for; in float64 where float32 lacks the integers."""
+    values = quanta_of(checkpoint, seed)
+    content = np.random.default_rng(seed).bytes(checkpoint.buffers.bytes_in_file)
 
-    found = safetensors.numpy.load(bytes_of(checkpoint, values))
+    found = safetensors.numpy.load(b"".join(pieces_of(checkpoint, values.tobytes(), content)))
 
     tensors = checkpoint.layout.tensors
     assert {name: array.shape for name, array in found.items()} == {
-        tensor.name: tensor.shape for tensor in tensors
+        tensor.name: tensor.shape for tensor in (*tensors, *checkpoint.buffers.tensors)
     }
     flat = np.concatenate([found[tensor.name].reshape(-1) for tensor in tensors])
-    assert flat.dtype == "<i4"
-    assert flat.tolist() == values.tolist()
+    quantum = 2.0**checkpoint.quantum_exponent
+    assert (flat.astype(np.float64) / quantum).tolist() == values.tolist()
     parameters = np.empty(len(values), np.float32)
     Replica(values, checkpoint.quantum_exponent).write_parameters(parameters)
-    quantum = 2.0**checkpoint.quantum_exponent
-    assert (flat * quantum).astype(np.float32).tolist() == parameters.tolist()
+    assert flat.astype(np.float32).tolist() == parameters.tolist()
+    at = 0
+    for tensor in tensors:
+        part = values[at : at + tensor.elements].astype(np.int64)
+        at += tensor.elements
+        fits = np.array_equal(part.astype(np.float32).astype(np.int64), part)
+        assert found[tensor.name].dtype == (np.float32 if fits else np.float64)
+    for name, array in checkpoint.buffers.arrays(content).items():
+        assert (found[name].dtype, found[name].tobytes()) == (array.dtype, array.tobytes())
 
 
 def test_the_replica_stands_where_arrays_like_to_begin() -> None:
@@ -154,15 +194,54 @@ def test_the_replica_stands_where_arrays_like_to_begin() -> None:
         assert parse_head(data, len(data))[1] % ALIGNMENT == 0
 
 
-def test_a_replica_goes_out_piece_by_piece_and_uncopied(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "PIECE_BYTES", 8)
-    values = bytearray(VALUES.astype("<i4").tobytes())
+def test_a_replica_goes_out_piece_by_piece(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "PIECE_ELEMENTS", 2)
 
-    head, *pieces = pieces_of(checkpoint_of(), values)
+    head, *pieces = pieces_of(checkpoint_of(), VALUES.astype("<i4").tobytes())
 
     assert [len(piece) for piece in pieces] == [8, 8, 8, 4]
-    assert all(piece.obj is values for piece in pieces if isinstance(piece, memoryview))
     assert b"".join([head, *pieces]) == WHOLE
+
+
+def test_one_element_of_many_bits_makes_its_tensor_float64_and_no_other() -> None:
+    """2^24 + 1 quanta are the first number that float32 does not have."""
+    for value, kind in ((2**24, "F32"), (2**24 + 1, "F64"), (2**31 - 1, "F64"), (-(2**31), "F32")):
+        values = VALUES.copy()
+        values[6] = value
+        data = bytes_of(checkpoint_of(values), values)
+
+        assert b'"weights":{"dtype":"F32"' in data
+        assert b'"bias":{"dtype":"%s"' % kind.encode() in data
+        assert np.frombuffer(parse(data).values, "<i4").tolist() == values.tolist()
+
+
+@pytest.mark.parametrize("value", [2.0**-25, np.nan, np.inf, -0.0, 2.0**7, 1e30])
+def test_a_value_that_is_no_number_of_quanta_is_refused(value: float) -> None:
+    """Such a file has its checksum: somebody has written it."""
+    data = bytearray(WHOLE)
+    data[-4:] = np.float32(value).tobytes()
+    checksum = hashlib.sha256(data[CHECKED_AT:]).hexdigest().encode()
+    data[CHECKSUM_AT:CHECKED_AT] = checksum
+
+    assert refusal(bytes(data)) == naming("bias") or value == 2.0**7
+    assert refusal(bytes(data))
+
+
+def test_what_an_optimizer_keeps_stays_integers() -> None:
+    layout = Layout((Tensor("weights", (3,)), Tensor(STATE + "last", (4,))))
+
+    data = bytes_of(checkpoint_of(layout=layout))
+
+    assert safetensors.numpy.load(data)[STATE + "last"].tolist() == VALUES[3:].tolist()
+    assert np.frombuffer(parse(data).values, "<i4").tolist() == VALUES.tolist()
+
+
+def test_two_tensors_of_one_name_are_refused() -> None:
+    one = BufferLayout((BufferTensor("weights", (1,), "float"),), (), 4)
+    checkpoint = replace(checkpoint_of(), buffers=one)
+
+    with pytest.raises(CheckpointError, match=naming("header", "'weights'", "taken")):
+        parse(b"".join(pieces_of(checkpoint, VALUES.astype("<i4").tobytes(), bytes(4))))
 
 
 def test_a_checkpoint_knows_how_many_updates_it_contains() -> None:
@@ -202,7 +281,7 @@ def test_anything_else_is_refused_and_nothing_else_raised(data: bytes) -> None:
         (b"", ("no checkpoint", "b''", repr(SIGNATURE))),
         (WHOLE[:11], ("no checkpoint", repr(WHOLE[:11]), repr(SIGNATURE))),
         (b"PK\x03\x04 a zip", ("no checkpoint", r"b'PK\x03\x04 a zip'")),
-        (edited('checkpoint":"1"', 'checkpoint":"2"'), ("no checkpoint", '"2"', '"1"')),
+        (edited('checkpoint":"2"', 'checkpoint":"1"'), ("no checkpoint", '"1"', '"2"')),
         (safetensors.numpy.save({"bias": VALUES}), ("no checkpoint", repr(SIGNATURE))),
         (
             with_header(SIGNATURE, length=HEADER_BYTES_MAX + 1),
@@ -233,7 +312,12 @@ def test_anything_else_is_refused_and_nothing_else_raised(data: bytes) -> None:
         (edited('"bias"', '"weights"'), ("header", "weights", "taken")),
         (edited('"bias"', '"__metadata__"'), ("header", "__metadata__", "taken")),
         (edited('"run"', '"run":"beta","run"'), ("header", '"beta"', '"alpha"')),
-        (edited('"bias":{"dtype":"I32', '"bias":{"dtype":"F32'), ("header", '"F32"', '"I32"')),
+        (edited('"bias":{"dtype":"F32', '"bias":{"dtype":"I32'), ("header", '"I32"', '"F32"')),
+        (edited("[4,0,0,0]", "[4,0,0]"), ("header", "buffers")),
+        (edited("[4,0,0,0]", "[4,0,3,0]"), ("header", "buffers", 3, 2)),
+        (edited("[4,0,0,0]", "[2,0,0,0]"), ("header", "float_bytes", 2, 4, 8)),
+        (edited("[4,0,0,0]", "[4,0,1,0]"), ("header", "integers", "'F32'")),
+        (edited("[4,0,0,0]", "[4,1e9,0,0]"), ("header", "buffers")),
         (edited("[24,28]", "[20,24]"), ("header", "[20,24]", "[24,28]")),
         (edited("[24,28]", "[28,32]"), ("header", "[28,32]", "[24,28]")),
         (edited("[24,28]", "[24.0,28]"), ("header", "[24.0,28]", "[24,28]")),
@@ -257,7 +341,7 @@ def check_refusal(data: bytes) -> None:
 
 @pytest.mark.parametrize(
     "flood",
-    ["[],", "{},", '"":{"dtype":"I32","shape":[],"data_offsets":[0,0]},', '"ab",', "[", '\\"'],
+    ["[],", "{},", '"":{"dtype":"F32","shape":[],"data_offsets":[0,0]},', '"ab",', "[", '\\"'],
 )
 def test_a_header_takes_little_more_memory_than_it_has_bytes(flood: str) -> None:
     count = HEADER_BYTES_MAX // len(flood) - 1_000
