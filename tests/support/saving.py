@@ -1,7 +1,7 @@
 """Every way that torch and safetensors have to save a model, and to load one.
 
-What a way comes to is compared with what it comes to of a model that was never joined: the values,
-the bytes that it takes, or the error.
+Tests save a joined model and one that was never joined in the same way, and compare the results:
+the values, the bytes, or the error.
 """
 
 import copy

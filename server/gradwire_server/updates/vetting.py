@@ -13,8 +13,8 @@ are. So the highest reference that there has been in the run counts, and at leas
 
 Even so an honest worker may be one that no rule foresees. By default, outliers are counted, and the
 log tells of the first one of a worker. Where an operator asks for it, and there are at least
-`WORKERS_MIN` workers, the worker is put into quarantine, and told so at once. With fewer, nothing
-tells who is broken: the one with the larger updates, or all others.
+`WORKERS_MIN` workers, the worker is put into quarantine, and told so at once. With fewer, the
+master cannot tell which is broken: the worker with the larger updates, or all others.
 
 As long as the other workers have sent too few updates, an update is not judged.
 
