@@ -15,14 +15,14 @@ from typing import NamedTuple, Protocol
 import pytest
 
 from gradwire.cli.app import main
-from gradwire.cli.launch import processes
+from gradwire.cli.launch import lasting_master, processes
 from gradwire.cli.launch.processes import master_options
 from gradwire.cli.run import Launcher
 from gradwire_protocol.crypto.keys import SECRET_BYTES, RunKey
 from gradwire_udp.files.keys import write_key
 from support.processes import Running, children_of, has_ended, python
 from support.tiers import variants
-from support.waiting import until, wait_for_process
+from support.waiting import PROCESS, until, wait_for_process, wait_until
 
 REPOSITORY = Path(__file__).parents[2]
 
@@ -353,6 +353,86 @@ def test_a_master_that_cannot_start_ends_it_with_its_words(gradwire_run: Run) ->
     assert done.returncode == 2
     assert "[master] gradwire master: cannot listen at UDP address 192.0.2.1:40123" in done.stderr
     assert "the master ended at once with status 2" in done.stderr
+
+
+TRAINS_UNTIL_IT_IS_BACK = """
+import sys, threading, numpy as np, gradwire
+target = np.zeros(100, np.float32)
+with gradwire.join(target, threshold=0.01) as session:
+    session.wait()
+    print("trains", flush=True)
+    while not session.stats.reconnections:
+        target += 0.001
+        session.step()
+        threading.Event().wait(0.01)
+print("digest", session.digest(), flush=True)
+"""
+
+
+def master_of(launcher: Running) -> int:
+    """Return the process id of the master that a launcher has started."""
+    [pid] = [
+        pid
+        for pid in children_of(launcher.pid)
+        if b"run_module" in Path(f"/proc/{pid}/cmdline").read_bytes()
+    ]
+    return pid
+
+
+def test_a_master_that_is_killed_is_started_again_and_the_run_goes_on() -> None:
+    with launch(*python(TRAINS_UNTIL_IT_IS_BACK)) as launcher:
+        for _ in range(2):
+            assert launcher.read_line("a worker to train").endswith("trains\n")
+        killed = master_of(launcher)
+        os.kill(killed, signal.SIGKILL)
+        out, err = launcher.communicate(timeout=PROCESS)
+
+    assert launcher.returncode == 0, err
+    first, second = [line.partition("digest ")[2] for line in out.splitlines()]
+    assert first == second
+    assert err.count("gradwire run: the master was killed by SIGKILL") == 1
+    [began, back] = [line.rpartition(" ")[2] for line in err.splitlines()
+                     if "gradwire run: master at" in line.replace(", ", " ")
+                     or "the master is back at" in line]  # fmt: skip
+    assert back in err.partition(began)[0]
+    assert "nothing listens at its port any more" in err
+
+
+def test_a_master_that_dies_three_times_in_a_minute_ends_the_run() -> None:
+    code = "import threading; print('up', flush=True); threading.Event().wait()"
+    with launch(*python(code), workers=1) as launcher:
+        launcher.read_line("the worker")
+        for _ in range(lasting_master.DEATHS_MAX):
+            os.kill(master_of(launcher), signal.SIGKILL)
+            said = ""
+            while not ("is back at" in said or "given up" in said):
+                said = launcher.read_line("the launcher", launcher.stderr)
+                assert said
+        _, err = launcher.communicate(timeout=PROCESS)
+
+    assert launcher.returncode == 128 + signal.SIGKILL
+    assert "gradwire: the master was killed by SIGKILL" in err
+    assert "3 times within 60 s; its last words: it has said nothing" in err
+
+
+@pytest.mark.deep("more of what a launcher can meet")
+def test_a_master_that_was_told_to_end_is_not_started_again() -> None:
+    code = """
+import gradwire, numpy as np
+session = gradwire.join(np.zeros(10, np.float32))
+print("up", flush=True)
+try:
+    while True: session.step()
+except gradwire.ConnectionLostError as error:
+    print("lost", flush=True)
+"""
+    with launch(*python(code), workers=1) as launcher:
+        launcher.read_line("the worker")
+        os.kill(master_of(launcher), signal.SIGTERM)
+        out, err = launcher.communicate(timeout=PROCESS)
+
+    assert (launcher.returncode, out) == (0, "[0] lost\n"), err
+    assert "the master has ended, as it was told to" in err
 
 
 @pytest.mark.deep("more of what a launcher can meet")

@@ -11,11 +11,12 @@ from typing import Annotated, Any, Final, TextIO
 
 import typer
 
+from gradwire.cli.launch.ends import how
 from gradwire.cli.launch.gpus import about_gpus, gpu_of, visible_gpus
 from gradwire.cli.launch.keys import local_keys
+from gradwire.cli.launch.lasting_master import LastingMaster, lasting_master
 from gradwire.cli.launch.processes import (
     Child,
-    local_master_process,
     master_options,
     threads_of_each,
     worker_environment,
@@ -139,15 +140,14 @@ class Launcher:
         """Run the workers with a master of their own; return the exit status."""
         printer = _printer(sys.stderr, "master")
         with local_keys(self._workers, key_file) as keys:
-            async with local_master_process(
-                options,
-                keys.master_environment,
-                printer,
-                lambda text: _write(sys.stderr, f"gradwire run: {text}\n"),
+            async with lasting_master(
+                options, keys.master_environment, printer, _say, _say
             ) as master:
-                served = f", metrics at http://{master.http}/metrics" if master.http else ""
-                _write(sys.stderr, f"gradwire run: master at {master.address}{served}\n")
-                return await self.run(master.address, keys.worker_key_files, is_whole_run=True)
+                first = master.child
+                served = f", metrics at http://{first.http}/metrics" if first.http else ""
+                _say(f"master at {first.address}{served}")
+                work = self.run(first.address, keys.worker_key_files, is_whole_run=True)
+                return await _while_it_lasts(master, work)
 
     async def run(
         self, master: str, key_files: Sequence[Path | None], *, is_whole_run: bool
@@ -156,13 +156,12 @@ class Launcher:
         meeting_place = process_group_address(os.environ) if is_whole_run else {}
         if self._workers > 1 and "OMP_NUM_THREADS" not in os.environ:
             threads = threads_of_each(self._workers)
-            _write(
-                sys.stderr,
-                f"gradwire run: each of {self._workers} workers computes with {threads} of "
-                f"{os.cpu_count()} processors; set OMP_NUM_THREADS for another number\n",
+            _say(
+                f"each of {self._workers} workers computes with {threads} of {os.cpu_count()} "
+                "processors; set OMP_NUM_THREADS for another number"
             )
         if self._about_gpus is not None:
-            _write(sys.stderr, f"gradwire run: {self._about_gpus}\n")
+            _say(self._about_gpus)
         try:
             for rank in range(self._workers):
                 environ = worker_environment(
@@ -201,8 +200,7 @@ class Launcher:
                     rank = waiting.pop(task)
                     if status and not first_failure:
                         first_failure = status
-                        text = f"gradwire run: rank {rank} ended with status {status}\n"
-                        _write(sys.stderr, text)
+                        _say(f"rank {rank} {how(status)}")
                         await self._stop_all()
         finally:
             for task in waiting:
@@ -226,6 +224,28 @@ class Launcher:
                 self._stopping = asyncio.create_task(self._stop_all())
 
 
+async def _while_it_lasts(master: LastingMaster, work: Coroutine[Any, Any, int]) -> int:
+    """Return what workers end with; stop them when their master is given up.
+
+    Raises the `MasterLostError` then. A master that was told to end has told its workers.
+    """
+    working = asyncio.ensure_future(work)
+    lasting = asyncio.create_task(master.last())
+    try:
+        await asyncio.wait((working, lasting), return_when=asyncio.FIRST_COMPLETED)
+        if not working.done():
+            lost = lasting.result()
+            if lost.status:
+                _say("the master is given up, and the workers are stopped")
+                raise lost
+            _say(str(lost))
+        return await working
+    finally:
+        for task in (lasting, working):
+            task.cancel()
+        await asyncio.gather(lasting, working, return_exceptions=True)
+
+
 def process_group_address(environ: Mapping[str, str]) -> dict[str, str]:
     """Return MASTER_ADDR and MASTER_PORT for a process group of torch.distributed on this machine.
 
@@ -246,6 +266,11 @@ def _printer(stream: TextIO, name: str) -> Callable[[str], None]:
         colour = COLOURS[int(name) % len(COLOURS)] if name.isdecimal() else 2
         prefix = f"\x1b[{colour}m{prefix}\x1b[0m"
     return lambda line: _write(stream, f"{prefix}{line}\n")
+
+
+def _say(text: str) -> None:
+    """Write a line of the command's own."""
+    _write(sys.stderr, f"gradwire run: {text}\n")
 
 
 def _write(stream: TextIO, text: str) -> None:

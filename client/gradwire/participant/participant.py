@@ -18,6 +18,8 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import Any
 
+import numpy as np
+
 from gradwire.errors import ConnectionLostError, DeadlineError, DivergedError, UsageError
 from gradwire.optimizer.averaged import Averaged
 from gradwire.optimizer.delays import Delays
@@ -47,6 +49,7 @@ from gradwire.worker.worker import Worker
 from gradwire_codecs import Feedback
 from gradwire_protocol.messages.admission import Welcome
 from gradwire_protocol.messages.kinds import WORKERS_MAX
+from gradwire_protocol.messages.modes.mode import model_of
 from gradwire_protocol.messages.work import Plan
 
 
@@ -264,9 +267,10 @@ class Participant:
         """
         return self.delays.lateness(ranks, len(self.membership.peers))
 
-    def items(self, plan: Plan) -> Items:
-        """Return the items of a work, which the master grants one by one."""
-        self.check_connected()
+    def items(self, plan: Plan, *, alone: bool = False) -> Items:
+        """Return the items of a work, which the master grants one by one, if there is one."""
+        if not alone:
+            self.check_connected()
         if self.observes:
             raise UsageError("an observer trains on nothing: it gets no items")
         return Items(
@@ -331,6 +335,33 @@ class Participant:
                 raise DeadlineError(finishing.unsent_message("leave"))
             yield Wait(partial(finishing.has_news, known), deadline, finishing.purpose)
         self._settle()
+
+    def keep_trained(self) -> None:
+        """Set the parameters to all that was trained, as a loop without a session has them.
+
+        For an end without `finish`: what is not sent, or was dropped, stays with this worker.
+        """
+        shared = self.shared
+        dropped, self.sending.dropped = self.sending.dropped, None
+        if self.observes or (shared.feedback.portion == 1.0 and dropped is None):
+            return
+        shared.parameters.gather()
+        feedback = shared.feedback
+        trained = feedback.replica.values * feedback.replica.quantum + feedback.residual()
+        if dropped is not None:
+            trained += dropped
+        shared.parameters.set(trained.astype(np.float32, copy=False))
+
+    def train_alone(self, change: Any = None) -> None:
+        """Count a step that no one else hears of, after adding a change to the parameters."""
+        self.tally.steps += 1
+        if change is not None:
+            parameters = self.shared.parameters
+            flat = self.shared.checked_change(change, model_of(self.welcome.layout).elements)
+            parameters.gather()
+            trained = parameters.vector.copy()
+            trained[: len(flat)] += flat
+            parameters.set(trained)
 
     def leave(self, reason: str) -> None:
         """Leave the run; what was pushed arrives."""

@@ -23,6 +23,7 @@ from gradwire.replica.thresholds import Thresholds
 from gradwire.settings.settings import Settings
 from gradwire.worker.membership import Membership
 from gradwire_codecs import clip_residual
+from gradwire_codecs.arrays import Float32Array
 from gradwire_protocol.messages.updates import UPDATE_BYTES_MAX
 
 logger = logging.getLogger("gradwire.session")
@@ -62,6 +63,8 @@ class Push:
         self._flush = ResidualFlush(0, 1)
         self.due = True
         """Whether there may be more to send than in the last update."""
+        self.dropped: Float32Array | None = None
+        """The part of the residual that `flush` left out, if it did."""
 
     # Steps.
 
@@ -127,7 +130,8 @@ class Push:
             self._shared.scaled_change.apply()
         if portion < 1.0:
             residual = self._shared.take_residual_out()
-            residual *= np.float32(portion)
+            self.dropped = residual * np.float32(1.0 - portion)
+            residual -= self.dropped
             self._shared.put_residual_back(residual)
         self._flush = ResidualFlush(len(self._feedback.replica), len(self._membership.peers))
 

@@ -15,7 +15,13 @@ from time import monotonic
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-from gradwire.errors import GradwireError, UsageError
+from gradwire.errors import (
+    ConnectionLostError,
+    DeadlineError,
+    GradwireError,
+    TransportError,
+    UsageError,
+)
 from gradwire.participant.items import Item, Items, plan_of
 from gradwire.participant.participant import Participant
 from gradwire.replica.pull import PeerUpdate
@@ -38,7 +44,8 @@ class Session:
     """A worker's membership of a run. Made by `gradwire.join`.
 
     As a context manager it finishes when the block ends normally. When the block ends with an
-    exception it leaves at once, so that the other workers go on without it.
+    exception it leaves at once, so that the other workers go on without it. However it ends, the
+    parameters stay in the target: without `finish` they are what this worker has trained.
 
     With the key of an observer it only receives: `step` applies what workers sent and sends
     nothing, `push` is an error, and `finish` waits for the workers to finish, while no worker waits
@@ -54,6 +61,10 @@ class Session:
         self._waits = waits
         self._over: str | None = None
         self._gone = False
+        self._is_alone = False
+        """Whether the master is lost for good, and the script goes on without it."""
+        self._steps_alone = 0
+        self._kept_is_told = False
         self._process = os.getpid()
         close_at_exit(self, self._loss_warning)
 
@@ -98,7 +109,8 @@ class Session:
 
         In a fork of the process that joined it is not open.
         """
-        return not self.is_inherited and self._over is None and not self._membership.closed
+        is_over = self._over is not None or self._membership.closed or self._is_alone
+        return not self.is_inherited and not is_over
 
     @property
     def is_inherited(self) -> bool:
@@ -133,7 +145,9 @@ class Session:
         wanted = n_workers if n_workers is not None else self._participant.settings.workers
         if wanted is None:
             raise UsageError("wait() for how many workers? Pass n_workers, or set WORLD_SIZE")
-        self._run(self._participant.wait_for_workers(wanted, timeout))
+        self._run_or(
+            partial(self._participant.wait_for_workers, wanted, timeout), alone=lambda: None
+        )
 
     # Training.
 
@@ -154,9 +168,11 @@ class Session:
         NonFiniteError
             If a buffer that is due to be averaged is NaN or infinite.
         ConnectionLostError
-            If the master stopped, or was lost and not reached again for `reconnect_seconds`.
+            If the master stopped, or was lost and not reached again for `reconnect_seconds`. With
+            the setting `on_lost` "finish" no error: such a step, and all further ones, are this
+            worker's own.
         """
-        self._run(self._participant.step())
+        self._run_or(self._participant.step, alone=self._step_alone)
 
     def push(self, change: Any = None) -> int:
         """Pass to the network what has reached the threshold; the next `pull` ends this step.
@@ -185,7 +201,9 @@ class Session:
         UsageError
             If this is an observer.
         """
-        return self._run(self._participant.push(change))
+        return self._run_or(
+            partial(self._participant.push, change), alone=partial(self._step_alone, change)
+        )
 
     def pull(self) -> list[PeerUpdate]:
         """Apply what peers sent since the last time; return these updates.
@@ -198,7 +216,7 @@ class Session:
         Updates that were conflated because too much waited, or that came while it waited for other
         workers, are applied, too, but not returned.
         """
-        return self._run(self._participant.pull())
+        return self._run_or(self._participant.pull, alone=list[PeerUpdate])
 
     def items(
         self,
@@ -256,13 +274,16 @@ class Session:
         plan = plan_of(
             name, count, epochs=epochs, shuffle_seed=shuffle_seed, lease_seconds=lease_seconds
         )
+        if self._is_alone:
+            self._check_open()
+            return self._loop_over(self._participant.items(plan, alone=True))
         with self._open():
             items = self._participant.items(plan)
         return self._loop_over(items)
 
     def _loop_over(self, items: Items) -> Iterator[Item]:
         try:
-            while (item := self._run(items.next())) is not None:
+            while (item := self._run_or(items.next, alone=items.next_alone)) is not None:
                 yield item
         finally:
             items.end()
@@ -286,6 +307,9 @@ class Session:
         self._check_open()
         if self._participant.observes:
             raise UsageError("an observer has no say in a run: it cannot end the training")
+        if self._is_alone:
+            self._membership.on_stop_training(printable(reason))
+            return
         self._membership.post(self._participant.worker.stop_training, printable(reason))
 
     def early_stopping(self, **limits: Any) -> EarlyStopping:
@@ -335,7 +359,9 @@ class Session:
             and 4 more for a moment at the end.
         """
         participant = self._participant
-        if shared and self._over is None:
+        if self._is_alone:
+            yield
+        elif shared and self._over is None:
             with self.paused(), self._residual_taken_out():
                 yield
         elif participant.is_paused:
@@ -395,8 +421,8 @@ class Session:
         UsageError
             Inside of `paused`.
         """
-        self._run_end("finish", self._participant.finish, timeout)
-        self._leave("finished")
+        if self._run_end("finish", "finished", self._participant.finish, timeout):
+            self._leave("finished")
 
     def leave(self, *, training_is_over: bool = False, timeout: float | None = None) -> None:
         """Send all that is left, and leave; the others train on.
@@ -423,8 +449,8 @@ class Session:
             Inside of `paused`.
         """
         end = partial(self._participant.send_rest, training_is_over=training_is_over)
-        self._run_end("leave", end, timeout)
-        self._leave("left")
+        if self._run_end("leave", "left", end, timeout):
+            self._leave("left")
 
     def close(self, reason: str = "closed") -> None:
         """Leave the run. What was pushed arrives; the rest stays unsent. Can be repeated.
@@ -437,7 +463,9 @@ class Session:
             return
         if postpone(partial(self.close, reason)):
             return
-        if self._over is None:
+        if self._is_alone and self._over is None:
+            self._end_alone(reason)
+        elif self._over is None:
             self._leave(reason)
         elif not self._gone:
             self._wait_until_gone(self._over)  # a signal came while it was leaving
@@ -454,10 +482,19 @@ class Session:
     ) -> None:
         """Finish, or leave at once if the block failed."""
         if error is not None:
+            was_open = self.is_open
             self.close(f"{type(error).__name__}: {error}")
+            if isinstance(error, GradwireError):
+                self._tell_kept(error)
+            elif was_open and isinstance(error, Exception):
+                error.add_note(f"gradwire: {self._keep_trained()}")
         elif self._over is None:
             try:
                 self.finish()
+            except GradwireError as failure:
+                self.close()
+                self._tell_kept(failure)
+                raise
             finally:
                 self.close()
 
@@ -505,14 +542,89 @@ class Session:
         with self._open():
             return self._waits.run(procedure)
 
+    def _run_or(
+        self, begin: Callable[[], Procedure[Result]], *, alone: Callable[[], Result]
+    ) -> Result:
+        """Run a part of the training half or, where the master is lost for good, what goes alone.
+
+        That is where the setting `on_lost` wants it; else the loss is an error.
+        """
+        if not self._is_alone:
+            try:
+                return self._run(begin())
+            except TransportError as error:
+                if not self._goes_on_alone(error):
+                    raise
+        self._check_open()
+        return alone()
+
+    def _goes_on_alone(self, error: TransportError) -> bool:
+        """Return whether the script goes on alone after this error; prepare that."""
+        participant = self._participant
+        if not self._is_survived(error):
+            return False
+        self._is_alone = True
+        participant.keep_trained()
+        self._network.call(self._network.worker.abort, "lost for good")
+        self._network.stop()
+        self._end()
+        logger.warning(
+            "the master is lost for good, and training goes on alone after %d steps "
+            "(on_lost='finish'): %s", participant.tally.steps, error,
+        )  # fmt: skip
+        return True
+
+    def _is_survived(self, error: GradwireError) -> bool:
+        """Return whether a script goes on after this error: its master is lost, as it may be."""
+        participant = self._participant
+        is_lost = isinstance(error, ConnectionLostError) or (
+            isinstance(error, DeadlineError) and self._membership.lost is not None
+        )
+        wanted = participant.settings.on_lost == "finish" and not participant.observes
+        return wanted and is_lost
+
+    def _step_alone(self, change: Any = None) -> Any:
+        """Make a step of this worker's own; return 0, the number of elements that are sent."""
+        self._participant.train_alone(change)
+        self._steps_alone += 1
+        return 0
+
+    def _end_alone(self, reason: str) -> None:
+        """End a session whose master is lost: the model keeps what this worker has trained."""
+        self._over, self._gone = reason, True
+        logger.warning(
+            "%s without the master: the model has what this worker has trained, in %d steps, the "
+            "last %d of them alone; the models of other workers differ",
+            printable(reason), self._participant.tally.steps, self._steps_alone,
+        )  # fmt: skip
+
+    def _keep_trained(self) -> str:
+        """Leave in the target what was trained; return that as text."""
+        participant = self._participant
+        if participant.observes:
+            return "the model keeps what it has received"
+        participant.keep_trained()
+        return f"the model keeps what this worker has trained in {participant.tally.steps} steps"
+
+    def _tell_kept(self, error: GradwireError) -> None:
+        """Leave in the target what was trained, and say so in the error that ends the session."""
+        if isinstance(error, UsageError) or self._kept_is_told:
+            return
+        self._kept_is_told = True
+        kept = self._keep_trained()
+        logger.warning("the session ended without finish(), and %s", kept)
+        error.args = (f"{error}; {kept}", *error.args[1:])
+
     @contextmanager
     def _open(self) -> Iterator[None]:
         """Refuse what the block does if the session is over; end it if that happens inside."""
         self._check_open()
         try:
             yield
-        except GradwireError:
+        except GradwireError as error:
             self._check_open()  # a signal handler may have closed it meanwhile
+            if self._membership.closed and not self._is_survived(error):
+                self._tell_kept(error)
             raise
         finally:
             if self._membership.closed and self._over is None:
@@ -541,15 +653,23 @@ class Session:
             raise UsageError(f"this session is over ({self._over}); join again")
 
     def _run_end(
-        self, method: str, end: Callable[[float], Procedure[None]], timeout: float | None
-    ) -> None:
-        """Run an end of the participant's training half, in so many seconds."""
+        self,
+        method: str,
+        reason: str,
+        end: Callable[[float], Procedure[None]],
+        timeout: float | None,
+    ) -> bool:
+        """Run an end of the participant's training half, in so many seconds.
+
+        Returns whether there is a master to leave.
+        """
         participant = self._participant
         self._check_open()
         if participant.is_paused:
             raise UsageError(f"{method}() inside of paused(): leave that block first")
         seconds = participant.settings.finish_timeout_seconds if timeout is None else timeout
-        self._run(end(seconds))
+        self._run_or(partial(end, seconds), alone=partial(self._end_alone, reason))
+        return not self._is_alone
 
     def _leave(self, reason: str) -> None:
         self._participant.leave(printable(reason))

@@ -7,7 +7,7 @@ from os import PathLike
 from typing import TypedDict
 
 from gradwire.settings.credentials import CipherName
-from gradwire.settings.settings import Congestion, LogLevel, Loop, Transport
+from gradwire.settings.settings import Congestion, LogLevel, Loop, OnLost, Transport
 from gradwire.settings.training import (
     Feedback,
     FinishResidual,
@@ -37,6 +37,7 @@ class SettingKeywords(TypedDict, total=False):
     idle_timeout_seconds: float | None
     reconnect_seconds: float | None
     alone_steps_max: int | None
+    on_lost: OnLost | None
     digest_seconds: float | None
     codec_threads: int | None
     datagram_bytes: int | None

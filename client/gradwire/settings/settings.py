@@ -28,6 +28,7 @@ from gradwire_udp.files.keys import WORKER_CREDENTIAL, credential
 Loop = Literal["auto", "uvloop", "asyncio"]
 Congestion = Literal["bbr", "cubic", "static"]
 Transport = Literal["auto", "udp", "tcp"]
+OnLost = Literal["raise", "finish"]
 LogLevel = Literal["debug", "info", "warning", "error"]
 
 RECONNECT_SECONDS: Final = 600.0
@@ -152,6 +153,13 @@ class Settings(TrainingSettings):
         "How many steps to train without a connection to the master. Further steps wait for it: "
         "a worker that trains by itself drifts away from the others.",
         least=0,
+    )
+
+    on_lost: OnLost = setting(
+        "raise",
+        "What a session does whose master is lost for good: 'raise' ends it with a "
+        "`ConnectionLostError`, 'finish' lets the script go on alone to its own end, with a "
+        "warning. Either way the model keeps what was trained.",
     )
 
     digest_seconds: float = setting(

@@ -32,6 +32,7 @@ from gradwire_udp import (
     show_addresses,
 )
 from gradwire_udp.sockets import SocketAddress, wildcard
+from gradwire_udp.udp.refusals import LOOK_SECONDS, Refusals
 
 logger = logging.getLogger("gradwire.network")
 
@@ -89,6 +90,7 @@ class NetworkThread(Generic[AnyDialler]):
         self._drivers = Drivers(worker, self._loop)
         self._udp: dict[socket.AddressFamily, Endpoint] = {}
         """By the address family of its socket."""
+        self._refusals = Refusals()
         self._tcp: tuple[TcpDriver, Endpoint] | None = None
         self._stopping = False
         self._lingering: asyncio.Task[None] | None = None
@@ -185,6 +187,16 @@ class NetworkThread(Generic[AnyDialler]):
         )  # fmt: skip
         self.worker.dial(dialing, self._drivers.now())
         self._drivers.turn()
+        if sockets:
+            self._look_for_refusals()
+
+    def _look_for_refusals(self) -> None:
+        """End connections to ports where nothing listens; do so again and again."""
+        if self._lingering is not None:
+            return
+        if self._refusals.look(self._udp.values(), self._drivers.now()):
+            self._drivers.turn()
+        self._loop.call_later(LOOK_SECONDS, self._guard, self._look_for_refusals)
 
     def _reach(self, ways: Mapping[str, Way], name: str, master: str) -> Way:
         """Return the way to another master, whose address our own master has told us."""
@@ -242,6 +254,7 @@ class NetworkThread(Generic[AnyDialler]):
     async def _end(self) -> None:
         await self._drivers.wait_quiet(STOP_SECONDS_MAX / 2)
         self._drivers.close()
+        self._refusals.close()
         self._loop.stop()
 
     def _guard(self, function: Callable[..., None], *arguments: Any) -> None:

@@ -348,6 +348,11 @@ class Connection:
         return rtt.smoothed if rtt.latest else None
 
     @property
+    def last_heard(self) -> float | None:
+        """When the peer's last packet came; None before the handshake."""
+        return self._traffic.liveness.last_heard if self.was_open else None
+
+    @property
     def bytes_queued(self) -> int:
         """Payload bytes of the messages that the peer has not acknowledged as a whole."""
         return self._traffic.sender.queue.bytes_queued if self.was_open else 0

@@ -26,7 +26,7 @@ SESSION_SETTINGS: Final = _names(
     connect_timeout_seconds datagram_bytes datagram_bytes_max density_band digest_seconds feedback
     finish_residual finish_timeout_seconds idle_timeout_seconds initial_threshold
     join_timeout_seconds key key_file leave_timeout_seconds log_level loop master mode momentum
-    quantum
+    on_lost quantum
     quiet rank reconnect_seconds residual_clip run scale shake_up_divisor shake_up_steps
     share_buffers
     share_optimizer_state staleness_bound staleness_timeout_seconds start_timeout_seconds

@@ -240,7 +240,10 @@ The master asks for that itself, before anything else: asyncio offers no way to 
 and exec that is safe in a process with threads.
 """
 
-MASTER_COMMAND: Final = ("--log-level", "warning", "master", "--recovery-seconds", "0")
+MASTER_COMMAND: Final = ("--log-level", "warning", "master")
+
+FIRST: Final = ("--recovery-seconds", "0")
+"""For a master that no worker can have known before."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,13 +261,15 @@ async def local_master_process(
     environ: Mapping[str, str],
     on_stderr: Callable[[str], None],
     on_wait: Callable[[str], None] = lambda _: None,
+    *,
+    recovers: bool = False,
 ) -> AsyncIterator[MasterChild]:
     """Run ``gradwire master`` until the block ends.
 
     `environ` adds to the variables of this process; `on_stderr` gets each line that the master
-    logs, `on_wait` what is waited for where it takes long to start. `MasterEndedError` if the
-    master ends instead of starting, `DeadlineError` if it does not start in
-    `MASTER_START_SECONDS_MAX`.
+    logs, `on_wait` what is waited for where it takes long to start. `recovers` says that it takes
+    the place of one that had workers. `MasterEndedError` if the master ends instead of starting,
+    `DeadlineError` if it does not start in `MASTER_START_SECONDS_MAX`.
     """
     announced: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
 
@@ -273,7 +278,10 @@ async def local_master_process(
             announced.set_result(json.loads(line))
 
     child = await Child.start(
-        [sys.executable, "-c", MASTER_PROGRAM.format(os.getpid()), *MASTER_COMMAND, *options],
+        [
+            *(sys.executable, "-c", MASTER_PROGRAM.format(os.getpid())),
+            *(*MASTER_COMMAND, *(() if recovers else FIRST), *options),
+        ],
         environ=environ,
         on_stdout=on_stdout,
         on_stderr=on_stderr,

@@ -58,6 +58,7 @@ FROM_ALL_PLACES: dict[str, tuple[Any, Any, Any]] = {
     "finish_timeout_seconds": (1.5, 2.5, 3.5),
     "reconnect_seconds": (1.5, 2.5, 3.5),
     "alone_steps_max": (1, 2, 3),
+    "on_lost": ("finish", "raise", "finish"),
     "digest_seconds": (0.0, 2.5, 3.5),
     "codec_threads": (2, 3, 4),
     "leave_timeout_seconds": (1.5, 2.5, 3.5),

@@ -1,0 +1,70 @@
+"""Refusals: a port where nothing listens ends its connection, and nothing else does."""
+
+import os
+import socket
+from collections.abc import Iterator
+
+import pytest
+
+from gradwire_protocol import CloseCode, ConnectionConfig, Disconnected, Endpoint
+from gradwire_udp import open_socket
+from gradwire_udp.udp.refusals import GONE, LOOK_SECONDS, REFUSED, Refusals
+from support.driven_side import connected_sides, on_loops
+from support.waiting import until
+
+
+@pytest.fixture
+def refusals() -> Iterator[Refusals]:
+    found = Refusals()
+    yield found
+    found.close()
+
+
+def dialling(address: object) -> Endpoint:
+    endpoint = Endpoint(ConnectionConfig(), random_bytes=os.urandom)
+    endpoint.connect(address, 0.0)
+    return endpoint
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
+def test_an_attempt_at_a_port_where_nothing_listens_has_failed_after_two_looks(
+    refusals: Refusals, host: str
+) -> None:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with open_socket((host, 0), family) as unused:
+        address = unused.getsockname()
+    endpoint = dialling(address)
+
+    assert not refusals.look([endpoint], 0.0)
+    assert refusals.look([endpoint], LOOK_SECONDS)
+
+    found = endpoint.next_event()
+    assert found is not None
+    assert found[1] == Disconnected(CloseCode.UNREACHABLE, REFUSED, by_peer=False)
+    assert not refusals.look([endpoint], 2 * LOOK_SECONDS)
+
+
+def test_silence_is_no_refusal(refusals: Refusals) -> None:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as silent:
+        silent.bind(("127.0.0.1", 0))
+        endpoint = dialling(silent.getsockname())
+
+        assert not any(refusals.look([endpoint], i * LOOK_SECONDS) for i in range(10))
+
+
+@on_loops
+async def test_a_peer_that_is_gone_is_missed_and_one_that_is_there_is_not() -> None:
+    refusals = Refusals()
+    one, other = await connected_sides()
+    [connection] = one.endpoint.connections()
+    heard = connection.last_heard
+    assert heard is not None
+    assert not any(refusals.look([one.endpoint], heard + i) for i in range(5))
+
+    other.driver.close()
+    assert not refusals.look([one.endpoint], heard)  # it was heard a moment ago
+    await until(lambda: refusals.look([one.endpoint], heard + 1.0), "the refusals")
+    one.driver.turn()
+
+    assert one.ended == Disconnected(CloseCode.LOST, GONE, by_peer=False)
+    refusals.close()
