@@ -23,6 +23,9 @@ OWN: Final = {
 }
 """Functions of the client's own commands."""
 
+RUN_OTHERS: Final = frozenset({"run"})
+"""Commands that run another command: its options come behind it, with or without ``--``."""
+
 SUMMARIES: Final = {
     "run": "Start a master and local workers, and show what they print, each line with its rank.",
     "demo": "Train a character transformer with several worker processes, over real UDP.",
@@ -80,7 +83,9 @@ class DeferredCommand(TyperCommand):
     def load(self) -> TyperCommand:
         """Import the command."""
         alone = typer.Typer(add_completion=False, rich_markup_mode="markdown")
-        alone.command(self.name)(_imported(self._place))
+        # What stands behind the command that it runs is that command's.
+        settings = {"allow_interspersed_args": self.name not in RUN_OTHERS}
+        alone.command(self.name, context_settings=settings)(_imported(self._place))
         return cast("TyperCommand", typer.main.get_command(alone))
 
 

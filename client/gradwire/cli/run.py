@@ -35,7 +35,11 @@ LOOPBACK: Final = "127.0.0.1"
 def run(
     command: Annotated[
         list[str],
-        typer.Argument(metavar="-- COMMAND...", help="What every worker runs.", show_default=False),
+        typer.Argument(
+            metavar="COMMAND...",
+            help="What every worker runs, with its own options.",
+            show_default=False,
+        ),
     ],
     *,
     workers: Annotated[
@@ -79,14 +83,17 @@ def run(
 ) -> None:
     """Start a master and local workers, and show what they print, each line with its rank.
 
-    Every worker finds the master's address in GRADWIRE_MASTER, and its place on this machine in
-    LOCAL_RANK. Without --master the run has no other workers: each also finds its place in RANK and
-    WORLD_SIZE, and a script that calls torch.distributed.init_process_group as well finds
-    MASTER_ADDR and a free MASTER_PORT. The command ends when all workers have ended. When a worker
-    fails, it stops the others, and ends with the exit status of that worker. Ctrl-C and SIGTERM are
-    passed on to the workers; a worker that has not ended 10 seconds after SIGTERM is killed.
-    Processes that a worker has left running in its process group end with it. Master and workers
-    get new keys for every launch, so that no other user of this machine can join.
+    What stands behind the command, as in `gradwire run -n 2 python train.py -n 5`, belongs to the
+    command. Every worker finds the master's address in GRADWIRE_MASTER, and its place on this
+    machine in LOCAL_RANK. Without --master the run has no other workers: each also finds its place
+    in RANK and WORLD_SIZE, and a script that calls torch.distributed.init_process_group as well
+    finds MASTER_ADDR and a free MASTER_PORT. The command ends when all workers have ended. When a
+    worker fails, it stops the others, and ends with the exit status of that worker. A master that
+    dies is started again, at the same port and with the same keys, and the workers go on; one that
+    dies three times within a minute ends the run. Ctrl-C and SIGTERM are passed on to the workers;
+    a worker that has not ended 10 seconds after SIGTERM is killed. Processes that a worker has left
+    running in its process group end with it. Master and workers get new keys for every launch, so
+    that no other user of this machine can join.
     """
     launcher = Launcher(command, workers, one_gpu_each=one_gpu_each)
     if master is not None:

@@ -90,3 +90,43 @@ def test_a_process_looks_for_no_garbage_when_it_ends() -> None:
     done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
 
     assert done.stdout.split()[-1] == "True"
+
+
+@pytest.mark.parametrize("between", [[], ["--"]], ids=["without --", "with --"])
+@pytest.mark.parametrize(
+    "behind",
+    [
+        ["-n", "2"],
+        ["--listen", "0.0.0.0:1", "--epochs", "3"],
+        ["--help"],
+        ["-h"],
+        ["--one-gpu-each", "--workers=9"],
+        ["--no-such-option"],
+        ["--", "-n", "2"],
+        ["left", "-n", "2", "--", "right"],
+    ],
+    ids=" ".join,
+)
+def test_what_stands_behind_the_command_of_run_is_that_commands(
+    between: list[str], behind: list[str]
+) -> None:
+    command = ["python", "args.py", *behind]
+    run = DeferredCommand("run", OWN["run"]).load()
+
+    context = run.make_context("run", ["-n", "1", "--http", "off", *between, *command])
+
+    assert context.params["command"] == command
+    assert (context.params["workers"], context.params["http"]) == (1, "off")
+
+
+def test_an_option_before_the_command_is_runs_own(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", "-n", "1", "--epochs", "3", "python", "args.py"]) == EXIT_USAGE
+    assert "--epochs" in capsys.readouterr().err
+
+
+def test_other_commands_take_their_options_anywhere() -> None:
+    operate = DeferredCommand("operate", OWN["operate"]).load()
+
+    context = operate.make_context("operate", ["deny", "gpu1", "--master", "here"])
+
+    assert (context.params["name"], context.params["master"]) == ("gpu1", "here")
