@@ -17,12 +17,10 @@ from pathlib import Path
 from time import monotonic
 from typing import Any, BinaryIO, Final
 
+from gradwire.cli.launch.lines import Lines, Pace
 from gradwire.errors import DeadlineError, GradwireError
 
 logger = logging.getLogger("gradwire.run")
-
-LINE_BYTES_MAX: Final = 2**16
-"""Longer lines of a child are passed on in pieces."""
 
 MASTER_START_SECONDS_MAX: Final = 60.0
 """Time to start; where gradwire has never run, the master first compiles its kernels."""
@@ -57,16 +55,22 @@ class MasterEndedError(GradwireError):
 
 
 class Output(asyncio.Protocol):
-    """Reads a pipe line by line.
+    """Reads a pipe line by line; `Lines` says what a line is. `pace` is that of the process.
 
     `on_line` is called with each line, without its end. If it fails, `failed` gets the exception as
     its result, and lines are read and dropped from then on: otherwise the writer would block.
     """
 
-    def __init__(self, on_line: Callable[[str], None], failed: asyncio.Future[Exception]) -> None:
+    def __init__(
+        self,
+        on_line: Callable[[str], None],
+        failed: asyncio.Future[Exception],
+        pace: Pace | None = None,
+    ) -> None:
         self._on_line = on_line
         self._failed = failed
-        self._rest = b""
+        self._lines = Lines(pace or Pace())
+        self._timer: asyncio.TimerHandle | None = None
         self._transport: asyncio.BaseTransport | None = None
         self.ended = asyncio.get_running_loop().create_future()
 
@@ -77,16 +81,13 @@ class Output(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Pass on complete lines."""
-        *lines, self._rest = (self._rest + data).split(b"\n")
-        if len(self._rest) > LINE_BYTES_MAX:
-            lines, self._rest = [*lines, self._rest], b""
-        for line in lines:
-            self._show(line.removesuffix(b"\r"))
+        self._show(self._lines.feed(data, monotonic()))
+        self._set_timer()
 
     def connection_lost(self, error: Exception | None) -> None:
         """Pass on the last line, if it has no end."""
-        if self._rest:
-            self._show(self._rest)
+        self._show(self._lines.end())
+        self._set_timer()
         self.ended.set_result(None)
 
     def close(self) -> None:
@@ -94,13 +95,28 @@ class Output(asyncio.Protocol):
         if self._transport is not None:
             self._transport.close()
 
-    def _show(self, line: bytes) -> None:
-        if self._failed.done():
-            return
-        try:
-            self._on_line(line.decode(errors="replace"))
-        except Exception as error:
-            self._failed.set_result(error)
+    def _show(self, lines: Sequence[bytes]) -> None:
+        for line in lines:
+            if self._failed.done():
+                return
+            try:
+                self._on_line(line.decode(errors="replace"))
+            except Exception as error:
+                self._failed.set_result(error)
+
+    def _set_timer(self) -> None:
+        """Have progress shown that is too early now."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        next_at = self._lines.next_at
+        if next_at is not None:
+            loop = asyncio.get_running_loop()
+            self._timer = loop.call_later(max(next_at - monotonic(), 0.0), self._look)
+
+    def _look(self) -> None:
+        self._show(self._lines.look(monotonic()))
+        self._set_timer()
 
 
 class Child:
@@ -136,7 +152,8 @@ class Child:
     ) -> "Child":
         """Start a program; `OSError` if it does not exist, or cannot be run."""
         failed: asyncio.Future[Exception] = asyncio.get_running_loop().create_future()
-        outputs = [Output(on_stdout, failed), Output(on_stderr, failed)]
+        pace = Pace()
+        outputs = [Output(on_stdout, failed, pace), Output(on_stderr, failed, pace)]
         # Not asyncio's own pipes: with these, a process only counts as ended when they have.
         writing = []
         try:
