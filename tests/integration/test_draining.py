@@ -60,7 +60,7 @@ def test_what_workers_have_sent_a_master_that_is_stopped_is_with_everyone_and_on
     assert "stopping without waiting" not in err
     for answer in answers:
         assert answer["error"] == "ConnectionLostError"
-        assert answer["message"].endswith("is over: the master was stopped by SIGTERM")
+        assert "is over: the master was stopped by SIGTERM; the model keeps" in answer["message"]
     sent = check_applied(ends)
     loaded = gradwire.load_checkpoint(tmp_path, np.zeros(ELEMENTS, np.float32))
     assert loaded.updates == sent

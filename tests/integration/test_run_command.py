@@ -22,7 +22,7 @@ from gradwire_protocol.crypto.keys import SECRET_BYTES, RunKey
 from gradwire_udp.files.keys import write_key
 from support.processes import Running, children_of, has_ended, python
 from support.tiers import variants
-from support.waiting import PROCESS, until, wait_for_process, wait_until
+from support.waiting import PROCESS, until, wait_for_process
 
 REPOSITORY = Path(__file__).parents[2]
 
@@ -380,7 +380,7 @@ def master_of(launcher: Running) -> int:
 
 
 def test_a_master_that_is_killed_is_started_again_and_the_run_goes_on() -> None:
-    with launch(*python(TRAINS_UNTIL_IT_IS_BACK)) as launcher:
+    with launch(*python(TRAINS_UNTIL_IT_IS_BACK), options=()) as launcher:
         for _ in range(2):
             assert launcher.read_line("a worker to train").endswith("trains\n")
         killed = master_of(launcher)
@@ -400,7 +400,7 @@ def test_a_master_that_is_killed_is_started_again_and_the_run_goes_on() -> None:
 
 def test_a_master_that_dies_three_times_in_a_minute_ends_the_run() -> None:
     code = "import threading; print('up', flush=True); threading.Event().wait()"
-    with launch(*python(code), workers=1) as launcher:
+    with launch(*python(code), workers=1, options=()) as launcher:
         launcher.read_line("the worker")
         for _ in range(lasting_master.DEATHS_MAX):
             os.kill(master_of(launcher), signal.SIGKILL)
@@ -426,7 +426,7 @@ try:
 except gradwire.ConnectionLostError as error:
     print("lost", flush=True)
 """
-    with launch(*python(code), workers=1) as launcher:
+    with launch(*python(code), workers=1, options=()) as launcher:
         launcher.read_line("the worker")
         os.kill(master_of(launcher), signal.SIGTERM)
         out, err = launcher.communicate(timeout=PROCESS)

@@ -208,7 +208,7 @@ def test_the_optimizer_gets_its_own_values_back() -> None:
         lost(session, master)
         session.step()
         before = model.bias.detach().clone()
-        model.bias.sum().backward()
+        model.bias.sum().backward()  # type: ignore[no-untyped-call]
         optimizer.step()
         session.finish()
 

@@ -201,9 +201,10 @@ class Session:
         UsageError
             If this is an observer.
         """
-        return self._run_or(
+        sent: int = self._run_or(
             partial(self._participant.push, change), alone=partial(self._step_alone, change)
         )
+        return sent
 
     def pull(self) -> list[PeerUpdate]:
         """Apply what peers sent since the last time; return these updates.
