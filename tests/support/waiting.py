@@ -56,7 +56,7 @@ BENCHMARK: Final = 60.0 * FACTOR
 BRIEF: Final = 0.05
 """For limits of the product that have to pass in a test, and for nothing that has to come first."""
 
-SILENCE: Final = 4.0 * FACTOR
+SILENCE: Final = 2.0 * FACTOR
 """An idle timeout for a test that waits until it has passed: a process that is alive is heard from
 within it, however busy the machine is."""
 
