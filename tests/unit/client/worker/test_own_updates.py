@@ -39,3 +39,14 @@ def test_a_lost_connection_in_between_says_nothing_about_the_line() -> None:
 
     assert membership.take_arrivals() == []
     assert membership.updates_delivered == 3
+
+
+def test_what_a_master_lacks_is_based_on_no_more_than_it_has() -> None:
+    own = OwnUpdates(Membership(1))
+    for sequence, based_on in ((1, 2), (2, 5)):
+        update = OwnUpdate(sequence, based_on, bytes(10), 0, 0)
+        own.log.append(update)
+        own.note_posted(update, 1.0)
+    own.based_on_max = 3
+
+    assert [update.based_on for update in own.missing()] == [2, 3]
