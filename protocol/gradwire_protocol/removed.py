@@ -8,6 +8,8 @@ removed gets a row; nothing else has to be done for it.
 from typing import Final
 
 REMOVED: Final = {
+    "congestion": "leave it out; UDP has BBR, TCP its own control, and the master's link_rate says "
+    "what a known link carries",
     "outlier_policy": "use outliers: 'warn', the default, counts them, and 'quarantine' keeps the "
     "updates of their worker aside",
     "processes": "a master is one process; start another master for another run",

@@ -27,7 +27,6 @@ from support.pair import INITIATOR, Pair
 from support.tiers import variants
 
 MBIT = 1e6
-PLAIN_CUBIC = replace(PLAIN, congestion="cubic")
 SEEDS = pytest.mark.seeds(3)
 
 
@@ -104,11 +103,7 @@ def test_parity_saves_the_round_trip_that_a_loss_would_cost(
 def test_random_loss_leaves_most_of_a_link(rtt: float, loss: float, share: float) -> None:
     link = Link(delay=rtt / 2, rate=200 * MBIT, loss=loss)
     network, _, sink = one_flow(link, seed=1)
-    ours = goodput(network, sink, settle=2.5, seconds=1.5)
-    network, _, sink = one_flow(link, PLAIN_CUBIC, seed=1)
-    cubic = goodput(network, sink, settle=2.5, seconds=1.5)
-    assert ours >= share * 200 * MBIT
-    assert ours >= 10 * cubic
+    assert goodput(network, sink, settle=2.5, seconds=1.5) >= share * 200 * MBIT
 
 
 def total_of(sources: list[Source]) -> tuple[int, int]:

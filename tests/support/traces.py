@@ -34,7 +34,7 @@ from support.state import State, state_of
 
 START: Final = 1000.0
 LIMITS: Final = TransportLimits(2**24, DATAGRAM_BYTES_MAX, 30.0)
-CONFIG: Final = ConnectionConfig(congestion="static")
+CONFIG: Final = ConnectionConfig(lossless=True)
 """What is sent does not depend on what congestion control makes of acknowledgements."""
 ADDRESSES: Final = ("peer", "elsewhere")
 

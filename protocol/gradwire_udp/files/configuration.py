@@ -23,7 +23,7 @@ def _names(text: str) -> frozenset[str]:
 
 SESSION_SETTINGS: Final = _names(
     """
-    alone_steps_max buffer_steps bytes_per_second cipher clip_steps codec_threads congestion
+    alone_steps_max buffer_steps bytes_per_second cipher clip_steps codec_threads
     connect_timeout_seconds datagram_bytes datagram_bytes_max density_band digest_seconds feedback
     finish_residual finish_timeout_seconds idle_timeout_seconds initial_threshold
     join_timeout_seconds key key_file leave_timeout_seconds log_level loop master mode momentum
@@ -39,7 +39,7 @@ SESSION_SETTINGS: Final = _names(
 
 MASTER_SETTINGS: Final = _names(
     """
-    advertise checkpoint checkpoint_keep checkpoint_seconds conflation_mib_max congestion
+    advertise checkpoint checkpoint_keep checkpoint_seconds conflation_mib_max
     datagram_bytes datagram_bytes_max deny deny_file drain_seconds http http_token_file
     idle_timeout_seconds insecure key_file link_rate listen loop mode network new_run
     outlier_norm_multiple outliers parameters_max public_metrics
