@@ -179,8 +179,8 @@ class Rig:
 
 
 def fragments_of(packet: Sequence[Frame]) -> list[tuple[int, int]]:
-    """Return the fragments of a packet, as message and index; parity is none."""
-    return [(f.number, f.index) for f in packet if isinstance(f, Data) and not f.parity]
+    """Return the fragments of a packet, as message and index."""
+    return [(f.number, f.index) for f in packet if isinstance(f, Data)]
 
 
 @dataclass(slots=True)
