@@ -69,7 +69,6 @@ class Counters:
     packets_lost: int = 0
     packets_spuriously_lost: int = 0
     packets_marked: int = 0
-    parity_sent: int = 0
     black_holes: int = 0
     probe_timeouts: int = 0
     addresses_changed: int = 0

@@ -52,8 +52,8 @@ def charge_of(total: int) -> int:
     """Return the credit that a message of `total` bytes costs while it is under way.
 
     The charge is the most memory that the receiver may spend on the message before it is complete,
-    whatever the sender does. The extra eighth covers the space for headers and tags (52 of 1,200
-    bytes) and the parity kept until it is needed (one of 16 fragments).
+    whatever the sender does. The extra eighth covers the space for headers and tags: 52 of 1,200
+    bytes.
     """
     return total + total // 8 + MESSAGE_OVERHEAD_BYTES
 

@@ -160,11 +160,6 @@ class MasterConfig:
         DATAGRAM_BYTES_MAX,
         "Largest datagram to try: more is sent at once where the path carries it.",
     )
-    congestion: str = setting(
-        "bbr",
-        "Congestion control: 'bbr' keeps its rate on lossy links, 'cubic' gives way as TCP does, "
-        "'static' is for links that are known and not shared.",
-    )
     link_rate: float | None = setting(
         None,
         "Mbit/s that the master may send to all workers together. Without it, the master learns "
@@ -271,7 +266,6 @@ class MasterConfig:
         return ConnectionConfig(
             datagram_bytes=self.datagram_bytes,
             datagram_bytes_max=self.datagram_bytes_max,
-            congestion=self.congestion,
             window_bytes=self.window_bytes,
             idle_timeout_seconds=self.idle_timeout_seconds,
         )

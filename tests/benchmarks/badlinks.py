@@ -20,7 +20,6 @@ from typing import Any, Final
 from benchmarks.figures import Figure, at_least, beside, reaching, within
 from benchmarks.flows import OURS, TCP, flow_between
 from benchmarks.pictures import Lines, draw_lines
-from gradwire_protocol.congestion import Cubic
 from support import bad_links
 from support.bad_links import Bursts, Healing, Rush
 from support.emulator import emulated_link
@@ -216,12 +215,6 @@ def _sharing(plan: Plan, play: Play) -> list[Figure]:
         name = f"Jain's index of {count} flows, simulated"
         figures.append(reaching(name, worst, "", "equal shares", 1.0, aim=JAIN_AIM,
                                 runs=plan.flows_seeds))  # fmt: skip
-    if plan.flows:
-        shares = play(partial(bad_links.beside, make=Cubic), plan.flows_seeds)
-        figures.append(
-            beside("share beside cubic, simulated", 2 * max(shares), "fair shares", "a fair share",
-                   1.0, runs=plan.flows_seeds)
-        )  # fmt: skip
     return figures
 
 

@@ -64,11 +64,7 @@ def _credentials(options: FlowOptions) -> Credentials | None:
 
 def _config(options: FlowOptions) -> ConnectionConfig:
     size = options.datagram_bytes
-    if options.congestion is None:
-        return ConnectionConfig(datagram_bytes=size, datagram_bytes_max=size)
-    return ConnectionConfig(
-        datagram_bytes=size, datagram_bytes_max=size, congestion=options.congestion
-    )
+    return ConnectionConfig(datagram_bytes=size, datagram_bytes_max=size)
 
 
 class _Receiver(_End):

@@ -15,7 +15,7 @@ class FlowOptions:
     """How long the receiver counts."""
     datagram_bytes: int
     congestion: str | None
-    """Name of a congestion controller, where it is not the usual one."""
+    """Of TCP, where it is not the machine's usual one."""
     sealed: bool
     """Whether packets are encrypted and authenticated; ours only."""
 

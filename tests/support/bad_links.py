@@ -4,19 +4,16 @@ Played by `support.bottleneck`, for tests and the benchmark `badlinks`. Rates ar
 in seconds, sizes in bytes.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from math import inf
 from random import Random
 from typing import Any, Final
 
-from gradwire_protocol.congestion import BbrLite, CongestionController
+from gradwire_protocol.congestion import BbrLite
 from support.bottleneck import MBIT, Bottleneck, Flow, bottleneck, fairness
 
 DATAGRAM_BYTES: Final = 1400
 QUEUE_BYTES_MIN: Final = 15_000
-
-Make = Callable[[int, Callable[[], float]], CongestionController]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -161,19 +158,6 @@ def share(
     link.run(seconds)
     begin = 0.5 * count + 3.0
     return fairness([flow.goodput(begin, seconds) for flow in link.flows])
-
-
-def beside(seed: int, make: Make, *, rtt: float = 0.03, seconds: float = 30.0) -> float:
-    """Return the share of a flow of ours beside one with another controller, of all that both get.
-
-    The queue holds one bandwidth-delay product.
-    """
-    link = network(seed, mbit=100.0, rtt=rtt)
-    ours = Flow(link, BbrLite(DATAGRAM_BYTES, Random(seed).random), rtt=rtt)
-    other = Flow(link, make(DATAGRAM_BYTES, Random(seed + 1).random), rtt=rtt)
-    link.run(seconds)
-    rates = [flow.goodput(5.0, seconds) for flow in (ours, other)]
-    return rates[0] / sum(rates)
 
 
 def percentile(values: list[float], share_below: float) -> float:

@@ -128,9 +128,9 @@ def fates_of(message: OutgoingMessage) -> Any:
     return np.frombuffer(message._fates, np.uint8)
 
 
-def came_of(message: IncomingMessage) -> tuple[bytes, object]:
-    """Return which fragments came, a byte each, and what is known of their groups."""
-    return bytes(message._received), [message._missing, message._parity]
+def came_of(message: IncomingMessage) -> bytes:
+    """Return which fragments came, a byte each."""
+    return bytes(message._received)
 
 
 def trains_of(sent: SentPackets) -> object:

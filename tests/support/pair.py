@@ -104,14 +104,11 @@ def data_frame(
     total: int | None = None,
     fragment_bytes: int = FRAGMENT_BYTES,
     shape: int = 0,
-    parity: bool = False,
 ) -> bytes:
     """Return a DATA frame: the end of a message, unless `total` says otherwise."""
     whole = index * fragment_bytes + len(payload) if total is None else total
     view = memoryview(payload)
-    return pack_data(
-        Data(stream, number, kind, whole, fragment_bytes, index, view, shape, parity=parity)
-    )
+    return pack_data(Data(stream, number, kind, whole, fragment_bytes, index, view, shape))
 
 
 def heard(event: Event) -> Heard:

@@ -6,7 +6,7 @@ from math import inf
 from typing import Final
 
 from gradwire_protocol import Counters, Priority
-from gradwire_protocol.congestion import AckSample, StaticWindow
+from gradwire_protocol.congestion import AckSample, CongestionController
 from gradwire_protocol.connection.datagram_size import DatagramSizes
 from gradwire_protocol.connection.sender import Packets, Sender
 from gradwire_protocol.delivery.incoming import Reassembly
@@ -25,19 +25,13 @@ PLENTY: Final = 2**40
 START: Final = 1000.0
 
 
-class Diary(StaticWindow):
+class Diary(CongestionController):
     """A window and a rate that are what the test says, and all that the controller was told."""
 
-    def __init__(
-        self,
-        datagram_bytes: int = DATAGRAM_BYTES,
-        random: Callable[[], float] = lambda: 0.5,
-        *,
-        window_bytes: int = PLENTY,
-        pacing_rate: float = inf,
-    ) -> None:
-        super().__init__(datagram_bytes, random, window_bytes=window_bytes, pacing_rate=pacing_rate)
-        self.datagram_bytes = datagram_bytes
+    def __init__(self, *, window_bytes: int = PLENTY, pacing_rate: float = inf) -> None:
+        self.window_bytes = window_bytes
+        self.pacing_rate = pacing_rate
+        self.datagram_bytes = DATAGRAM_BYTES
         self.sent: list[tuple[int, int, bool]] = []
         """Size of a train, what was in flight before it, and whether nothing else waited."""
         self.acks: list[AckSample] = []
@@ -185,8 +179,8 @@ class Rig:
 
 
 def fragments_of(packet: Sequence[Frame]) -> list[tuple[int, int]]:
-    """Return the fragments of a packet, as message and index; parity is none."""
-    return [(f.number, f.index) for f in packet if isinstance(f, Data) and not f.parity]
+    """Return the fragments of a packet, as message and index."""
+    return [(f.number, f.index) for f in packet if isinstance(f, Data)]
 
 
 @dataclass(slots=True)

@@ -75,9 +75,9 @@ class _Walk:
 
     def _of_incoming(self, message: IncomingMessage) -> State:
         shaped = message.shaped
-        received, groups = came_of(message)
+        received = came_of(message)
         rows = [shaped.payload_of(i).tobytes() for i, came in enumerate(received) if came]
-        return [*_names(shaped), received, rows, self.of(groups)]
+        return [*_names(shaped), received, rows, message.received]
 
     def _of_sent(self, sent: SentPackets) -> State:
         numbers = np.arange(sent.oldest, sent.next_number)

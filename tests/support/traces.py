@@ -11,7 +11,6 @@ from typing import Final
 
 from gradwire_protocol import Connection, ConnectionConfig, Endpoint, MessageReceived
 from gradwire_protocol.connection.train import ECN_CAPABLE
-from gradwire_protocol.delivery.parity import parity_of
 from gradwire_protocol.delivery.shaped_message import ShapedMessage
 from gradwire_protocol.limits import (
     DATAGRAM_BYTES_MAX,
@@ -20,7 +19,7 @@ from gradwire_protocol.limits import (
     TRAIN_PACKETS_MAX,
 )
 from gradwire_protocol.security.checksum import Checksum
-from gradwire_protocol.wire.frames import SHAPES_MAX, pack_data, parity_groups
+from gradwire_protocol.wire.frames import SHAPES_MAX, pack_data
 from gradwire_protocol.wire.packets import (
     SINGLE,
     TRANSPORT,
@@ -34,7 +33,7 @@ from support.state import State, state_of
 
 START: Final = 1000.0
 LIMITS: Final = TransportLimits(2**24, DATAGRAM_BYTES_MAX, 30.0)
-CONFIG: Final = ConnectionConfig(congestion="static")
+CONFIG: Final = ConnectionConfig(lossless=True)
 """What is sent does not depend on what congestion control makes of acknowledgements."""
 ADDRESSES: Final = ("peer", "elsewhere")
 
@@ -185,14 +184,6 @@ class Trace:
         for n in range(count):
             self.peer.number = number & ~MASK | (n - 2) & MASK
             self.run(which, n, 1)
-
-    def parities(self, which: int, damage: int, flags: int) -> None:
-        """Send all parity fragments of a message, or wrong ones."""
-        message = self._message(which)
-        for group in range(parity_groups(message.count)):
-            data = parity_of(message, group)
-            payload = bytes(byte ^ damage for byte in data.payload)
-            self.packet(pack_data(replace(data, payload=memoryview(payload))), flags)
 
     def changed(
         self,

@@ -69,7 +69,7 @@ WITH_FRAMEWORKS: Final = ("gradwire_codecs.cuda", "gradwire.spark")
 LAYERS = {
     "gradwire_protocol": """
         messages connection recovery congestion security delivery wire crypto
-        counters settings errors limits
+        counters settings removed errors limits
     """,
     "gradwire_codecs": "warm_up policies cuda feedback replica format kernels errors arrays",
     "gradwire_udp": "tcp udp drivers endpoint_driver accepting timers loops sockets process files",

@@ -12,6 +12,8 @@ from typing import Any, Final, cast
 import typer
 from typer.core import TyperCommand, TyperGroup
 
+from gradwire_protocol.removed import removal_of
+
 OWN: Final = {
     "run": "gradwire.cli.run:run",
     "demo": "gradwire.cli.demo.command:demo",
@@ -69,6 +71,22 @@ class Commands(TyperGroup):
             self.add_command(DeferredCommand(found.name, f"{found.module}:{found.attr}"))
 
 
+class Command(TyperCommand):
+    """A command that says of a removed option what to use instead."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Parse the arguments, as typer does."""
+        try:
+            return super().parse_args(ctx, args)
+        except Exception as error:
+            if type(error).__name__ == "NoSuchOption":  # typer exports no name for it
+                option = error.option_name  # type: ignore[attr-defined]
+                removal = removal_of(option, self.name)
+                if removal is not None:
+                    ctx.fail(f"{option} was {removal}")
+            raise
+
+
 class DeferredCommand(TyperCommand):
     """A command whose function, ``module:function``, is imported when it runs or shows its help."""
 
@@ -85,7 +103,8 @@ class DeferredCommand(TyperCommand):
         alone = typer.Typer(add_completion=False, rich_markup_mode="markdown")
         # What stands behind the command that it runs is that command's.
         settings = {"allow_interspersed_args": self.name not in RUN_OTHERS}
-        alone.command(self.name, context_settings=settings)(_imported(self._place))
+        load = alone.command(self.name, cls=Command, context_settings=settings)
+        load(_imported(self._place))
         return cast("TyperCommand", typer.main.get_command(alone))
 
 

@@ -7,7 +7,7 @@ from os import PathLike
 from typing import TypedDict
 
 from gradwire.settings.credentials import CipherName
-from gradwire.settings.settings import Congestion, LogLevel, Loop, OnLost, Transport
+from gradwire.settings.settings import LogLevel, Loop, OnLost, Transport
 from gradwire.settings.training import (
     Feedback,
     FinishResidual,
@@ -42,7 +42,6 @@ class SettingKeywords(TypedDict, total=False):
     codec_threads: int | None
     datagram_bytes: int | None
     datagram_bytes_max: int | None
-    congestion: Congestion | None
     transport: Transport | None
     key_file: str | PathLike[str] | None
     key: WorkerKey | IssuingKey | RunKey | str | None

@@ -26,7 +26,6 @@ from gradwire_udp.files.configuration import read_table, unknown_names, unknown_
 from gradwire_udp.files.keys import WORKER_CREDENTIAL, credential
 
 Loop = Literal["auto", "uvloop", "asyncio"]
-Congestion = Literal["bbr", "cubic", "static"]
 Transport = Literal["auto", "udp", "tcp"]
 OnLost = Literal["raise", "finish"]
 LogLevel = Literal["debug", "info", "warning", "error"]
@@ -185,12 +184,6 @@ class Settings(TrainingSettings):
         "Largest size of datagrams to try; they grow up to it where the path carries them.",
     )
 
-    congestion: Congestion = setting(
-        "bbr",
-        "Congestion control: 'bbr' keeps its rate on lossy links, 'cubic' gives way as TCP "
-        "does, 'static' is for links of a known rate that nothing else uses.",
-    )
-
     transport: Transport = setting(
         "auto",
         "What carries the packets: 'auto' tries UDP first and takes TCP where nothing answers, "
@@ -289,7 +282,6 @@ class Settings(TrainingSettings):
         return ConnectionConfig(
             datagram_bytes=self.datagram_bytes,
             datagram_bytes_max=self.datagram_bytes_max,
-            congestion=self.congestion,
             idle_timeout_seconds=self.idle_timeout_seconds,
             connect_timeout_seconds=self.connect_timeout_seconds,
         )

@@ -3,8 +3,8 @@
 Two numbers describe a path: the bandwidth, which is the largest delivery rate of the last rounds,
 and the round trip without a queue. Their product is the bytes in flight when the path is busy and
 its queue empty. This is version 1 of BBR [1]_ with the constants of version 3 [2]_. `LossCap`
-handles losses: a loss by itself does not lower the rate, so this controller fills paths that Cubic
-cannot.
+handles losses: a loss by itself does not lower the rate, so this controller fills paths that TCP's
+Cubic cannot.
 
 ::
 
@@ -29,7 +29,7 @@ References
 
 from collections.abc import Callable
 from enum import Enum, auto
-from typing import ClassVar, Final
+from typing import Final
 
 from gradwire_protocol.congestion.controller import (
     WINDOW_PACKETS_INITIAL,
@@ -141,8 +141,6 @@ class BbrLite(CongestionController):
         "phase",
         "window_bytes",
     )
-
-    name: ClassVar[str] = "bbr"
 
     phase: Phase
     _bandwidth_before: float

@@ -1,7 +1,6 @@
 """The interface between loss recovery and a congestion controller."""
 
-from collections.abc import Callable
-from typing import ClassVar, Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple
 
 WINDOW_PACKETS_INITIAL: Final = 32
 """Datagrams in flight before anything is known of the path. RFC 9002 allows 10. These leave paced,
@@ -52,9 +51,6 @@ class CongestionController:
     """
 
     __slots__ = ()
-
-    name: ClassVar[str]
-    """Its name in a configuration."""
 
     window_bytes: int
     """Most bytes that may be in flight."""
@@ -113,7 +109,3 @@ class CongestionController:
 
     def set_datagram_bytes(self, datagram_bytes: int) -> None:
         """Use another datagram size from now on."""
-
-
-ControllerFactory: TypeAlias = Callable[[int, Callable[[], float]], CongestionController]
-"""Makes a controller from the size of a datagram and a source of numbers in [0, 1)."""

@@ -1,12 +1,10 @@
-"""`StaticWindow`: a fixed window and rate, set by the operator.
+"""`StaticWindow`: a fixed window, for packets over TCP.
 
-For known links that are not shared: nothing is measured, and losses change nothing. On other links
-it leaves the path idle or floods it.
+TCP measures the path, paces and answers losses. The window only bounds what waits in front of it.
 """
 
-from collections.abc import Callable
 from math import inf
-from typing import ClassVar, Final
+from typing import Final
 
 from gradwire_protocol.congestion.controller import CongestionController
 from gradwire_protocol.limits import MIB
@@ -16,25 +14,8 @@ WINDOW_BYTES: Final = 4 * MIB
 
 
 class StaticWindow(CongestionController):
-    """A fixed window and rate.
+    """A fixed window without pacing."""
 
-    Parameters
-    ----------
-    window_bytes : int
-        Most bytes in flight: rate times round trip of the link.
-    pacing_rate : float
-        Bytes per second; infinite for no pacing.
-    """
-
-    name: ClassVar[str] = "static"
-
-    def __init__(
-        self,
-        datagram_bytes: int,
-        random: Callable[[], float],
-        *,
-        window_bytes: int = WINDOW_BYTES,
-        pacing_rate: float = inf,
-    ) -> None:
-        self.window_bytes = window_bytes
-        self.pacing_rate = pacing_rate
+    def __init__(self) -> None:
+        self.window_bytes = WINDOW_BYTES
+        self.pacing_rate = inf

@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass, replace
 
-from gradwire_protocol.congestion import CONTROLLERS, StaticWindow
 from gradwire_protocol.errors import UsageError
 from gradwire_protocol.limits import (
     DATAGRAM_BYTES,
@@ -38,12 +37,10 @@ class ConnectionConfig:
     connect_timeout_seconds: float = 10.0
     """Give up if an INIT is not answered for this long."""
 
-    congestion: str = "bbr"
-    """Name of the congestion control: see `congestion`."""
-
     lossless: bool = False
-    """Whether the packets travel over TCP, which loses none while it lasts. A missing
-    acknowledgement is then still on its way, and asking for it would only lengthen the queue."""
+    """Whether the packets travel over TCP, which loses none while it lasts and has a congestion
+    control of its own. A missing acknowledgement is then still on its way, and asking for it would
+    only lengthen the queue."""
 
     def __post_init__(self) -> None:
         """Refuse settings that cannot work, naming value and limit."""
@@ -54,9 +51,6 @@ class ConnectionConfig:
                     f"{name}={size}; use a multiple of 4 from {DATAGRAM_BYTES_MIN} to "
                     f"{DATAGRAM_BYTES_MAX}"
                 )
-        if self.congestion not in CONTROLLERS:
-            known = ", ".join(sorted(CONTROLLERS))
-            raise UsageError(f"congestion={self.congestion!r}; use one of {known}")
         for name, least, most in (
             ("window_bytes", WINDOW_BYTES_MIN, REASSEMBLY_BYTES_MAX),
             ("idle_timeout_seconds", 0.001, int(IDLE_TIMEOUT_SECONDS_MAX)),
@@ -71,12 +65,11 @@ class ConnectionConfig:
     def over_tcp(self) -> "ConnectionConfig":
         """The same settings for packets over TCP: see `gradwire_udp.tcp.driver`.
 
-        TCP cuts its stream into packets of any size and has a congestion control of its own.
+        TCP cuts its stream into packets of any size.
         """
         return replace(
             self,
             datagram_bytes=DATAGRAM_BYTES_MAX,
             datagram_bytes_max=DATAGRAM_BYTES_MAX,
-            congestion=StaticWindow.name,
             lossless=True,
         )

@@ -12,7 +12,6 @@ from gradwire_protocol.counters import Counters
 from gradwire_protocol.delivery.incoming import Reassembly
 from gradwire_protocol.delivery.outgoing import SendQueue
 from gradwire_protocol.delivery.shaped_message import ShapedMessage, fragment_bytes_of
-from gradwire_protocol.recovery.loss_rate import LossRate
 from gradwire_protocol.recovery.pacer import Pacer
 from gradwire_protocol.recovery.received_packets import ReceivedPackets
 from gradwire_protocol.recovery.recovery import Outcome, Recovery, by_message
@@ -28,7 +27,6 @@ class Outcomes:
     recovery: Recovery
     sizes: DatagramSizes
     pacer: Pacer
-    loss: LossRate
     received: ReceivedPackets
     """Learns which of our ACKs have arrived."""
     reassembly: Reassembly
@@ -113,7 +111,6 @@ class Outcomes:
 
     def _on_lost(self, outcome: Outcome, now: float) -> None:
         self.counters.packets_lost += outcome.lost_packets
-        self.loss.record(outcome.lost_packets, outcome.acked_packets)
         for contents in outcome.lost_contents:
             self._on_lost_contents(contents, now)
         if outcome.lost is None:

@@ -31,7 +31,6 @@ from gradwire_protocol.limits import (
     TRAIN_PACKETS_MAX,
 )
 from gradwire_protocol.recovery.pacer import Pacer
-from gradwire_protocol.recovery.parity_tail import ParityTail
 from gradwire_protocol.recovery.received_packets import ReceivedPackets
 from gradwire_protocol.recovery.recovery import Recovery
 from gradwire_protocol.recovery.sent_packets import PacketContents
@@ -87,13 +86,11 @@ class Sender:
         self.peer_session_id = peer_session_id
         self._sealing = sealing
         self._pacer = pacer = Pacer(2 * sizes.current)
-        tail = ParityTail()
         self.outcomes = Outcomes(
             queue=queue,
             recovery=recovery,
             sizes=sizes,
             pacer=pacer,
-            loss=tail.loss,
             received=received,
             reassembly=reassembly,
             counters=counters,
@@ -105,7 +102,6 @@ class Sender:
         self._acks_unasked = 0
         self._paced_until: float | None = None
         self._skip_in = self._draw_skip()
-        self._tail = tail
 
     @property
     def fragment_bytes(self) -> int:
@@ -150,7 +146,7 @@ class Sender:
             self.outcomes.send_oldest_again()
             message = self.queue.next_message()
         if message is None:
-            return self._parity_packet(now)
+            return None
         shaped = message.shaped
         room = self._room_for(message.bytes_left, shaped.stride, now)
         if not room:
@@ -206,26 +202,24 @@ class Sender:
         run = self._sealing.seal_run(shaped, first, stop, session, number)
         message.on_sent(first, stop)
         last_bytes = shaped.size_of(stop - 1)
-        if self._record_train(message, COUNTING[first:stop], last_bytes, now):
-            self._tail.schedule_parity(message)
+        self._record_train(message, COUNTING[first:stop], last_bytes, now)
         return [run], min(stride, len(run)), len(run)
 
     def _record_train(
         self, message: OutgoingMessage, fragments: Sequence[int] | np.ndarray, last_bytes: int,
         now: float
-    ) -> bool:  # fmt: skip
-        """Record fragments being sent; return whether nothing else waits to be sent."""
+    ) -> None:  # fmt: skip
+        """Record fragments being sent."""
         count = len(fragments)
         stride = message.shaped.stride
         queue = self.queue
         queue.on_sent(message)
-        idle = queue.next_message() is None
         self.recovery.on_train(
             fragments,
             message.key,
             stride,
             last_bytes,
-            app_limited=idle,
+            app_limited=queue.next_message() is None,
             now=now,
         )
         self._counters.fragments_sent += count
@@ -233,7 +227,6 @@ class Sender:
         self._record_eliciting(now)
         if self.outcomes.unanswered is None:
             self.outcomes.unanswered = (now, min(stride, last_bytes) if count == 1 else stride)
-        return idle
 
     # Private: other packets.
 
@@ -296,17 +289,6 @@ class Sender:
         if self._acks_unasked >= ACKS_UNASKED_MAX and not self.recovery.sent.packets_in_flight:
             self.outcomes.ping_due = True
         return pack_ack(ack)
-
-    def _parity_packet(self, now: float) -> Packets | None:
-        """Return a parity fragment if one is pending; the caller has nothing else to send."""
-        size = self.sizes.current
-        if not self._tail.has_pending or not self._room_for(size, size, now):
-            return None
-        data = self._tail.next_parity()
-        if data is None or DATA_HEADER_BYTES + len(data.payload) > self._room:
-            return None  # every message is acknowledged, or the datagrams are smaller now
-        self._counters.parity_sent += 1
-        return self._seal_packet(bytearray(pack_data(data)), None, eliciting=True, now=now)
 
     def _size_probe(self, size: int, now: float) -> Packets:
         frames = bytearray(pack_ping())

@@ -7,7 +7,7 @@ stalled if none of our fragments arrives, or if the peer does not finish a messa
 
 from collections.abc import Callable
 
-from gradwire_protocol.congestion import CONTROLLERS
+from gradwire_protocol.congestion import BbrLite, StaticWindow
 from gradwire_protocol.connection.config import ConnectionConfig
 from gradwire_protocol.connection.datagram_size import DatagramSizes
 from gradwire_protocol.connection.liveness import Liveness
@@ -59,7 +59,7 @@ class Traffic:
             peer_session_id=agreement.peer_session_id,
             sizes=sizes,
             sealing=agreement.sealing,
-            controller=CONTROLLERS[config.congestion](sizes.current, random),
+            controller=StaticWindow() if config.lossless else BbrLite(sizes.current, random),
             received=received,
             reassembly=reassembly,
             counters=counters,

@@ -8,7 +8,6 @@ peer that exceeds it breaks the protocol.
 import numpy as np
 from numpy.typing import NDArray
 
-from gradwire_protocol.delivery.parity import restore_fragment
 from gradwire_protocol.delivery.shaped_message import ShapedMessage
 from gradwire_protocol.errors import ViolationError
 from gradwire_protocol.limits import (
@@ -18,14 +17,14 @@ from gradwire_protocol.limits import (
     charge_of,
 )
 from gradwire_protocol.wire.close_codes import CloseCode
-from gradwire_protocol.wire.frames import Data, parity_groups
+from gradwire_protocol.wire.frames import Data
 from gradwire_protocol.wire.ranges import RangeSet
 
 
 class IncomingMessage:
     """A message with at least one fragment received."""
 
-    __slots__ = ("_missing", "_missing_before", "_parity", "_received", "_stalled_checks", "shaped")
+    __slots__ = ("_missing", "_missing_before", "_received", "_stalled_checks", "shaped")
 
     def __init__(self, data: Data) -> None:
         self._missing_before = 0
@@ -38,7 +37,6 @@ class IncomingMessage:
         )
         self._received = bytearray(self.shaped.count)
         self._missing = self.shaped.count
-        self._parity: dict[int, NDArray[np.uint8]] = {}
 
     @property
     def charge(self) -> int:
@@ -83,47 +81,23 @@ class IncomingMessage:
 
     def place_fragment(self, data: Data) -> None:
         """Store a fragment."""
-        if data.parity:
-            if data.index not in self._parity:
-                self._parity[data.index] = np.frombuffer(bytes(data.payload), np.uint8)
-                self._restore(data.index)
-        elif not self._received[data.index]:
+        if not self._received[data.index]:
             self.shaped.place_fragment(data)
-            self._mark_received(data.index)
+            self._received[data.index] = 1
+            self._missing -= 1
 
     def place_run(self, first: int, packets: NDArray[np.uint8]) -> None:
         """Store consecutive fragments, one packet a row, none shorter than the others."""
         stop = first + len(packets)
-        if self._parity or self._received.count(1, first, stop):
-            # The first copy of a fragment counts, even if parity restores it in the middle of the
-            # run.
+        here = self._received.count(1, first, stop)
+        if here:
             for index in range(first, stop):
-                if not self._received[index]:
+                if not self._received[index]:  # the first copy of a fragment counts
                     self.shaped.place_rows(index, packets[index - first : index - first + 1])
-                    self._mark_received(index)
-            return
-        self.shaped.place_rows(first, packets)
+        else:
+            self.shaped.place_rows(first, packets)
         self._received[first:stop] = b"\1" * len(packets)
-        self._missing -= len(packets)
-
-    def _mark_received(self, index: int) -> None:
-        self._received[index] = 1
-        self._missing -= 1
-        if self._parity:
-            self._restore(index % parity_groups(self.shaped.count))
-
-    def _restore(self, group: int) -> None:
-        """Restore the missing fragment of a group, if exactly one is missing."""
-        if group not in self._parity:
-            return
-        shaped = self.shaped
-        groups = parity_groups(shaped.count)
-        missing = [i for i in range(group, shaped.count, groups) if not self._received[i]]
-        if len(missing) == 1:
-            payload = restore_fragment(shaped, group, self._parity[group], missing[0])
-            shaped.payload_of(missing[0])[:] = payload
-            self._received[missing[0]] = 1
-            self._missing -= 1
+        self._missing -= len(packets) - here
 
 
 class Reassembly:

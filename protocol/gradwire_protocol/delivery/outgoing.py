@@ -73,8 +73,7 @@ class OutgoingMessage:
     """
 
     __slots__ = ("_acked_count", "_fates", "_left_before", "_lost_count", "begun", "key",
-                 "next_fragment", "overdue", "parity_sent", "priority", "shaped",
-                 "turn")  # fmt: skip
+                 "next_fragment", "overdue", "priority", "shaped", "turn")  # fmt: skip
 
     def __init__(self, key: int, shaped: ShapedMessage, priority: Priority) -> None:
         self.priority = priority
@@ -93,7 +92,6 @@ class OutgoingMessage:
         self.shaped = shaped
         self.next_fragment = 0
         """The first fragment that was never sent."""
-        self.parity_sent = False
         self._fates = bytearray(shaped.count)
         self._lost_count = 0
         self._acked_count = 0

@@ -20,7 +20,7 @@ from gradwire_protocol.delivery.shaped_message import (
     SINGLE_DATA,
 )
 from gradwire_protocol.limits import PACKET_HEADER_BYTES, TAG_BYTES
-from gradwire_protocol.wire.frames import DATA, DATA_HEADER, PARITY, Data, check_data
+from gradwire_protocol.wire.frames import DATA, DATA_HEADER, Data, check_data
 from gradwire_protocol.wire.words import MASK, WORD_BYTES, Words
 
 _STEP: Final = np.zeros(PAYLOAD, np.uint32)
@@ -111,10 +111,7 @@ class PacketRows:
 
     def _is_fragment(self, row: int) -> bool:
         words = self.words
-        if words[row, 0] != SINGLE_DATA:
-            return False
-        frame = int(words[row, FRAME])
-        return frame & 0xFF == DATA and not frame >> 8 & PARITY
+        return words[row, 0] == SINGLE_DATA and int(words[row, FRAME]) & 0xFF == DATA
 
     def _counts_up(self, first: int, stop: int) -> bool:
         # The higher word of the packet number is constant within a run, so the lower word must not

@@ -136,8 +136,8 @@ class ShapedMessage:
         size = min(self.fragment_bytes, self.total - index * self.fragment_bytes)
         return self.rows[index, HEADERS_BYTES : HEADERS_BYTES + size]
 
-    def fragment(self, index: int, payload: memoryview, *, parity: bool = False) -> Data:
-        """Return the frame of a fragment, or of a parity fragment, with this payload."""
+    def fragment(self, index: int, payload: memoryview) -> Data:
+        """Return the frame of a fragment with this payload."""
         return Data(
             self.stream,
             self.number,
@@ -147,7 +147,6 @@ class ShapedMessage:
             index,
             payload,
             self.shape,
-            parity,
         )
 
     @property

@@ -57,7 +57,6 @@ class Outcome:
     arrived_contents: list[PacketContents] = field(default_factory=list)
     lost: Fragments | None = None
     lost_contents: list[PacketContents] = field(default_factory=list)
-    acked_packets: int = 0
     acked_bytes: int = 0
     largest_acked_bytes: int = 0
     """Size of the largest packet that arrived."""
@@ -312,7 +311,6 @@ class Recovery:
                 newest = max(newest, last)
             sizes = sent.sizes(numbers).tolist()
             size = sum(sizes)
-            outcome.acked_packets += count
             outcome.acked_bytes += size
             outcome.largest_acked_bytes = max(outcome.largest_acked_bytes, *sizes)
             sent.bytes_in_flight -= size

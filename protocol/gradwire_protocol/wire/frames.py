@@ -7,7 +7,7 @@ Integers are unsigned and little-endian; the first byte is the type.
     PADDING 0x00    zeros up to the end of the packet
 
     DATA 0x01       20 bytes and the payload: a fragment of a message
-    1       1      flags            bit 1, PARITY: see `parity`; bits 4 to 7: the shape, see below
+    1       1      flags            bits 4 to 7: the shape, see below; the others are 0
     2       2      fragment bytes   p: payload of every fragment of this message except the last
     4       4      number           of the message in its stream
     8       4      index            i: the payload begins at byte i p of the message
@@ -68,15 +68,9 @@ from gradwire_protocol.limits import (
     REASON_BYTES_MAX,
 )
 
-PARITY: Final = 0x02
-"""Flag of a DATA frame with parity in place of a fragment."""
-
-DATA_FLAGS_UNUSED: Final = 0x0D
+DATA_FLAGS_UNUSED: Final = 0x0F
 SHAPES_MAX: Final = 16
 """Most times that a message may be cut, the first included."""
-
-PARITY_GROUP_FRAGMENTS: Final = 16
-"""Most fragments covered by one parity fragment."""
 
 PADDING: Final = 0x00
 DATA: Final = 0x01
@@ -116,7 +110,6 @@ class Data:
     index: int
     payload: memoryview
     shape: int = 0
-    parity: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,7 +164,7 @@ def pack_data(data: Data) -> bytes:
     return (
         DATA_HEADER.pack(
             DATA,
-            data.shape << 4 | (PARITY if data.parity else 0),
+            data.shape << 4,
             data.fragment_bytes,
             data.number,
             data.index,
@@ -263,11 +256,6 @@ def parse_frames(view: memoryview) -> list[Frame]:
     return frames
 
 
-def parity_groups(fragments: int) -> int:
-    """Return the number of parity groups of a message."""
-    return -(-fragments // PARITY_GROUP_FRAGMENTS)
-
-
 def check_data(flags: int, fragment_bytes: int, index: int, total: int) -> int:
     """Check the fields of a DATA header; return the length of its payload.
 
@@ -284,14 +272,11 @@ def check_data(flags: int, fragment_bytes: int, index: int, total: int) -> int:
     if not 1 <= total <= MESSAGE_BYTES_MAX:
         raise ViolationError(f"message of {total} bytes; the limits are 1 to {MESSAGE_BYTES_MAX}")
     fragments = -(-total // fragment_bytes)
-    limit = parity_groups(fragments) if flags & PARITY else fragments
-    if flags & DATA_FLAGS_UNUSED or index >= limit:
+    if flags & DATA_FLAGS_UNUSED or index >= fragments:
         raise ViolationError(
             f"fragment {index} with flags {flags} does not fit a message of {total} bytes in "
             f"fragments of {fragment_bytes}"
         )
-    if flags & PARITY:
-        return min(fragment_bytes, total)
     return min(fragment_bytes, total - index * fragment_bytes)
 
 
@@ -310,7 +295,6 @@ def _parse_data(view: memoryview, at: int) -> tuple[Data, int]:
         index,
         view[start:end],
         flags >> 4,
-        bool(flags & PARITY),
     ), end
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from gradwire_protocol import UsageError
+from gradwire_protocol.removed import removal_of
 
 PREFIX: Final = "GRADWIRE_"
 
@@ -22,7 +23,7 @@ def _names(text: str) -> frozenset[str]:
 
 SESSION_SETTINGS: Final = _names(
     """
-    alone_steps_max buffer_steps bytes_per_second cipher clip_steps codec_threads congestion
+    alone_steps_max buffer_steps bytes_per_second cipher clip_steps codec_threads
     connect_timeout_seconds datagram_bytes datagram_bytes_max density_band digest_seconds feedback
     finish_residual finish_timeout_seconds idle_timeout_seconds initial_threshold
     join_timeout_seconds key key_file leave_timeout_seconds log_level loop master mode momentum
@@ -38,7 +39,7 @@ SESSION_SETTINGS: Final = _names(
 
 MASTER_SETTINGS: Final = _names(
     """
-    advertise checkpoint checkpoint_keep checkpoint_seconds conflation_mib_max congestion
+    advertise checkpoint checkpoint_keep checkpoint_seconds conflation_mib_max
     datagram_bytes datagram_bytes_max deny deny_file drain_seconds http http_token_file
     idle_timeout_seconds insecure key_file link_rate listen loop mode network new_run
     outlier_norm_multiple outliers parameters_max public_metrics
@@ -60,7 +61,13 @@ ASSIGNMENT: Final = re.compile(r"""\s*["']?([\w-]+)["']?\s*[.=]""")
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """Return the nearest known name as a question to append to a message, or an empty text."""
+    """Return what to append to a message about an unknown name; nothing where nothing is like it.
+
+    That is what to use instead of a removed one, and else the nearest known name as a question.
+    """
+    removal = removal_of(name)
+    if removal is not None:
+        return f" ({removal})"
     nearest = get_close_matches(name, sorted(known), n=1)
     return f" (did you mean {nearest[0]}?)" if nearest else ""
 
@@ -69,6 +76,11 @@ def unknown_variables(environ: Mapping[str, str]) -> str | None:
     """Return a warning about variables with our prefix that neither worker nor master reads.
 
     Empty variables count as not set.
+
+    Raises
+    ------
+    UsageError
+        If one of them was removed: somebody has relied on it.
     """
     known = {PREFIX + name.upper() for name in SESSION_SETTINGS | MASTER_SETTINGS | VARIABLES_ONLY}
     unknown = sorted(
@@ -77,7 +89,10 @@ def unknown_variables(environ: Mapping[str, str]) -> str | None:
     if not unknown:
         return None
     named = ", ".join(name + did_you_mean(name, known) for name in unknown)
-    return f"nothing reads these variables of the environment: {named}"
+    said = f"nothing reads these variables of the environment: {named}"
+    if any(removal_of(name) for name in unknown):
+        raise UsageError(said)
+    return said
 
 
 def unknown_names(names: Iterable[str], known: Collection[str]) -> str:

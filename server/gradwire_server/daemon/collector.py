@@ -124,7 +124,6 @@ class SocketsCollector(Collector):
             "packets_lost": "Packets taken for lost.",
             "packets_spuriously_lost": "Packets taken for lost and acknowledged after all.",
             "packets_marked": "Packets received with the ECN mark 'congestion experienced'.",
-            "parity_sent": "Parity fragments sent, so that a loss costs no round trip.",
             "black_holes": "Times that a path stopped to carry large datagrams.",
             "probe_timeouts": "Times that nothing was acknowledged for a probe timeout.",
             "addresses_changed": "Workers that moved to another address while connected.",

@@ -155,13 +155,13 @@ def master(**given: Any) -> None:
     Workers are told. SIGHUP has it read its keys and denied names again.
     Exit status: 0 stopped on request, 2 wrong usage, 3 address in use.
     """
-    unknown = unknown_variables(os.environ)
-    if unknown is not None:
-        logger.warning("%s", unknown)
     values = {each.name: given[name] * each.about.unit if each.about.unit > 1 and given[name]
               else given[name] for name, each in OPTIONS.items()}  # fmt: skip
     options = DaemonOptions(**_of(DaemonOptions, values))
     try:
+        unknown = unknown_variables(os.environ)
+        if unknown is not None:
+            logger.warning("%s", unknown)
         settings = MasterConfig(**_of(MasterConfig, values))
         _ = settings.connection  # raises `UsageError` for settings that no connection can have
         if settings.standby_of is not None and options.resume is not None:

@@ -90,7 +90,7 @@ def seeds() -> Iterable[bytes]:
 _SESSION: Final = (
     'master = "10.0.0.1:40123"\nrun = "run"\nrank = 3\nworkers = 4',
     'master = "host"\nthreshold = 0.5\nquantum = 0.5\nfeedback = "shared"\nloop = "asyncio"',
-    'master = "host"\ndatagram_bytes = 1200\ndatagram_bytes_max = 8900\ncongestion = "cubic"',
+    'master = "host"\ndatagram_bytes = 1200\ndatagram_bytes_max = 8900',
     'master = "host"\ntarget_density = 0.1\nidle_timeout_seconds = 1e300\ntransport = "tcp"',
     'master = "host"\nthreshold = 1' + 320 * "0",
     'master = "host"\ndensity_band = [1e-4, 1e-2]\ninitial_threshold = 1e-4\nshake_up_steps = 50',

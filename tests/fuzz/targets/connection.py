@@ -123,15 +123,13 @@ def seeds() -> Iterable[bytes]:
     first = data_frame(b"p" * FRAGMENT_BYTES_MIN, total=2_000, fragment_bytes=FRAGMENT_BYTES_MIN)
     second = data_frame(b"p" * (2_000 - FRAGMENT_BYTES_MIN), index=1, total=2_000,
                         fragment_bytes=FRAGMENT_BYTES_MIN)  # fmt: skip
-    parity = data_frame(b"p" * FRAGMENT_BYTES_MIN, total=2_000, parity=True,
-                        fragment_bytes=FRAGMENT_BYTES_MIN)  # fmt: skip
     again = data_frame(b"p" * 1_200, total=2_000, fragment_bytes=1_200, shape=1)
     large = data_frame(b"p" * FRAGMENT_BYTES_MIN, total=MESSAGE_BYTES_MAX,
                        fragment_bytes=FRAGMENT_BYTES_MIN)  # fmt: skip
     acks = [pack_ack(ack((0, last), credit=2**30)) for last in (0, 1, 3, 2**40)]
     yield steps((0, finish), (AGAIN, finish), (1, pack_ping()))
     yield steps((0, first), (2, acks[0]), (0, second), (0, second))
-    yield steps((0, parity), (FLAGGED, second))
+    yield steps((0, first), (FLAGGED, second))
     yield steps((TRAIN | FLAGGED, first), (1, again))
     yield steps((0, large), (3, pack_ping()), (3, acks[1] + pack_credit(2**40)))
     yield steps((2, acks[1]), (2, acks[2]), (2, acks[3]))

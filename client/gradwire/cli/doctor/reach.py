@@ -293,8 +293,7 @@ def judge_loss(answers: Sequence[Answer]) -> Check:
     if not lost:
         return check
     return check.slow(
-        "congestion='bbr', the default, keeps its rate up to some percent; look for a full link, "
-        "Wi-Fi or a bad cable"
+        "gradwire keeps its rate up to some percent; look for a full link, Wi-Fi or a bad cable"
     )
 
 

@@ -90,10 +90,7 @@ def packets_of(size: float) -> float:
 
 
 def link_bytes(size: float) -> float:
-    """Return the bytes of a message on a link, with all headers.
-
-    They do not include parity, which is sent only where the link is otherwise idle.
-    """
+    """Return the bytes of a message on a link, with all headers."""
     overhead = PACKET_HEADER_BYTES + DATA_HEADER_BYTES + TAG_BYTES + LINK_HEADER_BYTES
     return size + packets_of(size) * overhead
 

@@ -12,7 +12,6 @@ REFUSED: list[tuple[str, Any, tuple[object, ...]]] = [
     # A setting, a value that it cannot have, and what says which values it can have.
     *(("datagram_bytes", value, (4, 1200, 8900)) for value in (1196, 8904, 1402)),
     *(("datagram_bytes_max", value, (4, 1200, 8900)) for value in (1196, 8904, 8899)),
-    *(("congestion", value, ("bbr", "cubic", "static")) for value in ("reno", "")),
     *(("window_bytes", value, (4723200, 2**30)) for value in (4723199, 2**30 + 1)),
     *(("idle_timeout_seconds", value, (0.001, 3600)) for value in (0.0, 3601, math.nan)),
     *(("keepalive_seconds", value, (0, "finite")) for value in (0, math.inf, math.nan)),
@@ -38,9 +37,6 @@ def test_a_setting_that_cannot_work_is_named_with_its_limits(
         {"datagram_bytes": 8900},
         {"datagram_bytes_max": 1200},
         {"datagram_bytes_max": 8900},
-        {"congestion": "bbr"},
-        {"congestion": "cubic"},
-        {"congestion": "static"},
         {"window_bytes": 4723200},
         {"window_bytes": 2**30},
         {"idle_timeout_seconds": 0.001},
@@ -56,8 +52,8 @@ def test_a_setting_at_its_limit_is_taken(settings: dict[str, int | str]) -> None
 
 
 def test_over_tcp_it_is_left_to_tcp_what_tcp_does() -> None:
-    config = ConnectionConfig(window_bytes=2**25, datagram_bytes=1200, congestion="cubic")
+    config = ConnectionConfig(window_bytes=2**25, datagram_bytes=1200)
 
     assert config.over_tcp == ConnectionConfig(
-        window_bytes=2**25, datagram_bytes=8900, congestion="static", lossless=True
+        window_bytes=2**25, datagram_bytes=8900, lossless=True
     )

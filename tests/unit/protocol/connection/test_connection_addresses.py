@@ -1,13 +1,11 @@
 """A peer that moves: nothing goes to an address that has not answered a challenge."""
 
-from collections.abc import Callable
 from unittest.mock import patch
 
 from hypothesis import given
 from hypothesis import strategies as st
 
 from gradwire_protocol import AddressChanged, ConnectionConfig, Priority
-from gradwire_protocol.congestion import CONTROLLERS, BbrLite
 from gradwire_protocol.connection.datagram_size import DatagramSizes
 from gradwire_protocol.wire.frames import Response, pack_challenge, pack_ping, pack_response
 from support.pair import kinds_of
@@ -79,15 +77,8 @@ def test_a_packet_gets_one_answer_however_many_challenges_it_has() -> None:
 
 
 def test_on_another_path_congestion_control_starts_anew() -> None:
-    made: list[BbrLite] = []
-
-    def make(datagram_bytes: int, random: Callable[[], float]) -> BbrLite:
-        made.append(BbrLite(datagram_bytes, random))
-        return made[-1]
-
-    with patch.dict(CONTROLLERS, bbr=make):
-        puppet = Puppet()
-    [controller] = made
+    puppet = Puppet()
+    controller = puppet.connection.sender.recovery.controller
     initial = controller.window_bytes
     controller.on_persistent_congestion()
     assert controller.window_bytes < initial

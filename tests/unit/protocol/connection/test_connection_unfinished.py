@@ -19,9 +19,9 @@ PATIENCE: Final = UNFINISHED_IDLE_TIMEOUTS * IDLE_SECONDS
 TOTAL: Final = 40 * FRAGMENT_BYTES
 
 
-def fragment(index: int = 0, *, number: int = 0, parity: bool = False) -> bytes:
+def fragment(index: int = 0, *, number: int = 0) -> bytes:
     """Return a fragment of a message that has forty."""
-    return data_frame(bytes(FRAGMENT_BYTES), number=number, index=index, total=TOTAL, parity=parity)
+    return data_frame(bytes(FRAGMENT_BYTES), number=number, index=index, total=TOTAL)
 
 
 def play(
@@ -67,11 +67,10 @@ def test_a_message_that_does_not_go_on_ends_the_connection_and_the_peer_is_told(
     "frames",
     [
         lambda _: fragment(),
-        lambda _: fragment(parity=True),
         lambda second: data_frame(b"whole", number=second),
         lambda second: data_frame(bytes(FRAGMENT_BYTES), stream=second, total=TOTAL),
     ],
-    ids=["the same fragment", "parity", "whole messages", "beginnings of others"],
+    ids=["the same fragment", "whole messages", "beginnings of others"],
 )
 def test_nothing_else_makes_up_for_it(frames: Callable[[int], bytes]) -> None:
     puppet, _ = play(PATIENCE - 1, frames)

@@ -40,7 +40,6 @@ FRAMES = st.one_of(
         index=st.integers(0, 1),
         total=st.sampled_from([None, FRAGMENT_BYTES + 1, 2 * FRAGMENT_BYTES, MESSAGE_BYTES_MAX]),
         shape=st.integers(0, 1),
-        parity=st.booleans(),
     ),
     st.builds(
         lambda first, run: pack_ack(ack((first, first + run))),

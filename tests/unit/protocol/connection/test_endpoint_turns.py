@@ -17,7 +17,7 @@ from support.endpoints import (
     sent_by,
 )
 
-HEEDLESS = replace(PLAIN, congestion="static")
+HEEDLESS = replace(PLAIN, lossless=True)
 
 
 def connected(

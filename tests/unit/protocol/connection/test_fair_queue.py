@@ -33,7 +33,7 @@ START = 1000.0
 def connection_to(peer: str, datagram_bytes: int = 1400) -> Connection:
     """Return an open connection that nothing but its window holds back: 4 MiB."""
     config = ConnectionConfig(
-        datagram_bytes=datagram_bytes, datagram_bytes_max=datagram_bytes, congestion="static"
+        datagram_bytes=datagram_bytes, datagram_bytes_max=datagram_bytes, lossless=True
     )
     connection = Connection(
         config=config,

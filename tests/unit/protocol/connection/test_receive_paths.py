@@ -101,7 +101,6 @@ HONEST = [
          ecn=st.sampled_from([ECN_NOT, ECN_CAPABLE, ECN_MARKED])),
     step(Trace.go, by=st.integers(-20, 5)),
     step(Trace.turn_to, which=st.integers(0, 1)),
-    step(Trace.parities, which=WHICH, damage=st.just(0), flags=st.just(0)),
     step(Trace.mixed, parts=st.lists(st.tuples(WHICH, FIRST), max_size=3), frames=FRAMES),
     step(Trace.recut, which=WHICH, fragment_bytes=st.just(1148), new_shape=st.just(True)),
 ]  # fmt: skip
@@ -119,7 +118,6 @@ FALSEHOODS = [
     step(Trace.lie, which=WHICH, first=FIRST, count=COUNT),
     step(Trace.padded, which=WHICH, first=FIRST, count=COUNT),
     step(Trace.wrong_numbers, which=WHICH, count=COUNT),
-    step(Trace.parities, which=WHICH, damage=st.integers(1, 255), flags=st.just(SINGLE)),
     step(Trace.recut, which=WHICH, fragment_bytes=st.just(1148), new_shape=st.just(True)),
     step(Trace.pause),
 ]

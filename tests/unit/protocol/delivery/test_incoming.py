@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from gradwire_protocol import CloseCode, ViolationError
 from gradwire_protocol.delivery.incoming import IncomingMessage, Reassembly
-from gradwire_protocol.delivery.parity import parity_of
 from gradwire_protocol.delivery.shaped_message import ShapedMessage
 from gradwire_protocol.limits import (
     FINISHED_RANGES_MAX,
@@ -21,7 +20,7 @@ from gradwire_protocol.limits import (
     charge_of,
 )
 from gradwire_protocol.security.checksum import Checksum
-from gradwire_protocol.wire.frames import Data, parity_groups
+from gradwire_protocol.wire.frames import Data
 from support.fragments import FRAGMENT_BYTES, fragment_of, fragments_of, message_of, packets_of
 from support.state import state_of
 from support.wording import naming
@@ -90,13 +89,13 @@ def test_numbers_of_one_stream_are_not_those_of_another() -> None:
     count=st.integers(1, 40),
     less=st.sampled_from([0, 1, FRAGMENT_BYTES - 1]),
     steps=st.lists(
-        st.tuples(st.integers(0, 39), st.integers(1, 40), st.integers(0, 6)), max_size=12
+        st.tuples(st.integers(0, 39), st.integers(1, 40), st.integers(0, 4)), max_size=12
     ),
 )
 def test_consecutive_fragments_at_once_are_what_they_are_one_by_one(
     count: int, less: int, steps: list[tuple[int, int, int]]
 ) -> None:
-    """Receive parts of a message and of another one of its name, parity, and newer shapes."""
+    """Receive parts of a message and of another one of its name, and newer shapes."""
     together, singly = Reassembly(WINDOW_BYTES), Reassembly(WINDOW_BYTES)
     total = count * FRAGMENT_BYTES - less
     message, lie = message_of(total), message_of(total, seed=1)
@@ -105,18 +104,13 @@ def test_consecutive_fragments_at_once_are_what_they_are_one_by_one(
         if what == 0:
             message, lie = (m.reshape(1160, new_shape=True) for m in (message, lie))
         source = lie if what == 1 else message
-        if what in (2, 3):
-            group = first % parity_groups(source.count)
-            data = parity_of(lie if what == 2 else source, group)
-            completed = [reassembly.receive(data) for reassembly in (together, singly)]
-        else:
-            stop = min(first + n, source.total // source.fragment_bytes)
-            if first >= stop:
-                continue
-            completed = [
-                receive_run(together, source, first, stop),
-                next(iter(receive(singly, *fragments_of(source, range(first, stop)))), None),
-            ]
+        stop = min(first + n, source.total // source.fragment_bytes)
+        if first >= stop:
+            continue
+        completed = [
+            receive_run(together, source, first, stop),
+            next(iter(receive(singly, *fragments_of(source, range(first, stop)))), None),
+        ]
 
         assert payloads(completed[0]) == payloads(completed[1])
         assert state_of(together) == state_of(singly)
@@ -191,50 +185,6 @@ def test_a_run_that_is_a_violation_changes_nothing(
     assert state_of(reassembly) == before
 
 
-# Parity.
-
-
-@given(
-    count=st.integers(1, 50),
-    less=st.integers(0, FRAGMENT_BYTES - 1),
-    data=st.data(),
-    shuffle=st.randoms(use_true_random=False),
-)
-def test_one_fragment_of_every_group_may_be_missing(
-    count: int, less: int, data: st.DataObject, shuffle: Random
-) -> None:
-    message = message_of(count * FRAGMENT_BYTES - less)
-    groups = parity_groups(count)
-    missing = {
-        data.draw(st.sampled_from(range(group, count, groups)), label="missing")
-        for group in range(groups)
-    }
-    datas = fragments_of(message, set(range(count)) - missing)
-    datas += 2 * [parity_of(message, group) for group in range(groups)]
-    shuffle.shuffle(datas)
-
-    received = receive(Reassembly(WINDOW_BYTES), *datas)
-
-    assert payloads(*received) == [bytes(message.payload)]
-
-
-def test_two_fragments_of_a_group_may_not_be_missing() -> None:
-    message = message_of(16 * FRAGMENT_BYTES)
-    reassembly = Reassembly(WINDOW_BYTES)
-
-    assert receive(reassembly, *fragments_of(message, range(14)), parity_of(message, 0)) == []
-    assert payloads(*receive(reassembly, fragment_of(message, 15))) == [bytes(message.payload)]
-
-
-def test_the_parity_fragment_that_came_first_counts() -> None:
-    message, lie = message_of(16 * FRAGMENT_BYTES), message_of(16 * FRAGMENT_BYTES, seed=1)
-    parities = [parity_of(message, 0), parity_of(lie, 0)]
-
-    received = receive(Reassembly(WINDOW_BYTES), *parities, *fragments_of(message, range(15)))
-
-    assert payloads(*received) == [bytes(message.payload)]
-
-
 # Shapes.
 
 
@@ -272,7 +222,7 @@ def test_a_message_is_found_that_got_no_fragment_in_so_many_checks_in_a_row() ->
     assert [each.shaped.number for each in found[6:] if each is not None] == [0, 0]
 
 
-def test_a_run_of_fragments_and_a_newer_shape_are_progress_and_parity_is_none() -> None:
+def test_a_run_of_fragments_and_a_newer_shape_are_progress() -> None:
     message = message_of(20 * FRAGMENT_BYTES)
     reassembly = Reassembly(WINDOW_BYTES)
     receive(reassembly, fragment_of(message, 0))
@@ -282,9 +232,8 @@ def test_a_run_of_fragments_and_a_newer_shape_are_progress_and_parity_is_none() 
     found.append(reassembly.check_progress(1))
     receive(reassembly, fragment_of(message.reshape(1160, new_shape=True), 0))
     found.append(reassembly.check_progress(1))
-    assert found == [None] * 3
-    receive(reassembly, parity_of(message.reshape(1160, new_shape=True), 0))
 
+    assert found == [None] * 3
     assert reassembly.check_progress(1) is not None
 
 

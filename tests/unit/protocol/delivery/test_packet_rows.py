@@ -12,7 +12,7 @@ from gradwire_protocol.delivery.packet_rows import MINIMUM_BYTES, PacketRows
 from gradwire_protocol.delivery.shaped_message import ShapedMessage, fragment_bytes_of
 from gradwire_protocol.limits import FRAGMENT_BYTES_MIN, PACKET_HEADER_BYTES, TAG_BYTES
 from gradwire_protocol.security.checksum import Checksum
-from gradwire_protocol.wire.frames import DATA, DATA_HEADER, PARITY, Data, pack_data, pack_ping
+from gradwire_protocol.wire.frames import DATA, DATA_HEADER, Data, pack_data, pack_ping
 from gradwire_protocol.wire.packets import SINGLE, TRANSPORT, TRANSPORT_HEADER
 from support.fragments import fragment_of, message_of, packets_of
 
@@ -50,17 +50,13 @@ def mixtures(draw: st.DrawFn) -> list[bytes]:
         message = draw(st.sampled_from(messages))
         number = draw(st.integers(0, 3) | st.integers(2**32 - 5, 2**32))
         first = draw(st.integers(0, 5))
-        match draw(st.integers(0, 4)):
+        match draw(st.integers(0, 3)):
             case 0:
                 data = fragment_of(message, first)
                 flags = draw(st.sampled_from([0, SINGLE, 2, 0x100 | SINGLE]))
                 datagrams.append(packet(pack_data(data), flags=flags, number=number))
             case 1:
                 datagrams.append(packet(pack_ping(), number=number))
-            case 2:
-                parity = replace(fragment_of(message, 0), parity=True)
-                datagrams += [packet(pack_data(replace(parity, index=i)), number=number + i)
-                              for i in range(draw(st.integers(1, 5)))]  # fmt: skip
             case _:
                 stop = draw(st.integers(first + 1, message.count))
                 datagrams += sent(message, first, stop, number)
@@ -80,12 +76,11 @@ def fields_of(datagram: bytes) -> dict[str, int]:
 def holds_one_fragment(datagram: bytes) -> bool:
     """Return whether a packet says that it holds one fragment of a message and nothing else."""
     fields = fields_of(datagram)
-    return (
-        (fields["packet_type"], fields["packet_flags"], fields["reserved"])
-        == (TRANSPORT, SINGLE, 0)
-        and fields["frame_type"] == DATA
-        and not fields["flags"] & PARITY
-    )
+    return (fields["packet_type"], fields["packet_flags"], fields["reserved"]) == (
+        TRANSPORT,
+        SINGLE,
+        0,
+    ) and fields["frame_type"] == DATA
 
 
 def follows(datagram: bytes, before: bytes) -> bool:

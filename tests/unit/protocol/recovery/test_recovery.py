@@ -104,7 +104,7 @@ def test_what_only_says_something_is_known_to_have_arrived_and_is_nothing_else()
     outcome = recovery.on_ack(ack((0, len(contents) - 1)), now=0.1)
 
     assert outcome.arrived_contents == contents[-ACK_RECORDS_MAX:]
-    assert (outcome.acked_packets, outcome.arrived, diary.acks) == (0, [], [])
+    assert (outcome.acked_bytes, outcome.arrived, diary.acks) == (0, [], [])
     assert recovery.rtt.latest == 0.0
 
 

@@ -276,7 +276,6 @@ class Bookkeeping(RuleBasedStateMachine):
         self.check(outcome, lost)
 
         packets = self.naive.packets
-        assert outcome.acked_packets == len(new)
         assert outcome.acked_bytes == sum(packets[n].size for n in new)
         assert outcome.spurious_losses == len(late)
         sizes = [packets[n].size for n in (*new, *late)]

@@ -3,7 +3,6 @@
 import struct
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -19,7 +18,6 @@ from gradwire_protocol.limits import (
 from gradwire_protocol.wire.frames import (
     ACK_BYTES,
     DELAY_UNIT_SECONDS,
-    PARITY_GROUP_FRAGMENTS,
     RANGE_BYTES,
     SHAPES_MAX,
     Ack,
@@ -37,7 +35,6 @@ from gradwire_protocol.wire.frames import (
     pack_data,
     pack_ping,
     pack_response,
-    parity_groups,
     parse_frames,
 )
 from support.acks import ack
@@ -57,12 +54,11 @@ def datas(draw: st.DrawFn) -> Data:
     size = draw(st.integers(FRAGMENT_BYTES_MIN, FRAGMENT_BYTES_MAX))
     total = draw(st.integers(1, 60) | st.integers(1, MESSAGE_BYTES_MAX))
     count = -(-total // size)
-    parity = draw(st.booleans())
-    index = draw(st.integers(0, parity_groups(count) - 1 if parity else count - 1))
-    length = min(size, total if parity else total - index * size)
+    index = draw(st.integers(0, count - 1))
+    length = min(size, total - index * size)
     payload = memoryview(bytes([index % 256]) * length)
     shape = draw(st.integers(0, SHAPES_MAX - 1))
-    return Data(draw(U16), draw(U32), draw(U16), total, size, index, payload, shape, parity)
+    return Data(draw(U16), draw(U32), draw(U16), total, size, index, payload, shape)
 
 
 @st.composite
@@ -116,13 +112,6 @@ def test_frames_are_read_as_they_were_written(frames: list[Frame], padding: int)
     assert parse(packed) == frames
 
 
-@given(fragments=st.integers(1, 5000))
-def test_there_is_a_parity_fragment_for_every_sixteen(fragments: int) -> None:
-    groups = parity_groups(fragments)
-
-    assert (groups - 1) * PARITY_GROUP_FRAGMENTS < fragments <= groups * PARITY_GROUP_FRAGMENTS
-
-
 @given(packed=st.binary(max_size=100))
 def test_random_bytes_raise_nothing_but_a_violation(packed: bytes) -> None:
     with suppress(ViolationError):
@@ -156,12 +145,10 @@ def test_frames_lie_on_the_wire_as_documented() -> None:
     frame = ack((90, 99), (80, 87), delay=800e-6, credit=5000, marked=3)
 
     data = Data(1, 2, 3, 4000, 1160, 3, memoryview(b"payload"), shape=5)
-    parity = replace(data, index=0, parity=True)
 
     assert pack_data(data) == (
         struct.pack("<BBHIIIHH", 0x01, 0x50, 1160, 2, 3, 4000, 1, 3) + b"payload"
     )
-    assert pack_data(parity)[:2] == b"\x01\x52"
     assert pack_ack(frame) == struct.pack("<BBHIQQIHH", 0x02, 1, 100, 9, 99, 5000, 3, 1, 7)
     assert pack_ping() == b"\x03"
     assert pack_credit(5000) == struct.pack("<B7xQ", 0x04, 5000)
@@ -298,11 +285,8 @@ def test_a_reserved_field_that_is_not_0_is_a_violation(
             header(0, 1160, 2, 2320) + bytes(1160),
             ("fragment 2", 2320, 1160, "flags 0"),
         ),
-        (
-            header(0x02, 1160, 2, 32 * 1160) + bytes(1160),
-            ("fragment 2", 37120, 1160, "flags 2"),
-        ),
         (header(0x01, 1160, 0, 1) + b"x", ("fragment 0", 1, 1160, "flags 1")),
+        (header(0x02, 1160, 0, 1) + b"x", ("fragment 0", 1, 1160, "flags 2")),
         (header(0x04, 1160, 0, 1) + b"x", ("fragment 0", 1, 1160, "flags 4")),
         (header(0x08, 1160, 0, 1) + b"x", ("fragment 0", 1, 1160, "flags 8")),
         (header(0, 1160, 1, 1163) + b"ab", ("fragment 1", 1163, "short")),

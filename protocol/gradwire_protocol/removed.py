@@ -1,0 +1,33 @@
+"""Settings and options that no longer exist, each with what to use instead.
+
+An upgrade must not be silent about them: a keyword of `gradwire.join`, a variable, a key of a
+configuration file or an option that stands here is an error, and the error has this text. What is
+removed gets a row; nothing else has to be done for it.
+"""
+
+from typing import Final
+
+REMOVED: Final = {
+    "congestion": "leave it out; UDP has BBR, TCP its own control, and the master's link_rate says "
+    "what a known link carries",
+    "outlier_policy": "use outliers: 'warn', the default, counts them, and 'quarantine' keeps the "
+    "updates of their worker aside",
+    "processes": "a master is one process; start another master for another run",
+}
+"""By the name of the setting, ``link_rate`` for ``--link-rate`` and ``GRADWIRE_LINK_RATE``. An
+option of one command alone stands here as ``estimate --bits``."""
+
+
+def removal_of(name: str, command: str | None = None) -> str | None:
+    """Return what to say of a name that is unknown; None if it never existed.
+
+    Parameters
+    ----------
+    name : str
+        As the user wrote it: ``link_rate``, ``--link-rate`` or ``GRADWIRE_LINK_RATE``.
+    command : str or None
+        The command whose option it would be.
+    """
+    bare = name.removeprefix("GRADWIRE_").lower().lstrip("-").replace("-", "_")
+    instead = REMOVED.get(f"{command} {name}") or REMOVED.get(bare)
+    return instead and f"removed: {instead}"
