@@ -239,14 +239,6 @@ class RunMetrics(AdmissionMetrics):
             "gradwire_buffers_refused_total",
             "Messages with buffers dropped: too many bytes a second, or too many ranks.",
         )
-        self.state_parts_relayed = self._counter(
-            "gradwire_optimizer_state_parts_total",
-            "Parts of optimizers' states passed on to workers that join late.",
-        )
-        self.state_parts_dropped = self._counter(
-            "gradwire_optimizer_state_parts_dropped_total",
-            "Parts of optimizers' states that came when no worker waited for them any more.",
-        )
 
     def _add_round_metrics(self) -> None:
         self.rounds_closed = self._counter(

@@ -21,7 +21,6 @@ from gradwire_protocol.messages.kinds import CONTROL_STREAM
 from gradwire_protocol.messages.layout import Layout, Tensor
 from gradwire_protocol.messages.link import Control, Link, Message, UpdateReceived
 from gradwire_protocol.messages.replicas import Snapshot
-from gradwire_protocol.messages.states import StatePart
 from gradwire_protocol.messages.updates import EncodedUpdate
 from support.applications import Untimed
 from support.network import SimulatedNetwork
@@ -71,16 +70,6 @@ def resume_of(
 ) -> Resume:
     """Return what a worker says that is back."""
     return Resume(rank, sequence, versions or {}, workers, kept or {}, **others)
-
-
-def state_part(number: int, part: int = 0, of: int = 1, body: bytes = b"state") -> StatePart:
-    """Return a part of an optimizer's state."""
-    return StatePart(number, part, of, body)
-
-
-def no_state(number: int, reason: str) -> StatePart:
-    """Return the answer of a worker that has no state to give."""
-    return StatePart(number, 0, 0, b"", reason)
 
 
 class ScriptedPeer(Untimed):

@@ -10,7 +10,7 @@ from gradwire_protocol.messages.orders import Order, OrderDone
 from gradwire_protocol.messages.replicas import Blocks, Contents, Digest, Recall, Snapshot, Want
 from gradwire_protocol.messages.schema import Record
 from gradwire_protocol.messages.standby import Follow, Promise, Voters
-from gradwire_protocol.messages.states import Buffers, StatePart, WantState
+from gradwire_protocol.messages.states import Buffers
 from gradwire_protocol.messages.updates import (
     Aside,
     Conflated,
@@ -54,8 +54,6 @@ EXAMPLES: tuple[Record, ...] = (
     Blocks({1: 5}, bytes(8)),
     Want((0, 7)),
     Buffers(1, final=True, layout_digest=bytes(8), floats=bytes(4), integers=bytes(8)),
-    WantState(3, 0),
-    StatePart(3, 0, 2, b"body"),
     Stable({1: 5}),
     Finish(5),
     Finished({1: 5}),

@@ -200,7 +200,6 @@ class SimulatedWorker:
             codec=CODEC_VERSION,
             quantum_exponent=-24,
             layout=run.layout,
-            gives_state=run.gives_state,
             mode=None if credentials is not None and is_observer(credentials) else run.mode,
         )
         self.initial = self.random.normal(0, 0.1, run.elements).astype(np.float32)

@@ -112,8 +112,6 @@ class SimulatedRun:
         self.workers: list[SimulatedWorker] = []
         self.observers: list[SimulatedWorker] = []
         self.run_key = run_key
-        self.gives_state = False
-        """Whether workers say that they give the state of their optimizers."""
         self.takes_back = False
         """Whether a worker may be given a replica that lacks what comes again."""
         self.drained: str | None = None

@@ -4,20 +4,17 @@ The elements are behind those of the parameters. They are read from the optimize
 contribution, and written into it after a round, and whatever a worker joins with.
 """
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 
 import numpy as np
 from numpy.typing import NDArray
 
-from gradwire.errors import UsageError
 from gradwire.optimizer.averaged import Averaged
-from gradwire.optimizer.state import PackedState, UnfitStateError, header_of
 from gradwire.optimizer.state_units import NUMBER_UNIT, UNITS_MAX, from_units, to_units
-from gradwire.optimizer.torch_state import TorchOptimizer
+from gradwire.optimizer.torch_state import TensorState, TorchOptimizer
 from gradwire_codecs.arrays import Float32Array
 from gradwire_protocol.messages.layout import Layout
-from gradwire_protocol.messages.modes.kept_state import STEP, KeptState
+from gradwire_protocol.messages.modes.kept_state import STEP
 
 
 class AveragedState(Averaged):
@@ -26,9 +23,6 @@ class AveragedState(Averaged):
     Parameters
     ----------
     optimizer : TorchOptimizer
-        It has to be prepared.
-    kept : KeptState
-        What it keeps.
     model : Layout
     elements : ndarray of shape (n,), dtype float32
         A view of the vector that is shared, behind the parameters.
@@ -39,13 +33,12 @@ class AveragedState(Averaged):
     def __init__(
         self,
         optimizer: TorchOptimizer,
-        kept: KeptState,
         model: Layout,
         elements: Float32Array,
         quantum: float,
     ) -> None:
         self._optimizer = optimizer
-        self.kept = kept
+        self.kept = kept = optimizer.kept
         self._model = model
         self._quantum = np.float32(quantum)
         sizes = [tensor.elements for tensor in kept.tensors(model)]
@@ -60,10 +53,8 @@ class AveragedState(Averaged):
         slots = {name: np.zeros(self._model.elements, np.float32) for name in self._slots}
         numbers = {name: np.zeros(len(self._places)) for name in self._numbers}
         if not self._optimizer.is_empty:
-            with self._named_errors():
-                packed = self._optimizer.capture()
-            for i, where in enumerate(self._places):
-                state = packed.tensor(i)
+            states = self._optimizer.capture()
+            for i, (where, state) in enumerate(zip(self._places, states, strict=True)):
                 for name, values in state.slots.items():
                     slots[name][where] = values
                 for name, value in state.numbers.items():
@@ -84,34 +75,22 @@ class AveragedState(Averaged):
             name: np.rint(elements.astype(np.float64) / self._quantum) * _unit_of(name)
             for name, elements in self._numbers.items()
         }
-        names = [self._names_of(i, units, numbers) for i in range(len(self._places))]
-        if not any(names):
-            return
-        header = header_of(
-            self._optimizer.name,
-            [each & self._slots.keys() for each in names],
-            [each & self._numbers.keys() for each in names],
-        )
-        packed = PackedState(header, self._model)
+        if STEP in numbers:  # a worker may send anything; an optimizer takes roots of powers of it
+            np.maximum(numbers[STEP], 0, out=numbers[STEP])
         values = {name: from_units(units, name) for name in units}
+        states = []
         for i, where in enumerate(self._places):
-            for name in header.slots_of(i):
-                packed.slot(i, name)[:] = values[name][where]
-            for name in header.numbers_of(i):
-                packed.set_number(i, name, float(numbers[name][i]))
-        with self._named_errors():
-            self._optimizer.restore(packed)
+            names = self._names_of(i, units, numbers)
+            states.append(
+                TensorState(
+                    {name: values[name][where] for name in values.keys() & names},
+                    {name: float(numbers[name][i]) for name in numbers.keys() & names},
+                )
+            )
+        if any(state.slots or state.numbers for state in states):
+            self._optimizer.restore(states)
 
     # Private.
-
-    @contextmanager
-    def _named_errors(self) -> Iterator[None]:
-        try:
-            yield
-        except UnfitStateError as error:
-            raise UsageError(
-                f"the state of the {self._optimizer.name} cannot be averaged: {error}"
-            ) from None
 
     def _names_of(
         self,

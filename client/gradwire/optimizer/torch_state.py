@@ -1,9 +1,8 @@
 """`TorchOptimizer`: copies the state of a `torch.optim.Optimizer` out of it, and into it.
 
-A state fits an optimizer if each parameter has either no state or all the values that this
-optimizer keeps: Adam with ``amsgrad=True`` would fail in its next step with the state of an Adam
-without. To find out what an optimizer keeps, a twin with the same settings makes one step on a
-parameter with two elements in each dimension.
+To find out what an optimizer keeps before its first step, a twin with the same settings makes one
+on a parameter with two elements in each dimension. torch's `load_state_dict` would take anything,
+and the step after it fail.
 """
 
 from collections import defaultdict
@@ -12,13 +11,8 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 import torch
 
-from gradwire.optimizer.state import (
-    PackedState,
-    StateHeader,
-    TensorState,
-    UnfitStateError,
-    header_of,
-)
+from gradwire.errors import UsageError
+from gradwire_codecs.arrays import Float32Array
 from gradwire_protocol.messages.layout import Layout
 from gradwire_protocol.messages.modes.kept_state import KeptState
 
@@ -40,8 +34,24 @@ class Expected(NamedTuple):
     example: object
 
 
+class TensorState(NamedTuple):
+    """What an optimizer keeps for one tensor, by name."""
+
+    slots: Mapping[str, Float32Array]
+    """A value for each element; flat."""
+    numbers: Mapping[str, float]
+    """Values for the tensor as a whole."""
+
+
 class TorchOptimizer:
-    """An optimizer, and the tensors of a session in the order of their layout."""
+    """An optimizer, and the tensors of a session in the order of their layout.
+
+    Raises
+    ------
+    UsageError
+        If it keeps nothing, or something that is neither a number nor a value for each element, or
+        the twin's step fails.
+    """
 
     def __init__(
         self, optimizer: torch.optim.Optimizer, tensors: Sequence[torch.Tensor], layout: Layout
@@ -49,8 +59,10 @@ class TorchOptimizer:
         self._optimizer = optimizer
         self._tensors = tensors
         self._layout = layout
-        self._expected: dict[int, dict[str, Expected]] = {}
+        self._expected = self._found()
         """What the optimizer keeps, by place in the layout."""
+        self.kept = self._names_kept()
+        """The names of that."""
 
     @property
     def name(self) -> str:
@@ -58,56 +70,51 @@ class TorchOptimizer:
         return type(self._optimizer).__name__
 
     @property
-    def is_cold(self) -> bool:
-        """Whether the optimizer has neither made a step nor been given a state."""
-        return not any(map(_is_warm, self._optimizer.state.values()))
-
-    @property
     def is_empty(self) -> bool:
         """Whether the optimizer keeps nothing yet."""
         return not any(map(_present, self._optimizer.state.values()))
 
-    # Out of the optimizer.
+    def names_of(self, i: int) -> frozenset[str]:
+        """Return the names of what it keeps for a tensor of the layout."""
+        return frozenset(self._expected.get(i, ()))
 
-    @torch.no_grad()
-    def capture(self) -> PackedState:
-        """Return a copy of the state, as the optimizer would save it.
+    def capture(self) -> list[TensorState]:
+        """Return what it keeps for each tensor, as it would save it: views, until its next step.
 
         Delays may have lowered the momentum, and rescaled the state with it. The hooks of
-        `OptimizerControl` on ``state_dict`` undo that, as for any checkpoint. `UnfitStateError` if
-        there is no state, or it has more than numbers.
+        `OptimizerControl` on ``state_dict`` undo that, as for any checkpoint. `UsageError` if it
+        keeps something else than at first.
         """
         saved = self._optimizer.state_dict()
         places = self._places(saved)
-        states = [saved["state"].get(places.get(id(tensor)), {}) for tensor in self._tensors]
-        kept = [_present(state) for state in states]
-        slots: list[set[str]] = []
-        numbers: list[set[str]] = []
-        for name, tensor, state in zip(self._names, self._tensors, kept, strict=True):
-            kinds = {key: _is_slot(value, tensor) for key, value in state.items()}
-            for key, kind in kinds.items():
-                if kind is None:
-                    raise UnfitStateError(
-                        f"{self.name} keeps {key!r} for {name!r}, which is neither a number nor "
-                        "one for each element"
-                    )
-            slots.append({key for key, kind in kinds.items() if kind})
-            numbers.append(kinds.keys() - slots[-1])
-        _move_scalars_to_slots(self._tensors, slots, numbers)
-        header = header_of(self.name, [*map(frozenset, slots)], [*map(frozenset, numbers)])
-        packed = PackedState(header, self._layout)
-        for i, (tensor, state) in enumerate(zip(self._tensors, kept, strict=True)):
-            for key in slots[i]:
-                into = torch.from_numpy(packed.slot(i, key)).view(tensor.shape)
-                into.copy_(state[key])
-            for key in numbers[i]:
-                packed.set_number(i, key, float(state[key]))
-        return packed
+        return [
+            self._captured(i, tensor, _present(saved["state"].get(places.get(id(tensor)), {})))
+            for i, tensor in enumerate(self._tensors)
+        ]
 
-    # Into the optimizer.
+    def restore(self, states: Sequence[TensorState]) -> None:
+        """Take over a state with the names of `names_of`; torch converts dtypes and devices.
 
-    def prepare(self) -> None:
-        """Find out which states would fit; `UnfitStateError` if the twin's step fails."""
+        A tensor without any keeps what it has. `UsageError` if the optimizer refuses the state;
+        nothing is changed then.
+        """
+        plain = self._optimizer.state_dict()
+        places = self._places(plain)
+        # The optimizer's own dictionary must not change, should it refuse the new state.
+        plain["state"] = dict(plain["state"])
+        for i, (tensor, state) in enumerate(zip(self._tensors, states, strict=True)):
+            if state.slots or state.numbers:
+                plain["state"][places[id(tensor)]] = self._state_of(i, state)
+        try:
+            self._optimizer.load_state_dict(plain)
+        except PROBE_ERRORS as error:
+            raise self._unfit(f"refuses the state of the run: {error}") from None
+
+    # Private.
+
+    def _found(self) -> dict[int, dict[str, Expected]]:
+        """Return what it keeps, by place in the layout."""
+        found: dict[int, dict[str, Expected]] = {}
         probed: dict[GroupKey, dict[str, Expected]] = {}
         group_of = {
             id(parameter): (at, group)
@@ -119,81 +126,51 @@ class TorchOptimizer:
                 continue
             kept = self._state_now(tensor)
             if kept:  # Adagrad has a state before its first step
-                self._expected[i] = _expected(kept, tensor)
+                found[i] = _expected(kept, tensor)
                 continue
             at, group = group_of[id(tensor)]
             key = (at, tensor.dim(), tensor.dtype, tensor.device)
             if key not in probed:
                 probed[key] = self._probe(group, tensor)
-            self._expected[i] = probed[key]
+            found[i] = probed[key]
+        return found
 
-    def kept(self) -> KeptState:
-        """Return the names of what it keeps, once it is prepared.
-
-        `UnfitStateError` if there is nothing, or something that is neither a number nor a value for
-        each element.
-        """
+    def _names_kept(self) -> KeptState:
         slots: set[str] = set()
         numbers: set[str] = set()
         for i, expected in self._expected.items():
             for key, (is_slot, _) in expected.items():
                 if is_slot is None:
-                    raise UnfitStateError(
-                        f"{self.name} keeps {key!r} for {self._names[i]!r}, which is neither a "
-                        "number nor one for each element"
+                    raise self._unfit(
+                        f"keeps {key!r} for {self._layout.tensors[i].name!r}, which is neither "
+                        "a number nor one for each element"
                     )
                 (slots if is_slot else numbers).add(key)
         if not slots | numbers:
-            raise UnfitStateError(f"{self.name} keeps no state for any parameter")
+            raise self._unfit("keeps no state for any parameter")
+        # A parameter without dimensions has numbers where others have slots.
         names = {"slots": sorted(slots), "numbers": sorted(numbers - slots)}
         try:
             return KeptState.from_plain({"optimizer": self.name, **names})
         except ValueError as error:
-            raise UnfitStateError(str(error)) from None
+            raise self._unfit(f"keeps what has no place in a run: {error}") from None
 
-    def names_of(self, i: int) -> frozenset[str]:
-        """Return the names of what it keeps for a tensor of the layout, once it is prepared."""
-        return frozenset(self._expected.get(i, ()))
-
-    def check(self, header: StateHeader) -> None:
-        """Refuse a state whose parts do not fit; `UnfitStateError` names the difference."""
-        if header.optimizer != self.name:
-            raise UnfitStateError(f"it is of {header.optimizer}; ours is {self.name}")
-        for i, (name, tensor) in enumerate(zip(self._names, self._tensors, strict=True)):
-            slots, numbers = set(header.slots_of(i)), set(header.numbers_of(i))
-            if not slots and not numbers:
-                continue
-            if i not in self._expected:
-                raise UnfitStateError(f"it has {name!r}, which our {self.name} does not change")
-            ours = self._expected[i]
-            if slots | numbers != ours.keys():
-                raise UnfitStateError(
-                    f"for {name!r} it has {_listed(slots | numbers)}; our {self.name} keeps "
-                    f"{_listed(ours.keys())}"
+    def _captured(self, i: int, tensor: torch.Tensor, kept: ParameterState) -> TensorState:
+        slots: dict[str, Float32Array] = {}
+        numbers: dict[str, float] = {}
+        for key, value in kept.items():
+            kind = _is_slot(value, tensor)
+            if key in self.kept.slots and kind is (tensor.dim() > 0):
+                values = torch.as_tensor(value, dtype=torch.float32, device="cpu")
+                slots[key] = values.detach().flatten().numpy()
+            elif key in self.kept.numbers and kind is False:
+                numbers[key] = float(value)
+            else:
+                raise self._unfit(
+                    f"keeps {key!r} for {self._layout.tensors[i].name!r}, which it did not when "
+                    "this worker joined"
                 )
-            for key, expected in ours.items():
-                if tensor.dim() and expected.is_slot is not (key in slots):
-                    raise UnfitStateError(f"{key!r} of {name!r} is not of the size that ours has")
-
-    def restore(self, packed: PackedState) -> None:
-        """Take over a state that `check` has passed; torch converts dtypes and devices.
-
-        `UnfitStateError` if a value is not valid, or the optimizer refuses the state. Nothing is
-        changed then.
-        """
-        packed.check_values()
-        plain = self._optimizer.state_dict()
-        places = self._places(plain)
-        # The optimizer's own dictionary must not change, should it refuse the new state.
-        plain["state"] = dict(plain["state"])
-        for i, tensor in enumerate(self._tensors):
-            state = packed.tensor(i)
-            if state.slots or state.numbers:
-                plain["state"][places[id(tensor)]] = self._state_of(i, state)
-        try:
-            self._optimizer.load_state_dict(plain)
-        except PROBE_ERRORS as error:
-            raise UnfitStateError(f"{self.name} refuses it: {error}") from None
+        return TensorState(slots, numbers)
 
     @torch.no_grad()
     def _state_of(self, i: int, state: TensorState) -> dict[str, Any]:
@@ -212,11 +189,8 @@ class TorchOptimizer:
                 kept[key] = type(example)(value)
         return kept
 
-    # Private.
-
-    @property
-    def _names(self) -> list[str]:
-        return [tensor.name for tensor in self._layout.tensors]
+    def _unfit(self, reason: str) -> UsageError:
+        return UsageError(f"optimizer_state=True: {self.name} {reason}")
 
     def _places(self, saved: Mapping[str, Any]) -> dict[int, int]:
         """Return the keys of the parameters in a saved state, by their `id`."""
@@ -244,7 +218,7 @@ class TorchOptimizer:
                 return _expected(self._step_of_twin(group, parameter), parameter)
             except PROBE_ERRORS as error:
                 errors.append(error)  # SparseAdam takes sparse gradients only
-        raise UnfitStateError(f"the trial step of a new {self.name} failed: {errors[0]!r}")
+        raise self._unfit(f"failed in a trial step: {errors[0]!r}")
 
     def _step_of_twin(
         self, group: Mapping[str, Any], parameter: torch.nn.Parameter
@@ -280,25 +254,3 @@ def _is_slot(value: object, parameter: torch.Tensor) -> bool | None:
             return False
         return True if value.shape == parameter.shape else None
     return False if type(value) in (int, float) else None
-
-
-def _move_scalars_to_slots(
-    tensors: Sequence[torch.Tensor], slots: Sequence[set[str]], numbers: Sequence[set[str]]
-) -> None:
-    """Move the numbers of 0-dimensional parameters that others have as slots to the slots."""
-    known: set[str] = set().union(*slots)
-    for tensor, its_slots, its_numbers in zip(tensors, slots, numbers, strict=True):
-        if not tensor.dim():
-            its_slots |= its_numbers & known
-            its_numbers -= known
-
-
-def _is_warm(state: ParameterState) -> bool:
-    """Return whether a step has changed the state of a parameter."""
-    if "step" in state:
-        return float(state["step"]) > 0
-    return any(isinstance(value, torch.Tensor) for value in state.values())
-
-
-def _listed(names: Any) -> str:
-    return ", ".join(sorted(names)) or "nothing"

@@ -9,7 +9,6 @@ from gradwire.features.automatic_lags import AutomaticLags
 from gradwire.features.buffers import BufferSharing
 from gradwire.features.clock_lags import ClockLags
 from gradwire.features.momentum_advice import MomentumAdvice
-from gradwire.features.optimizer_state import OptimizerStateSharing
 from gradwire.features.roster_log import RosterLog
 from gradwire.features.staleness_bound import StalenessBound
 from gradwire.participant.feature import Feature
@@ -28,12 +27,8 @@ def features_of(
     target: object,
     optimizer: "torch.optim.Optimizer | None",
     buffers: ModuleBuffers | None,
-    states: OptimizerStateSharing | None,
 ) -> list[Feature]:
-    """Return the features of a worker, in the order in which their hooks are called.
-
-    `states` gives the optimizer's state to other workers, if that is wanted.
-    """
+    """Return the features of a worker, in the order in which their hooks are called."""
     settings, membership, worker = participant.settings, participant.membership, participant.worker
     features: list[Feature] = []
     if buffers is not None:
@@ -54,8 +49,6 @@ def features_of(
     if (loads := _loads_of(participant, target)) is not None:
         features.insert(0, loads)
     features.append(_momentum_and_scale(participant, target, optimizer))
-    if states is not None:
-        features.append(states)
     if settings.staleness_bound != "off":  # the last one, because it may wait
         features.append(StalenessBound(_lags(participant), participant))
     return features

@@ -10,13 +10,8 @@ from time import monotonic
 from typing import TYPE_CHECKING
 
 from gradwire.errors import NonFiniteError, OutOfRangeError, UnreachableError, UsageError
-from gradwire.features.optimizer_state import (
-    averaged_state,
-    kept_by,
-    shared_optimizer,
-    torch_state,
-)
 from gradwire.features.stats_file import StatsFile
+from gradwire.optimizer.averaged import Averaged
 from gradwire.session.entry import Entry
 from gradwire.session.session import Session
 from gradwire.settings.credentials import credentials_of
@@ -29,17 +24,20 @@ from gradwire.worker.membership import Membership
 from gradwire_codecs import NonFiniteError as NotFinite
 from gradwire_codecs import OutOfRangeError as OutOfRange
 from gradwire_codecs import check_headroom, largest_magnitude, quantum_exponent_for
+from gradwire_codecs.arrays import Float32Array
 from gradwire_codecs.replica.replica import HEADROOM
 from gradwire_protocol.crypto.keys import Role
 from gradwire_protocol.messages.admission import CODEC_VERSION, Join
 from gradwire_protocol.messages.fields import WORKER_ID_BYTES, WORKER_NAME_CHARACTERS_MAX
-from gradwire_protocol.messages.layout import LAYOUT_BYTES_MAX
-from gradwire_protocol.messages.modes.kept_state import ANY
+from gradwire_protocol.messages.layout import LAYOUT_BYTES_MAX, Layout
+from gradwire_protocol.messages.modes.kept_state import ANY, KeptState
 from gradwire_protocol.messages.modes.mode import Mode
 from gradwire_udp import resolve_all, show_addresses
 
 if TYPE_CHECKING:
     import torch
+
+    from gradwire.optimizer.torch_state import TorchOptimizer
 
 
 class Attempt:
@@ -55,27 +53,20 @@ class Attempt:
         key = None if credentials is None else credentials.key
         observes = key is not None and key.role is Role.OBSERVER
         torch_optimizer = None if optimizer is None else _optimizer_of(optimizer, target)
-        shared = None
-        if settings.share_optimizer_state and not observes:
-            shared = shared_optimizer(torch_optimizer, parameters)
         membership = Membership(parameters.layout.elements)
         self._entry = Entry(
             settings,
             parameters,
-            self._request(
-                gives_state=shared is not None,
-                mode=None if observes else self._mode(torch_optimizer),
-            ),
+            self._request(None if observes else self._mode(torch_optimizer)),
             membership,
             master=show_addresses(self._addresses),
             random=SystemRandom().random,
             clock=monotonic,
             target=target,
             optimizer=torch_optimizer,
-            shared_optimizer=shared,
             averages=None
             if torch_optimizer is None
-            else partial(averaged_state, torch_optimizer, parameters),
+            else partial(_averaged_state, torch_optimizer, parameters),
             buffers=buffers_of(target) if settings.share_buffers else None,
             key_name=None if key is None else key.name,
             observes=observes,
@@ -116,12 +107,12 @@ class Attempt:
             raise UsageError(
                 f"mode {mode} needs the optimizer: join(model, optimizer=optimizer, ...)"
             )
-        kept = kept_by(torch_state(optimizer, self._parameters))
+        kept = _torch_state(optimizer, self._parameters).kept
         if mode.optimizer_state not in (ANY, kept):
             raise UsageError(f"mode {mode}, and ours is {kept}: write optimizer_state=True")
         return replace(mode, optimizer_state=kept)
 
-    def _request(self, *, gives_state: bool, mode: Mode | None) -> Join:
+    def _request(self, mode: Mode | None) -> Join:
         """Return the request for the master."""
         settings, layout = self._settings, self._parameters.layout
         request = Join(
@@ -132,7 +123,6 @@ class Attempt:
             codec=CODEC_VERSION,
             quantum_exponent=self._quantum_exponent(),
             layout=layout,
-            gives_state=gives_state,
             mode=mode,
         )
         size = len(layout.pack())
@@ -182,3 +172,37 @@ def _optimizer_of(optimizer: object, target: object) -> "torch.optim.Optimizer":
     from gradwire.features.optimizer_control import torch_optimizer
 
     return torch_optimizer(optimizer, target)
+
+
+def _torch_state(optimizer: "torch.optim.Optimizer", parameters: Parameters) -> "TorchOptimizer":
+    """Return what copies the state of an optimizer, which changes these parameters."""
+    # Imported here: only a script that passes an optimizer has imported torch.
+    from gradwire.optimizer.torch_state import TorchOptimizer
+    from gradwire.target.torch_parameters import TorchParameters
+
+    assert isinstance(parameters, TorchParameters)
+    return TorchOptimizer(optimizer, parameters.tensors, parameters.layout)
+
+
+def _averaged_state(
+    optimizer: "torch.optim.Optimizer",
+    parameters: Parameters,
+    kept: KeptState,
+    model: Layout,
+    elements: Float32Array,
+    quantum: float,
+) -> Averaged:
+    """Return the state of an optimizer as elements of a replica, which has that of `kept`.
+
+    `UsageError` if this one keeps something else. The other parameters are those of `Averages`.
+    """
+    # Imported here: only a script that passes an optimizer has imported torch.
+    from gradwire.optimizer.torch_averaged import AveragedState
+
+    state = _torch_state(optimizer, parameters)
+    if state.kept != kept:
+        raise UsageError(
+            f"this run averages the state of {kept}, and our optimizer is {state.kept}: train with "
+            "the same one, or begin a run of another name"
+        )
+    return AveragedState(state, model, elements, quantum)

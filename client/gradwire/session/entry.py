@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from gradwire.errors import DeadlineError, UsageError
-from gradwire.features.optimizer_state import OptimizerStateSharing
 from gradwire.optimizer.averaged import Averaged, Averages
 from gradwire.participant.participant import Participant
 from gradwire.replica.prior_residual import PriorResidual
@@ -31,8 +30,6 @@ from gradwire_protocol.messages.modes.mode import model_of
 if TYPE_CHECKING:
     import torch
 
-    from gradwire.optimizer.torch_state import TorchOptimizer
-
 logger = logging.getLogger("gradwire.join")
 
 
@@ -47,8 +44,6 @@ class Entry:
         Returns seconds since any fixed moment.
     target, optimizer : object
         What is trained, and what changes it, if `join` was given that.
-    shared_optimizer : TorchOptimizer, optional
-        Over `optimizer`, if its state is shared.
     averages : Averages, optional
         Has the state of the optimizer averaged, where the mode of the run is to.
     buffers : ModuleBuffers, optional
@@ -69,7 +64,6 @@ class Entry:
         clock: Callable[[], float],
         target: object = None,
         optimizer: "torch.optim.Optimizer | None" = None,
-        shared_optimizer: "TorchOptimizer | None" = None,
         averages: Averages | None = None,
         buffers: ModuleBuffers | None = None,
         key_name: str | None = None,
@@ -97,11 +91,6 @@ class Entry:
         )
         self._averages = averages
         self._averaged: Averaged | None = None
-        self._states = None
-        if shared_optimizer is not None:
-            self._states = OptimizerStateSharing(
-                shared_optimizer, parameters.layout, membership, self.worker
-            )
 
     def enter(self) -> Procedure[Participant]:
         """Wait until this worker takes part and may make its first step.
@@ -126,7 +115,6 @@ class Entry:
         parameters.scatter()
         if self._averaged is not None:
             self._averaged.write()
-            self._states = None  # there is no other state to take over
         participant = Participant(
             settings=settings,
             parameters=parameters,
@@ -152,14 +140,11 @@ class Entry:
             ).wait()
         if self._buffers is not None:
             yield from self._others_buffers()
-        if self._states is not None:
-            yield from self._states.take_over(participant.applying, self._deadline, self._clock)
         participant.features = features_of(
             participant,
             target=self._target,
             optimizer=self._optimizer,
             buffers=self._buffers,
-            states=self._states,
         )
         return participant
 

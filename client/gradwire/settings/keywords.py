@@ -58,7 +58,6 @@ class SettingKeywords(TypedDict, total=False):
     warm_up_workers: int | None
     share_buffers: bool | None
     buffer_steps: int | None
-    share_optimizer_state: bool | None
     threshold: float | ThresholdPolicy | None
     initial_threshold: float | None
     target_density: float | None

@@ -105,12 +105,6 @@ class TrainingSettings(ThresholdSettings):
         least=0,
     )
 
-    share_optimizer_state: bool = setting(
-        False,
-        "Whether this worker takes over the state of another worker's optimizer when it joins a "
-        "run in progress, and gives its own to workers that join later.",
-    )
-
 
 def portion_of(feedback: Feedback) -> float:
     """Return the portion of the residual that is in the parameters, 0 to 1."""

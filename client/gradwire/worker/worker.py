@@ -6,7 +6,7 @@ Its `Stage` says how far it has got. Its parts handle the events::
     events ──▶ Worker ─▶ admission ──▶ snapshot
                   ├─▶ own_updates ──▶ update_log
                   ├─▶ buffers
-                  ├─▶ optimizer_state, work
+                  ├─▶ work
                   └─▶ peer_updates ──▶ peer_sequences
 
 They share `state`.
@@ -25,7 +25,6 @@ from gradwire.worker.admission import Admission
 from gradwire.worker.buffers import SharedBuffers
 from gradwire.worker.dialing import Dialing
 from gradwire.worker.membership import Membership
-from gradwire.worker.optimizer_state import OptimizerStateExchange
 from gradwire.worker.own_updates import OwnUpdates
 from gradwire.worker.peer_updates import PeerUpdates
 from gradwire.worker.reconnection import Reconnection
@@ -42,7 +41,6 @@ from gradwire_protocol import (
     MessageDelivered,
     MessageReceived,
 )
-from gradwire_protocol.connection.timers import earliest
 from gradwire_protocol.delivery.shaped_message import Payload
 from gradwire_protocol.messages.admission import Join, RefusalCode, Refuse, Roster, Welcome
 from gradwire_protocol.messages.fields import SEQUENCE_MAX
@@ -51,7 +49,7 @@ from gradwire_protocol.messages.link import Link, Message, UpdateReceived
 from gradwire_protocol.messages.modes.mode import elements_max
 from gradwire_protocol.messages.replicas import Blocks, Digest, Recall, Snapshot
 from gradwire_protocol.messages.standby import Promise
-from gradwire_protocol.messages.states import Buffers, StatePart, WantState
+from gradwire_protocol.messages.states import Buffers
 from gradwire_protocol.messages.updates import (
     Aside,
     Conflated,
@@ -108,7 +106,6 @@ class Worker:
         """Shared with its parts."""
         self.work = WorkExchange(self.state)
         self._admission = Admission(self.state, self.work)
-        self.optimizer_states = OptimizerStateExchange(self.state)
 
     @property
     def stage(self) -> Stage:
@@ -263,19 +260,16 @@ class Worker:
                 if error is None:  # the master has everything; its goodbye overtook the rest
                     self._own.on_delivered_up_to(self.sequence)
                 self._close(error)
-        self.optimizer_states.proceed()
 
     def handle_timer(self, now: float) -> None:
         """Dial again, if it is time to. The session's waits have their own deadlines."""
-        self.optimizer_states.handle_timer(now)
         deadline, dialing = self.state.dials_at, self._reconnection.dialing
         if dialing is not None and deadline is not None and now >= deadline:
             self.state.link = Link(dialing.dial(now))
 
     def next_timer(self) -> float | None:
         """Return when `handle_timer` has to be called at the latest."""
-        deadlines = (self.state.dials_at, self.optimizer_states.next_timer())
-        return earliest(deadlines)
+        return self.state.dials_at
 
     # Private.
 
@@ -309,7 +303,6 @@ class Worker:
     def _start_over(self) -> None:
         """Forget what the last attempt, or the last connection, has brought."""
         self._admission.start_over()
-        self.optimizer_states.start_over()
         self._peers.start_over()
         self.state.move_to(Stage.CONNECTING)
 
@@ -337,8 +330,6 @@ class Worker:
                 self._admission.take_blocks(message)
             case Recall():
                 self._admission.resend(message)
-            case StatePart() | WantState():
-                self.optimizer_states.receive(message, now)
             case Promise():
                 self.state.term = max(self.state.term, message.term)
                 assert self.state.link is not None

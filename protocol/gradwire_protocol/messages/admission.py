@@ -116,8 +116,6 @@ class Join(Record):
     """The state of a returning worker; None for a new one."""
     partial: Versions | None = None
     """The updates in the part of a snapshot that had arrived when its connection was lost."""
-    gives_state: bool = False
-    """Whether it gives the state of its optimizer to workers that ask for it."""
     mode: Mode | None = None
     """The mode that it wants; None for that of the run. The first worker's is the run's."""
 

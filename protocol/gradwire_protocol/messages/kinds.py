@@ -27,8 +27,6 @@
     21    RECALL     master  a request for updates that the worker still keeps
     22    STOPPING   master  it is about to end; workers have to leave
     23    BUFFERS    both    the values of a worker's buffers; the master relays them
-    24    WANT_STATE both    a request for a part of an optimizer's state, or its cancellation
-    25    STATE      both    such a part, relayed by the master, or the answer that there is none
     26    WORK       worker  which items it trains on, has finished, and that it wants another one
     27    GRANT      master  an item to train on, or that all are done
     28    STOP       both    all are to end their training; the master passes on what one has said
@@ -44,11 +42,10 @@ an update of a rank of the master's.
 
 Updates travel in the stream of their origin's rank with their sequence as number, so a relayed
 message is the same for every receiver. `CONTROL_STREAM` carries the rest in order, numbered from 0
-on each connection. `SNAPSHOT_STREAM` numbers blocks from 0, `CONFLATED_STREAM` parts of sums, and
-`STATE_STREAM` parts of optimizers' states.
+on each connection. `SNAPSHOT_STREAM` numbers blocks from 0, and `CONFLATED_STREAM` parts of sums.
 
-Every message is a msgpack map, checked field by field (see `schema`). Encoded updates, values of
-blocks and states of optimizers are opaque here.
+Every message is a msgpack map, checked field by field (see `schema`). Encoded updates and values of
+blocks are opaque here.
 """
 
 from enum import IntEnum
@@ -59,12 +56,11 @@ from gradwire_protocol.limits import STREAMS_MAX
 CONTROL_STREAM: Final = 2**16 - 1
 SNAPSHOT_STREAM: Final = 2**16 - 2
 CONFLATED_STREAM: Final = 2**16 - 3
-STATE_STREAM: Final = 2**16 - 4
 
-RANKS_MAX: Final = STREAMS_MAX - 4
-"""Most ranks that one run has used: a stream for each, and four others."""
+RANKS_MAX: Final = STREAMS_MAX - 3
+"""Most ranks that one run has used: a stream for each, and three others."""
 
-MASTERS_MAX: Final = 92
+MASTERS_MAX: Final = 93
 """Most masters of one run that have closed rounds."""
 
 WORKERS_MAX: Final = RANKS_MAX - MASTERS_MAX
@@ -72,7 +68,7 @@ WORKERS_MAX: Final = RANKS_MAX - MASTERS_MAX
 updates of one of them. Each master that goes on with a run takes another one, because the last one
 may have closed rounds that were lost with it."""
 
-RANK_END: Final = STATE_STREAM
+RANK_END: Final = CONFLATED_STREAM
 """Every rank is below. Masters have 60,000 to choose from, because each takes one at random, and
 may not know which one the last has had."""
 
@@ -103,8 +99,6 @@ class Kind(IntEnum):
     RECALL = 21
     STOPPING = 22
     BUFFERS = 23
-    WANT_STATE = 24
-    STATE = 25
     WORK = 26
     GRANT = 27
     STOP = 28

@@ -6,7 +6,7 @@ messages, and parses bytes into checked records.
 
 from collections import Counter
 from dataclasses import dataclass
-from typing import Final, TypeAlias, TypeVar, get_args
+from typing import Final, TypeAlias, get_args
 
 from gradwire_protocol.connection.connection import Connection
 from gradwire_protocol.delivery.events import MessageReceived
@@ -20,13 +20,12 @@ from gradwire_protocol.messages.kinds import (
     CONTROL_STREAM,
     RANK_END,
     SNAPSHOT_STREAM,
-    STATE_STREAM,
     Kind,
 )
 from gradwire_protocol.messages.orders import Order, OrderDone
 from gradwire_protocol.messages.replicas import Blocks, Contents, Digest, Recall, Snapshot, Want
 from gradwire_protocol.messages.standby import Follow, Promise, Voters
-from gradwire_protocol.messages.states import Buffers, StatePart, WantState
+from gradwire_protocol.messages.states import Buffers
 from gradwire_protocol.messages.updates import (
     Aside,
     Conflated,
@@ -60,7 +59,6 @@ Control: TypeAlias = (
     | Blocks
     | Want
     | Buffers
-    | WantState
     | Work
     | Grant
     | StopTraining
@@ -84,22 +82,19 @@ class UpdateReceived:
     sender."""
 
 
-InTurn = TypeVar("InTurn", bound=Control | StatePart)
-
-Message: TypeAlias = Control | Snapshot | Conflated | StatePart | UpdateReceived
+Message: TypeAlias = Control | Snapshot | Conflated | UpdateReceived
 
 
 class Link:
     """The messages to and from one peer."""
 
-    __slots__ = ("_control_in", "_sent", "_states_in", "connection")
+    __slots__ = ("_control_in", "_sent", "connection")
 
     def __init__(self, connection: Connection) -> None:
         self.connection = connection
         self._sent: Counter[int] = Counter()
         """By stream: the messages numbered here that were sent."""
         self._control_in: InOrder[tuple[Control, int]] = InOrder(0)
-        self._states_in: InOrder[tuple[StatePart, int]] = InOrder(0)
 
     def send(self, record: Control, packed: bytes | None = None) -> int:
         """Send a control message; return its number in `CONTROL_STREAM`.
@@ -125,16 +120,12 @@ class Link:
         """Send a part of a sum of updates."""
         self._send(CONFLATED_STREAM, Kind.CONFLATED, part.pack(), Priority.CONFLATED)
 
-    def send_state_part(self, part: StatePart) -> int:
-        """Send a part of an optimizer's state; return its number in `STATE_STREAM`."""
-        return self._send(STATE_STREAM, Kind.STATE, part.pack(), Priority.SNAPSHOT)
-
     def receive(self, event: MessageReceived) -> list[Message]:
         """Parse a message; return the messages that are now in order, which may be none.
 
-        Control messages and parts of a state hold their sender's credit while they wait for their
-        predecessors. An update holds it until the caller releases its `charge`. So credit bounds
-        what we store for a peer that skips a number. All other messages are released at once.
+        Control messages hold their sender's credit while they wait for their predecessors. An
+        update holds it until the caller releases its `charge`. So credit bounds what we store for
+        a peer that skips a number. All other messages are released at once.
 
         Raises
         ------
@@ -158,25 +149,18 @@ class Link:
         if kind is Kind.CONFLATED and event.stream == CONFLATED_STREAM:
             self.connection.release(event.charge)
             return [Conflated.parse(event.payload)]
-        if kind is Kind.STATE and event.stream == STATE_STREAM:
-            return self._in_order(self._states_in, event, StatePart.parse(event.payload))
         record = CONTROL_RECORDS.get(kind)
         if record is None or event.stream != CONTROL_STREAM:
             raise InvalidMessageError(
                 f"{kind.name} came in stream {event.stream}, which is for other messages"
             )
-        return self._in_order(self._control_in, event, record.parse(event.payload))
+        ready = self._control_in.insert(event.number, (record.parse(event.payload), event.charge))
+        for _, charge in ready:
+            self.connection.release(charge)
+        return [each for each, _ in ready]
 
     def _send(self, stream: int, kind: Kind, payload: bytes, priority: Priority) -> int:
         number = self._sent[stream]
         self._sent[stream] += 1
         self.connection.send(stream, number, kind, payload, priority)
         return number
-
-    def _in_order(
-        self, order: InOrder[tuple[InTurn, int]], event: MessageReceived, message: InTurn
-    ) -> list[Message]:
-        ready = order.insert(event.number, (message, event.charge))
-        for _, charge in ready:
-            self.connection.release(charge)
-        return [each for each, _ in ready]

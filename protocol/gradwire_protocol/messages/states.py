@@ -1,23 +1,12 @@
-"""Messages with the buffers and the optimizer state of a worker."""
+"""`Buffers`: a message with the buffers of a worker."""
 
 from dataclasses import dataclass
-from typing import Annotated, ClassVar, Final
+from typing import Annotated, ClassVar
 
-from gradwire_protocol.limits import BUFFERS_BYTES_MAX, KIB, MESSAGE_BYTES_MAX
-from gradwire_protocol.messages.fields import DIGEST_BYTES, Rank, Reason, SequenceNumber
+from gradwire_protocol.limits import BUFFERS_BYTES_MAX, MESSAGE_BYTES_MAX
+from gradwire_protocol.messages.fields import DIGEST_BYTES, Rank
 from gradwire_protocol.messages.kinds import Kind
-from gradwire_protocol.messages.layout import ELEMENTS_MAX
-from gradwire_protocol.messages.schema import SMALL_BYTES_MAX, Record, blob, integer
-
-STATE_PART_BYTES: Final = 256 * KIB
-"""Most bytes in a part of an optimizer's state: two seconds on a link of 1 Mbit/s."""
-
-STATE_SLOTS_MAX: Final = 8
-"""Most numbers that an optimizer keeps for each parameter. Adam keeps two."""
-
-STATE_PARTS_MAX: Final = 1 + -(-(4 * STATE_SLOTS_MAX + 8) * ELEMENTS_MAX // STATE_PART_BYTES)
-"""Parts of the largest state: its description, then its values and a few numbers for each
-tensor."""
+from gradwire_protocol.messages.schema import Record, blob
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,37 +41,3 @@ class Buffers(Record):
     def nbytes(self) -> int:
         """Size of the values; 0 where there are none."""
         return len(self.floats) + len(self.integers)
-
-
-@dataclass(frozen=True, slots=True)
-class WantState(Record):
-    """A worker asks the master for an optimizer's state, or the master asks another worker."""
-
-    number: SequenceNumber
-    """Number of the request, assigned by the master; 0 from the worker that asks."""
-    part: Annotated[int, integer(0, STATE_PARTS_MAX - 1)] | None
-    """The part wanted next; None to cancel. The worker that asks sends 0 or None."""
-
-    KIND: ClassVar[Kind] = Kind.WANT_STATE
-
-
-@dataclass(frozen=True, slots=True)
-class StatePart(Record):
-    """A part of the state of an optimizer, or the answer that there is none.
-
-    The first part describes the state; the others are its bytes, in order. A new number begins
-    another state and replaces one that could not be completed.
-    """
-
-    number: SequenceNumber
-    """Number of the request."""
-    part: Annotated[int, integer(0, STATE_PARTS_MAX - 1)]
-    parts: Annotated[int, integer(0, STATE_PARTS_MAX)]
-    """How many parts there are; 0 if no state is available."""
-    body: Annotated[bytes, blob(0, STATE_PART_BYTES)]
-    reason: Reason = ""
-    """Why no state is available."""
-
-    KIND: ClassVar[Kind] = Kind.STATE
-    BYTES_MAX: ClassVar[int] = STATE_PART_BYTES + SMALL_BYTES_MAX
-    LIST_ITEMS_MAX: ClassVar[int] = 0

@@ -29,8 +29,7 @@ SESSION_SETTINGS: Final = _names(
     join_timeout_seconds key key_file leave_timeout_seconds log_level loop master mode momentum
     on_lost quantum
     quiet rank reconnect_seconds residual_clip run scale shake_up_divisor shake_up_steps
-    share_buffers
-    share_optimizer_state staleness_bound staleness_timeout_seconds start_timeout_seconds
+    share_buffers staleness_bound staleness_timeout_seconds start_timeout_seconds
     target_density threshold transport update_bytes warm_up_density warm_up_steps warm_up_workers
     workers
     """

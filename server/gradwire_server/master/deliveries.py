@@ -9,11 +9,9 @@ from gradwire_protocol.messages.kinds import (
     CONFLATED_STREAM,
     CONTROL_STREAM,
     SNAPSHOT_STREAM,
-    STATE_STREAM,
 )
 from gradwire_server.master.buffer_relay import BufferRelay
 from gradwire_server.master.departures import Departures
-from gradwire_server.master.optimizer_states import OptimizerStates
 from gradwire_server.replica.repairs import Repairs
 from gradwire_server.state.roster import Member
 from gradwire_server.state.run import Run
@@ -29,10 +27,8 @@ class Deliveries:
         repairs: Repairs,
         departures: Departures,
         buffers: BufferRelay,
-        states: OptimizerStates,
     ) -> None:
         self._state = state
-        self._states = states
         self._repairs = repairs
         self._departures = departures
         self._buffers = buffers
@@ -48,8 +44,6 @@ class Deliveries:
             if self._buffers.on_delivered(member, event.number):
                 self._departures.finish_run_if_complete()
                 self._departures.end_run_if_over()
-        elif event.stream == STATE_STREAM:
-            self._states.on_delivered(member, event.number)
         else:
             self._on_run_delivery(member, event)
 

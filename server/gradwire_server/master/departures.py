@@ -13,7 +13,6 @@ from gradwire_protocol import CloseCode, Connection, Disconnected, UsageError
 from gradwire_protocol.connection.timers import earliest
 from gradwire_protocol.messages.fields import count_updates
 from gradwire_protocol.messages.kinds import EndCode
-from gradwire_protocol.messages.states import StatePart
 from gradwire_protocol.messages.updates import Finished
 from gradwire_server.metrics import Departure
 from gradwire_server.replica.founding import found_again, recover
@@ -235,8 +234,8 @@ class Departures:
     def _too_slow(self, queued: int, member: Member | None) -> str | None:
         """Return why a peer with this many bytes queued is too slow; None if it is not.
 
-        Updates, sums, snapshots, buffers and states are bounded where they are queued. This bounds
-        all other messages.
+        Updates, sums, snapshots and buffers are bounded where they are queued. This bounds all
+        other messages.
         """
         limit = self._state.config.relay_backlog_bytes_max
         if member is not None:
@@ -245,7 +244,6 @@ class Departures:
                 return backlog.drop_reason
             queued -= backlog.nbytes + member.buffers.nbytes
             queued -= sum(feed.nbytes for feed in (backlog.feed, member.feed) if feed is not None)
-            queued -= len(member.state_parts) * StatePart.BYTES_MAX
         if queued > limit:
             return f"{queued} bytes wait for this worker; the limit is {limit}"
         return None

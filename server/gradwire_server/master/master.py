@@ -14,7 +14,7 @@ run, and the other one is a `standby`; see `terms`.
     events ──▶ Master ─▶ intake ──▶ decoding, vetting, relay
                   ├─▶ deliveries, stability, buffer_relay
                   ├─▶ departures, draining, terms
-                  ├─▶ repairs, self_check, optimizer_states, items
+                  ├─▶ repairs, self_check, items
                   └─▶ checkpoints
 
 `state` has the state that they share.
@@ -40,7 +40,7 @@ from gradwire_protocol.messages.kinds import EndCode
 from gradwire_protocol.messages.link import Link, Message, UpdateReceived
 from gradwire_protocol.messages.replicas import Contents, Digest, Snapshot, Want
 from gradwire_protocol.messages.standby import Follow, Promise
-from gradwire_protocol.messages.states import Buffers, StatePart, WantState
+from gradwire_protocol.messages.states import Buffers
 from gradwire_protocol.messages.updates import Finish, Leave
 from gradwire_protocol.messages.work import StopTraining, Work
 from gradwire_server.checkpoints.schedule import CheckpointSchedule
@@ -52,7 +52,6 @@ from gradwire_server.master.departures import Departures
 from gradwire_server.master.draining import Draining
 from gradwire_server.master.intake import Intake
 from gradwire_server.master.items import Items
-from gradwire_server.master.optimizer_states import OptimizerStates
 from gradwire_server.master.reception import Reception, name_of
 from gradwire_server.master.rounds import RoundKeeper
 from gradwire_server.master.stability import Stability
@@ -145,10 +144,7 @@ class Master:
         )
         self._draining = Draining(self._state, on_drained)
         self._repairs = Repairs(self._state)
-        self._states = OptimizerStates(self._state)
-        self._deliveries = Deliveries(
-            self._state, self._repairs, self._departures, self._buffers, self._states
-        )
+        self._deliveries = Deliveries(self._state, self._repairs, self._departures, self._buffers)
         self._stability = Stability(self._state, self.terms, self.items)
         self._self_check = SelfCheck(self._state)
         self._on_drained = on_drained
@@ -201,7 +197,6 @@ class Master:
         self._stability.handle_timer()
         if self._self_check.handle_timer():
             self._repairs.expire_offers()
-        self._states.handle_timer()
         self.items.handle_timer()
         self._departures.handle_timer()
         self._conclude()
@@ -310,7 +305,6 @@ class Master:
             self._departures.next_timer(),
             self.reception.next_timer(),
             self._self_check.next_timer(),
-            self._states.next_timer(),
             self.items.next_timer(),
             self.checkpoints.next_timer(),
             self._draining.next_timer(),
@@ -357,11 +351,6 @@ class Master:
     def unstable(self) -> int:
         """How many accepted updates some live worker does not have yet."""
         return self.run.relay.unstable if self.run else 0
-
-    @property
-    def states_awaited(self) -> int:
-        """How many workers wait for the state of another worker's optimizer."""
-        return len(self._states)
 
     # Messages.
 
@@ -422,10 +411,6 @@ class Master:
                 receive_block(member, message, self.run, self.roster, self._state.now)
             case Buffers():
                 self._buffers.receive(member, message)
-            case WantState():
-                self._states.receive_want(member, message)
-            case StatePart():
-                self._states.receive_part(member, message)
             case Work():
                 self.items.receive(member, message)
             case StopTraining():
@@ -485,7 +470,6 @@ class Master:
         if self.terms.in_charge and self._rounds.conclude():
             self._stability.expect()
             self._departures.finish_run_if_complete()
-        self._states.conclude()
         self.reception.answer_deferred()
         self._stability.conclude()
         self.items.conclude()

@@ -91,10 +91,6 @@ class Member:
     """Whether an update of it was far larger than the others'."""
     stands_by: bool = False
     """Whether it is the standby, an observer whose acknowledgements count for stability."""
-    asked_state: bool = False
-    """Whether it has asked for the state of an optimizer."""
-    state_parts: set[int] = field(default_factory=set)
-    """Parts of an optimizer's state that are under way to it, by number in the stream."""
     unchecked_digest: Digest | None = None
     """The digest of its replica that it sent last, until that is checked."""
     buffers: BufferFeed = field(default_factory=BufferFeed)

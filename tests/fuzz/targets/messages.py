@@ -15,7 +15,6 @@ from gradwire_protocol.messages.link import CONTROL_RECORDS
 from gradwire_protocol.messages.replicas import Snapshot
 from gradwire_protocol.messages.schema import Record
 from gradwire_protocol.messages.snapshots import SnapshotAssembly
-from gradwire_protocol.messages.states import StatePart, WantState
 from gradwire_protocol.messages.updates import (
     Conflated,
     EncodedUpdate,
@@ -28,7 +27,7 @@ BYTES_MAX: Final = 2_048
 
 RECORDS: Final[dict[Kind, type[Record]]] = {
     record.KIND: record
-    for record in (*CONTROL_RECORDS.values(), Snapshot, EncodedUpdate, Conflated, StatePart)
+    for record in (*CONTROL_RECORDS.values(), Snapshot, EncodedUpdate, Conflated)
 }
 """By kind, so that what is in the corpus stays what it is when there are more of them."""
 
@@ -87,8 +86,6 @@ def seeds() -> Iterable[bytes]:
         EncodedUpdate(1, 2**40, b"body of an update"),
         Conflated(0, b"body of a part", None),
         Conflated(2**16, b"", Span(versions, versions, 7, 2)),
-        WantState(0, None),
-        StatePart(3, 0, 0, b"", "it has made no step yet"),
         Stable(versions),
     )
     for record in (*EXAMPLES, *others):

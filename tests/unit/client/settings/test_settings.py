@@ -50,7 +50,6 @@ FROM_ALL_PLACES: dict[str, tuple[Any, Any, Any]] = {
     "warm_up_workers": (1, 2, 3),
     "share_buffers": (False, True, False),
     "buffer_steps": (1, 2, 3),
-    "share_optimizer_state": (True, False, True),
     "quantum": (0.5, 0.25, 0.125),
     "connect_timeout_seconds": (1.5, 2.5, 3.5),
     "join_timeout_seconds": (1.5, 2.5, 3.5),

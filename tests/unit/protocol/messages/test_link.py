@@ -12,14 +12,12 @@ from gradwire_protocol.messages.kinds import (
     CONTROL_STREAM,
     RANK_END,
     SNAPSHOT_STREAM,
-    STATE_STREAM,
     Kind,
 )
 from gradwire_protocol.messages.link import CONTROL_RECORDS, Message, UpdateReceived
 from gradwire_protocol.messages.link import Link as MessageLink
 from gradwire_protocol.messages.replicas import Snapshot
 from gradwire_protocol.messages.schema import Record
-from gradwire_protocol.messages.states import StatePart
 from gradwire_protocol.messages.updates import (
     Conflated,
     EncodedUpdate,
@@ -120,12 +118,6 @@ def test_an_update_is_relayed_as_it_came() -> None:
             CONFLATED_STREAM,
             [None, None],
         ),
-        (
-            MessageLink.send_state_part,
-            [StatePart(3, part, 2, b"body") for part in (0, 1)],
-            STATE_STREAM,
-            [0, 1],
-        ),
     ],
 )
 def test_messages_of_a_kind_are_numbered_in_a_stream_of_their_own(
@@ -143,19 +135,6 @@ def test_messages_of_a_kind_are_numbered_in_a_stream_of_their_own(
     assert numbers == told
     assert [(e.stream, e.number) for e in events] == [(stream, i) for i in range(len(messages))]
     assert received == messages
-
-
-def test_a_part_of_a_state_waits_for_its_predecessors_and_holds_its_senders_credit() -> None:
-    talk = Talk()
-    first, second = (StatePart(3, part, 2, b"body") for part in (0, 1))
-
-    early = talk.receive(second.pack(), stream=STATE_STREAM, number=1, kind=Kind.STATE)
-    held = talk.puppet.connection.bytes_held
-    both = talk.receive(first.pack(), stream=STATE_STREAM, number=0, kind=Kind.STATE)
-
-    assert (early, both) == ([], [first, second])
-    assert held == charge_of(len(second.pack()))
-    assert talk.puppet.connection.bytes_held == 0
 
 
 def test_an_update_does_not_wait_and_holds_its_senders_credit_until_it_is_released() -> None:
@@ -213,8 +192,6 @@ def test_control_messages_wait_for_their_turn_and_hold_their_senders_credit() ->
         (b"x", 0, Kind.SNAPSHOT, ("SNAPSHOT", 0)),
         (b"x", 0, Kind.CONFLATED, ("CONFLATED", 0)),
         (b"x", CONFLATED_STREAM, Kind.CONFLATED, ("Conflated",)),
-        (b"x", CONTROL_STREAM, Kind.STATE, ("STATE", CONTROL_STREAM)),
-        (b"x", STATE_STREAM, Kind.STATE, ("StatePart",)),
         (b"x", 0, Kind.FINISH, ("FINISH", 0)),
         (b"x", SNAPSHOT_STREAM, Kind.JOIN, ("JOIN", SNAPSHOT_STREAM)),
         (b"x", 0, Kind.UPDATE, ("EncodedUpdate",)),

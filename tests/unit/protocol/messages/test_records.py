@@ -65,13 +65,7 @@ from gradwire_protocol.messages.orders import Order, OrderDone
 from gradwire_protocol.messages.replicas import Blocks, Contents, Digest, Recall, Snapshot, Want
 from gradwire_protocol.messages.schema import Record
 from gradwire_protocol.messages.standby import Follow, Promise, Voters
-from gradwire_protocol.messages.states import (
-    STATE_PART_BYTES,
-    STATE_PARTS_MAX,
-    Buffers,
-    StatePart,
-    WantState,
-)
+from gradwire_protocol.messages.states import Buffers
 from gradwire_protocol.messages.updates import (
     NORM_MAX,
     PART_ELEMENTS,
@@ -169,7 +163,6 @@ MODES = st.one_of(
     ),
 )
 TERMS = st.integers(0, TERM_MAX)
-STATE_PARTS = st.integers(0, STATE_PARTS_MAX - 1)
 WORKER_IDS = st.binary(min_size=WORKER_ID_BYTES, max_size=WORKER_ID_BYTES)
 RESUMES = st.builds(Resume, RANKS, SEQUENCES, VERSIONS, st.integers(0, RANKS_MAX), VERSIONS, TERMS)
 NUMBERS = st.integers(0, NUMBER_MAX)
@@ -194,7 +187,6 @@ FIELDS: tuple[tuple[Any, ...], ...] = (
         LAYOUTS,
         st.none() | RESUMES,
         st.none() | VERSIONS,
-        st.booleans(),
         st.none() | MODES,
     ),
     (
@@ -228,8 +220,6 @@ FIELDS: tuple[tuple[Any, ...], ...] = (
         st.binary(max_size=50),
     ),
     (Want, st.lists(st.integers(0, BLOCKS_MAX - 1), max_size=5).map(tuple)),
-    (WantState, SEQUENCES, st.none() | STATE_PARTS),
-    (StatePart, SEQUENCES, STATE_PARTS, STATE_PARTS, st.binary(max_size=50), NAMES),
     (
         Work,
         PLANS,
@@ -298,7 +288,6 @@ REFUSED: tuple[tuple[type[Record], str, object], ...] = (
     (Join, "layout", Layout(())),
     (Join, "resume", replace(RESUME, rank=RANK_END)),
     (Join, "partial", {0: -1}),
-    (Join, "gives_state", 1),
     (Join, "mode", replace(MODE, every=0)),
     (Mode, "name", "raw"),
     (Mode, "every", EVERY_MAX + 1),
@@ -368,13 +357,6 @@ REFUSED: tuple[tuple[type[Record], str, object], ...] = (
     (Buffers, "layout_digest", bytes(DIGEST_BYTES - 1)),
     (Buffers, "floats", bytes(BUFFERS_BYTES_MAX + 1)),
     (Buffers, "integers", "text"),
-    (WantState, "number", -1),
-    (WantState, "part", STATE_PARTS_MAX),
-    (StatePart, "number", SEQUENCE_MAX + 1),
-    (StatePart, "part", STATE_PARTS_MAX),
-    (StatePart, "parts", STATE_PARTS_MAX + 1),
-    (StatePart, "body", bytes(STATE_PART_BYTES + 1)),
-    (StatePart, "reason", LONG_REASON),
     (Resume, "term", TERM_MAX + 1),
     (Resume, "leaving", 1),
     (Welcome, "term", -1),
@@ -481,7 +463,7 @@ def test_the_longest_ledger_fits_a_message() -> None:
 
 
 def test_every_message_is_tested_here() -> None:
-    messages = {*CONTROL_RECORDS.values(), EncodedUpdate, Snapshot, Conflated, StatePart}
+    messages = {*CONTROL_RECORDS.values(), EncodedUpdate, Snapshot, Conflated}
 
     assert messages == {row[0] for row in FIELDS}, "FIELDS has what each can hold"
     assert messages <= {type(example) for example in EXAMPLES}, "support/records.py has one of each"
@@ -587,7 +569,6 @@ LARGEST: tuple[Record, ...] = (
         floats=bytes(BUFFERS_BYTES_MAX // 2),
         integers=bytes(BUFFERS_BYTES_MAX // 2),
     ),
-    StatePart(SEQUENCE_MAX, STATE_PARTS_MAX - 1, STATE_PARTS_MAX, bytes(STATE_PART_BYTES), REASON),
     Refuse(WIDEST * NAME_CHARACTERS_MAX, REASON, WIDEST * ADDRESS_CHARACTERS_MAX),
     Roster(EVERYONE),
     Snapshot(ELEMENTS_MAX, bytes(4 * BLOCK_ELEMENTS)),
