@@ -16,7 +16,6 @@ from gradwire.features.optimizer_state import (
     shared_optimizer,
     torch_state,
 )
-from gradwire.features.stats_file import StatsFile
 from gradwire.session.entry import Entry
 from gradwire.session.session import Session
 from gradwire.settings.credentials import credentials_of
@@ -97,14 +96,6 @@ class Attempt:
             self._network.call(self._entry.worker.abort, "joining failed")
             self._network.stop()
             raise
-        file = StatsFile.from_environment(
-            os.environ,
-            participant.welcome.rank,
-            self._parameters.layout.elements,
-            lambda: participant.stats(self._network.traffic),
-        )
-        if file is not None:
-            participant.features = [file.beginning, *participant.features, file]
         return Session(participant, self._network, self._waits)
 
     def _mode(self, optimizer: "torch.optim.Optimizer | None") -> Mode | None:
