@@ -78,7 +78,6 @@ BENCHMARKS: Final[Mapping[str, Benchmark]] = {
     "codec-size": Benchmark("benchmarks.codec_size"),
     "convergence": Benchmark("benchmarks.convergence.comparison"),
     "defaults": Benchmark("benchmarks.defaults.comparison"),
-    "estimate": Benchmark("benchmarks.estimate"),
     "latency": Benchmark("benchmarks.latency"),
     "lossy": Benchmark("benchmarks.lossy"),
     "modes": Benchmark("benchmarks.modes"),

@@ -23,14 +23,14 @@ FIELDS = {
     "commit", "quick",
 }  # fmt: skip
 
-NEED_MACHINES = ("convergence", "defaults", "estimate", "lossy", "modes", "slowlink")
+NEED_MACHINES = ("convergence", "defaults", "lossy", "modes", "slowlink")
 """Without network namespaces these have nothing to measure; others leave some figures out."""
 NEEDS_A_GPU = "codec-gpu"
 
 OF_THEIR_OWN = ("codec", "codec-size", "sealed", "spark")
 """These have tests of their own; that of the last one is ``spark/test_benchmark.py``."""
 
-KEYLESS = ("convergence", "defaults", "estimate", "latency", "overhead", "relay", "slowlink")
+KEYLESS = ("convergence", "defaults", "latency", "overhead", "relay", "slowlink")
 """These can be measured without keys as well."""
 
 

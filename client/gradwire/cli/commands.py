@@ -33,7 +33,7 @@ SUMMARIES: Final = {
     "demo": "Train a character transformer with several worker processes, over real UDP.",
     "keygen": "Make a run key, or keys of workers from it.",
     "operate": "Give a running master an order.",
-    "estimate": "Say whether a training will scale: how well, what limits it, and what to change.",
+    "estimate": "Say by formulas whether a training will scale: seconds of a step, waiting, bytes.",
     "doctor": "Say what is wrong with this machine, or between it and a master, and what to do "
     "about it.",
     "warm-up": "Compile what gradwire needs, so that no start has to wait for it.",

@@ -10,7 +10,6 @@ from time import monotonic
 from typing import TYPE_CHECKING
 
 from gradwire.errors import NonFiniteError, OutOfRangeError, UnreachableError, UsageError
-from gradwire.features.stats_file import StatsFile
 from gradwire.optimizer.averaged import Averaged
 from gradwire.session.entry import Entry
 from gradwire.session.session import Session
@@ -88,14 +87,6 @@ class Attempt:
             self._network.call(self._entry.worker.abort, "joining failed")
             self._network.stop()
             raise
-        file = StatsFile.from_environment(
-            os.environ,
-            participant.welcome.rank,
-            self._parameters.layout.elements,
-            lambda: participant.stats(self._network.traffic),
-        )
-        if file is not None:
-            participant.features = [file.beginning, *participant.features, file]
         return Session(participant, self._network, self._waits)
 
     def _mode(self, optimizer: "torch.optim.Optimizer | None") -> Mode | None:

@@ -35,7 +35,7 @@ def test_every_variable_that_the_code_names_is_known() -> None:
         for name in re.findall(r'"GRADWIRE_([A-Z_]+[A-Z])"', path.read_text(encoding="utf-8"))
     }
 
-    assert "STATS_FILE" in named
+    assert "KEY_FILE" in named
     assert {name.lower() for name in named} <= SESSION_SETTINGS | MASTER_SETTINGS | VARIABLES_ONLY
 
 
@@ -44,7 +44,7 @@ def test_every_variable_that_the_code_names_is_known() -> None:
     [
         ("GRADWIRE_TARGT_DENSITY", "GRADWIRE_TARGET_DENSITY"),
         ("GRADWIRE_WORKER_MAX", "GRADWIRE_WORKERS_MAX"),
-        ("GRADWIRE_STAT_FILE", "GRADWIRE_STATS_FILE"),
+        ("GRADWIRE_KEY_FIL", "GRADWIRE_KEY_FILE"),
     ],
 )
 def test_a_misspelt_variable_is_named_with_the_nearest_one(variable: str, nearest: str) -> None:

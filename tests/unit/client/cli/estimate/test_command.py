@@ -1,186 +1,72 @@
-"""``gradwire estimate``, with costs from a file: what it says, and what it refuses."""
+"""``gradwire estimate``: what it prints and refuses."""
 
 import json
 import re
-from dataclasses import asdict
 from pathlib import Path
 
 import pytest
 
 from gradwire.cli.app import EXIT_USAGE, main
-from gradwire.cli.estimate.command import as_measured
-from gradwire.cli.estimate.measuring import Measured
-from gradwire.cli.estimate.model import demands
-from gradwire_codecs.policies.density import density_for
-from support.estimating import COSTS, inputs
+from gradwire.cli.estimate.script import STEPS, WARM_UP, figures_of
+from gradwire.errors import UsageError
 from support.wording import naming
 
-USUAL = (
-    "estimate", "--step-seconds", "100ms", "--parameters", "14.6M", "--link", "100Mbit",
-    "--rtt", "20ms", "--workers", "16", "--master-link", "10Gbit",
-    "--density", "0.01",
-)  # fmt: skip
+USUAL = ("estimate", "--step-seconds", "100ms", "--parameters", "14.6M", "--link", "100Mbit")
 
 
-@pytest.fixture
-def costs(tmp_path: Path) -> str:
-    file = tmp_path / "costs.json"
-    file.write_text(json.dumps(asdict(COSTS)), encoding="utf-8")
-    return str(file)
-
-
-def test_tables_say_what_is_short_and_what_would_fit(
-    costs: str, capsys: pytest.CaptureFixture[str]
+def test_it_prints_the_verdict_and_a_line_for_each_formula(
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    assert main([*USUAL, "--costs", costs]) == 0
+    assert main([*USUAL, "--workers", "4"]) == 0
 
-    out, err = capsys.readouterr()
-    assert err == ""
-    assert out.startswith("Too slow for 16 workers at this density: use ")
-    assert "Bottleneck: master's processor." in out
-    (limit,) = (line for line in out.splitlines() if "<- limit" in line)
-    assert "master's processor" in limit
-    assert "target_density=" in out
-    numbers = [line.split("│")[1].strip() for line in out.splitlines() if line.count("│") == 9]
-    assert numbers == ["1", "2", "4", "8", "16", "32"]
-    fits = re.findall(r"^│ +(\d+) │.*│ yes ", out, re.MULTILINE)
-    slow = re.findall(r"^│ +(\d+) │.*│ no ", out, re.MULTILINE)
-    most = int(re.match(r"Too slow for 16 workers at this density: use (\d+), or ", out)[1])  # type: ignore[index]
-    assert max(map(int, fits)) <= most < min(map(int, slow)) <= 16
+    verdict, *lines = capsys.readouterr().out.splitlines()
+    assert verdict.startswith("Worth it: 4 workers")
+    assert all(line.count(" = ") == 3 for line in lines)
 
 
-def rows_of(out: str, columns: int) -> list[list[str]]:
-    """Return the cells of each row of tables with so many columns."""
-    lines = (line for line in out.splitlines() if line.count("│") == columns + 1)
-    return [[cell.strip() for cell in line.split("│")[1:-1]] for line in lines]
-
-
-def test_the_last_table_says_what_each_run_mode_costs(
-    costs: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    options = ["--costs", costs, "--density", "0.0003", "--master-link", "1Gbit", "-n", "4"]
+def test_json_has_the_inputs_and_the_results(capsys: pytest.CaptureFixture[str]) -> None:
+    options = ["--mode", "averaging(every=5)", "--rtt", "20ms", "--density", "0.01", "--json"]
 
     assert main([*USUAL, *options]) == 0
 
-    out, _ = capsys.readouterr()
-    rows = rows_of(out, 9)
-    assert [row[:3] for row in rows[:5]] == [
-        ["sharing", "1", "-"],
-        ["synchronous", "1", "8"],
-        ["averaging", "16", "8"],
-        ["averaging", "16", "4"],
-        ["diloco", "64", "8"],
-    ]
-    assert rows[1][3:5] == ["31.3 MB", "2.8x"]
-    linear = [float(row[-1].rstrip("%")) for row in rows]
-    assert linear[0] == max(linear)
-    assert "87.6 MB" in out  # with DDP
-
-
-def test_one_mode_is_estimated_by_itself(costs: str, capsys: pytest.CaptureFixture[str]) -> None:
-    mode = "averaging(every=5, bits=4)"
-
-    assert main([*USUAL, "--costs", costs, "--mode", mode]) == 0
-
-    out, err = capsys.readouterr()
-    assert err == ""
-    assert out.startswith(f"{mode}: ")
-    assert "7.3 MB a contribution" in out
-    phases = [row[0] for row in rows_of(out, 3)]
-    assert phases == ["encode", "upload", "mean", "download", "apply", "round trip"]
-    assert [row[0] for row in rows_of(out, 7)] == ["1", "2", "4", "8", "16", "32"]
-    assert "sharing" not in out
-
-
-def test_json_of_a_mode_is_that_of_the_table_and_can_be_taken_for_costs(
-    costs: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main([*USUAL, "--costs", costs, "--json"]) == 0
-    all_modes = {each["mode"]: each for each in json.loads(capsys.readouterr().out)["modes"]}
-    file = tmp_path / "mode.json"
-
-    assert main([*USUAL, "--costs", costs, "--mode", "averaging(bits=4)", "--json"]) == 0
-    file.write_text(capsys.readouterr().out, encoding="utf-8")
-    assert main([*USUAL, "--costs", str(file), "--mode", "averaging(bits=4)", "--json"]) == 0
-
     found = json.loads(capsys.readouterr().out)
-    assert found == json.loads(file.read_text(encoding="utf-8"))
-    assert all_modes["averaging(bits=4)"].items() <= found.items()
-    assert [each["workers"] for each in found["sweep"]] == [1, 2, 4, 8, 16, 32]
-    assert found["inputs"]["workers"] == found["workers"] == 16
-    assert found["round_seconds"] == pytest.approx(sum(each["seconds"] for each in found["round"]))
-
-
-@pytest.mark.parametrize("workers", [4, 16])
-def test_unless_given_the_density_is_that_of_so_many_workers(
-    workers: int, costs: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    usual = [each for each in USUAL if each not in ("--density", "0.01")]
-
-    assert main([*usual, "--costs", costs, "--workers", str(workers), "--json"]) == 0
-
-    found = json.loads(capsys.readouterr().out)
-    assert found["inputs"]["density"] == density_for(workers)
-
-
-def test_json_has_all_of_it_and_can_be_taken_for_costs(
-    costs: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main([*USUAL, "--costs", costs, "--json"]) == 0
-    first = capsys.readouterr().out
-    file = tmp_path / "estimate.json"
-    file.write_text(first, encoding="utf-8")
-
-    assert main([*USUAL, "--costs", str(file), "--json"]) == 0
-
-    found = json.loads(first)
-    assert json.loads(capsys.readouterr().out) == found
-    assert found["limit"] == max(found["resources"], key=lambda r: r["load"])["name"]
-    assert found["verdict"].startswith("Too slow for 16 workers")
-    assert found["fast_enough"] is False
-    assert found["inputs"]["workers"] == 16
-    assert found["linear_fraction"] == pytest.approx(found["speed_up"] / 16)
-    assert [each["workers"] for each in found["sweep"]] == [1, 2, 4, 8, 16, 32]
-    assert found["workers_max"] < 16
+    assert found["verdict"].startswith("Not worth it: 8 workers")
+    assert (found["parameters"], found["training"], found["link"]) == (14_600_000, 0.1, 1e8)
+    assert (found["rtt"], found["density"], found["every"]) == (0.02, 0.01, 5)
+    assert found["step"] > found["computing"] > 0.1
 
 
 @pytest.mark.parametrize(
-    ("options", "named"),
+    ("arguments", "named"),
     [
-        ("--parameters 1M", ("--step-seconds",)),
-        ("--step-seconds 1", ("--parameters",)),
-        ("--step-seconds soon --parameters 1M", ("--step-seconds='soon'",)),
-        ("--step-seconds 1 --parameters 1M --link 100", ("--link='100'",)),
-        ("--step-seconds 1 --parameters 1M --density 2", ("--density=2", 1)),
-        ("--step-seconds 1 --parameters 1M -n 0", ("--workers=0", 1)),
-        ("--step-seconds 1 --parameters 1M --codec-threads 0", ("--codec-threads=0", 1)),
-        ("--measure none.py", ("--measure='none.py'",)),
-        ("--measure none.py --measure-seconds 0", ("--measure-seconds=0 s", 0)),
-        ("--step-seconds 1 --parameters 1M train.py", ("--measure SCRIPT",)),
-        ("--mode averaging(every=0)", ("averaging", "every", 1, 100000)),
-        ("--mode often", ("mode 'often'", "averaging")),
+        (["estimate", "--parameters", "1M"], ["--step-seconds", "--script"]),
+        ([*USUAL, "--", "--epochs", "1"], ["--script"]),
+        ([*USUAL, "--mode", "gossip"], ["gossip"]),
+        ([*USUAL, "--rtt", "soon"], ["--rtt"]),
     ],
 )
-def test_wrong_usage_names_value_and_limits(
-    costs: str, options: str, named: tuple[object, ...], capsys: pytest.CaptureFixture[str]
+def test_wrong_usage_is_named(
+    arguments: list[str], named: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    status = main(["estimate", "--costs", costs, *options.split()])
+    assert main(arguments) == EXIT_USAGE
 
-    out, err = capsys.readouterr()
-    assert (status, out, err) == (EXIT_USAGE, "", naming(*named))
-
-
-MEASURED = Measured(
-    parameters=1_000_000, step_seconds=0.05, session_seconds=0.011, density=0.01,
-    update_bytes=10_000, encode_seconds=0.004, apply_seconds=0.002, steps=100,
-)  # fmt: skip
+    assert re.search(naming(*named), capsys.readouterr().err, re.DOTALL)
 
 
-def test_what_a_run_has_measured_takes_the_place_of_what_kernels_say() -> None:
-    given = inputs(parameters=1_000_000, density=0.01, workers=2)
+def test_there_has_to_be_such_a_script(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["estimate", "--script", str(tmp_path / "train.py")]) == EXIT_USAGE
 
-    encode, apply, *_ = demands(as_measured(given, MEASURED))
+    assert "train.py" in capsys.readouterr().err
 
-    assert encode.seconds == pytest.approx(0.004 + 0.005)
-    assert apply.seconds == pytest.approx(0.002)
-    assert as_measured(given, MEASURED).update_bytes == pytest.approx(10_000)
+
+def test_the_median_step_counts_without_the_first_ones() -> None:
+    slow_at_first = [9.0] * WARM_UP + [0.1] * (STEPS - WARM_UP - 1) + [5.0]
+
+    assert figures_of({"parameters": 7, "seconds": slow_at_first}) == (7, 0.1)
+    assert figures_of({"parameters": 7, "seconds": [9.0, 0.2]}) == (7, 0.2)
+
+
+@pytest.mark.parametrize("found", [{}, {"parameters": 7, "seconds": [0.1]}])
+def test_a_script_with_too_few_steps_is_told_what_is_missing(found: dict[str, object]) -> None:
+    with pytest.raises(UsageError, match=r"session\.step\(\)"):
+        figures_of(found)

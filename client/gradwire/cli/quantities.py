@@ -41,16 +41,12 @@ def parse_rate(text: str, name: str) -> float:
     return _parse(shortened, name, BITS_PER_SECOND, "a rate such as 100Mbit, 1Gbit or 512kbit")
 
 
-def check_between(
-    value: float, low: float, high: float, name: str, *, unit: str = "", low_is_in: bool = True
-) -> None:
+def check_between(value: float, low: float, high: float, name: str, *, unit: str = "") -> None:
     """Refuse a value beyond its limits with a `UsageError` that names both."""
-    if (low <= value if low_is_in else low < value) and value <= high:
-        return
-    least = "at least" if low_is_in else "above"
-    raise UsageError(
-        f"{name}={value:g}{unit}; it has to be {least} {low:g} and at most {high:g}{unit}"
-    )
+    if not low <= value <= high:
+        raise UsageError(
+            f"{name}={value:g}{unit}; it has to be at least {low:g} and at most {high:g}{unit}"
+        )
 
 
 def _parse(text: str, name: str, units: dict[str, float], wanted: str) -> float:
