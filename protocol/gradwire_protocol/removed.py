@@ -13,6 +13,10 @@ REMOVED: Final = {
     "outlier_policy": "use outliers: 'warn', the default, counts them, and 'quarantine' keeps the "
     "updates of their worker aside",
     "processes": "a master is one process; start another master for another run",
+    "share_optimizer_state": "leave it out; mode='averaging(every=N, optimizer_state=True)' "
+    "averages the state of optimizers along with the parameters",
+    "stats_file": "session.stats has all figures; `gradwire estimate --script` times the steps of "
+    "a script",
 }
 """By the name of the setting, ``link_rate`` for ``--link-rate`` and ``GRADWIRE_LINK_RATE``. An
 option of one command alone stands here as ``estimate --bits``."""

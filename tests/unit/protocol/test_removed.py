@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from typer import rich_utils
 
 from gradwire.cli.app import EXIT_USAGE, main
 from gradwire.errors import UsageError
@@ -44,7 +45,7 @@ def test_a_file_or_variable_of_either_process_is_refused(
             resolve_settings({"master": "a:1"}, {variable: "1"})
         return
 
-    monkeypatch.setenv("TERMINAL_WIDTH", "1000")  # no line break within what is looked for
+    monkeypatch.setattr(rich_utils, "MAX_WIDTH", 1000)  # no line break within what is looked for
     assert main(["master", "--config", str(file)]) == EXIT_USAGE
     assert capsys.readouterr().err == in_file
 
@@ -69,7 +70,7 @@ def test_a_keyword_is_refused(name: str) -> None:
 def test_an_option_is_refused(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], command: str, name: str
 ) -> None:
-    monkeypatch.setenv("TERMINAL_WIDTH", "1000")
+    monkeypatch.setattr(rich_utils, "MAX_WIDTH", 1000)
 
     assert main([command, name, "1"]) == EXIT_USAGE
     assert capsys.readouterr().err == naming(name, removal_of(name, command))

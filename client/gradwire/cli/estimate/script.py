@@ -93,7 +93,7 @@ def _time_steps(file: Path) -> None:
         step(session)
         ended = perf_counter()
 
-    Session.step = timed_step  # type: ignore[method-assign]
+    Session.step = timed_step  # type: ignore[method-assign, assignment]
 
 
 if __name__ == "__main__":
