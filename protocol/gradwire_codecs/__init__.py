@@ -38,7 +38,7 @@ from gradwire_codecs.policies.density import TargetDensity
 from gradwire_codecs.policies.fixed import FixedThreshold
 from gradwire_codecs.policies.policy import Observation, ThresholdPolicy
 from gradwire_codecs.policies.warm_up import WarmUp
-from gradwire_codecs.replica.digests import BlockDigests, digest_of, unflip
+from gradwire_codecs.replica.digests import BlockDigests, digest_of
 from gradwire_codecs.replica.replica import (
     Replica,
     check_finite,
@@ -82,7 +82,6 @@ __all__ = [
     "multiple_of",
     "pack_block",
     "quantum_exponent_for",
-    "unflip",
     "unpack_block",
     "warm_up",
 ]

@@ -18,7 +18,7 @@ from gradwire_codecs.format.block_packing import pack_block, unpack_block
 from gradwire_codecs.format.byte_counts import COUNT_MAX
 from gradwire_codecs.format.update import ELEMENTS_MAX, DenseUpdate, Update, decode, pack_update
 from gradwire_codecs.kernels.compiling import compiling_alone
-from gradwire_codecs.replica.digests import BlockDigests, digest_of, unflip
+from gradwire_codecs.replica.digests import BlockDigests, digest_of
 from gradwire_codecs.replica.outer_step import OuterSum, look_ahead
 from gradwire_codecs.replica.replica import Replica
 from gradwire_codecs.replica.round_sum import RoundSum
@@ -155,7 +155,7 @@ def _read(replica: Replica, digests: BlockDigests, update: Update, body: bytes) 
     digests.add(update)
     replica.apply(update)
     replica.apply(body)
-    unflip(replica.values, 0, digest_of(replica.values))
+    digest_of(replica.values)
     unpack_block(pack_block(replica.values), len(replica.values))
     elements = len(replica)
     ranges = [(0, elements)]

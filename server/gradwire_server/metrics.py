@@ -276,15 +276,6 @@ class RunMetrics(AdmissionMetrics):
             "gradwire_blocks_repaired_total",
             "Blocks of the replica that were sent to a worker because its own were damaged.",
         )
-        self.replica_damages = self._counter(
-            "gradwire_replica_damages_total",
-            "Blocks of the master's own replica that were found damaged.",
-        )
-        self.replica_blocks_damaged = self._gauge(
-            "gradwire_damaged_blocks",
-            "Blocks of the master's own replica that are damaged beyond repair: start the master "
-            "on another machine.",
-        )
 
 
 class ServerMetrics(_Metrics):

@@ -286,7 +286,6 @@ def test_an_operator_sees_who_takes_part() -> None:
             "parameters": run.elements,
             "mode": "sharing",
             "round": None,
-            "damaged_blocks": [],
             "workers": [
                 {"rank": 0, "name": "worker0", "phase": "live", "quarantined": False},
                 {"rank": 1, "name": "worker1", "phase": "live", "quarantined": False},

@@ -10,7 +10,7 @@ from support.waiting import PROCESS
 
 NO_RUN: Final[dict[str, Any]] = {
     "name": None, "finished": False, "parameters": None, "workers": [], "observers": [],
-    "versions": {}, "checkpoint": None, "damaged_blocks": [],
+    "versions": {}, "checkpoint": None,
 }  # fmt: skip
 
 

@@ -368,7 +368,6 @@ class SimulatedRun:
         assert run is not None
         if not self.mismatches_expected:
             assert self.sample("digest_mismatches_total") == 0
-            assert self.sample("replica_damages_total") == 0
         with_buffers = [worker for worker in workers if worker.module is not None]
         check_the_end(
             run,

@@ -1,1 +1,1 @@
-"""Optimizers under delay: momentum, scale, and the state that a worker takes over when it joins."""
+"""Optimizers under delay: momentum, scale, and the state that rounds average."""

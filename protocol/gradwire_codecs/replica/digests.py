@@ -20,7 +20,6 @@ from typing import Final
 import numpy as np
 
 from gradwire_codecs.arrays import Int8Array, Int32Array, UInt32Array, UInt64Array
-from gradwire_codecs.format.header import INT32_MAX
 from gradwire_codecs.format.update import DenseUpdate, Update
 from gradwire_codecs.kernels.compiled import compiled
 
@@ -78,19 +77,6 @@ def _weigh_counts(
         low = high
 
 
-@compiled
-def _find_flip(values: Int32Array, start: int, difference: np.uint64) -> tuple[int, np.int64]:
-    for i in range(values.size):
-        weight = _weight(start + i)
-        for bit in range(32):
-            error = np.int64(1) << np.int64(bit)
-            if weight * np.uint64(error) == difference:
-                return i, error
-            if weight * np.uint64(-error) == difference:
-                return i, -error
-    return -1, np.int64(0)
-
-
 def digest_of(values: Int32Array, start: int = 0) -> int:
     """Return the digest of a range of a replica.
 
@@ -101,37 +87,6 @@ def digest_of(values: Int32Array, start: int = 0) -> int:
         Position of the first one in the replica.
     """
     return int(_weigh(values, start))
-
-
-def unflip(values: Int32Array, start: int, digest: int) -> int | None:
-    """Correct a range in which one bit was flipped; return the position of its element.
-
-    Updates that were added since do not matter: the element still differs from what it must be by a
-    power of two. Once in 2^40 cases, another damage is mistaken for a flipped bit.
-
-    Parameters
-    ----------
-    values : ndarray of shape (n,), dtype int32
-        Changed in place. With more than 2^18 elements, mistakes become more frequent.
-    start : int
-        Position of the first one in the replica.
-    digest : int
-        The digest that the range must have.
-
-    Returns
-    -------
-    int or None
-        None if the damage is not one flipped bit; nothing is changed then.
-    """
-    difference = (digest_of(values, start) - digest) % MODULUS
-    at, error = _find_flip(values, start, np.uint64(difference))
-    if at < 0:
-        return None
-    right = int(values[at]) - int(error)
-    if not -INT32_MAX <= right <= INT32_MAX:
-        return None
-    values[at] = right
-    return start + at
 
 
 class BlockDigests:

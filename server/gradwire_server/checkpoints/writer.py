@@ -14,10 +14,12 @@ from typing import Protocol, TypeAlias
 import numpy as np
 
 from gradwire_codecs import Replica
-from gradwire_codecs.arrays import Int32Array
+from gradwire_codecs.arrays import Int32Array, UInt64Array
 from gradwire_protocol.messages.checkpoint import Checkpoint, pieces_of
+from gradwire_protocol.messages.snapshots import block_span
 from gradwire_protocol.messages.work import WorkState
 from gradwire_server.checkpoints.folder import CheckpointFolder
+from gradwire_server.state.replica_copy import check_block
 from gradwire_server.state.run import Run
 from gradwire_server.updates.optimizer import saved_layout
 
@@ -29,6 +31,8 @@ class Copy:
     of: Run
     """The run itself. Another thread may read only what never changes of it."""
     replica: Replica
+    digests: UInt64Array
+    """Those that its blocks must have."""
     last_step: Int32Array | None
     """Of DiLoCo's outer optimizer."""
     versions: dict[int, int]
@@ -40,11 +44,19 @@ class Copy:
     def make(cls, run: Run) -> "Copy":
         """Copy a run: 4 bytes for each element, 8 with DiLoCo, and some for each rank."""
         replica = Replica(run.replica.values.copy(), run.replica.quantum_exponent)
+        assert run.digests is not None
+        digests = run.digests.blocks.values.copy()
         versions = dict(run.relay.versions)
         works = tuple(WorkState(each.plan, each.ledger(versions)) for each in run.works.values())
         last_step = None if run.rounds is None else run.rounds.last_step
         last_step = None if last_step is None else last_step.copy()
-        return cls(run, replica, last_step, versions, works, run.finished, run.is_over)
+        return cls(run, replica, digests, last_step, versions, works, run.finished, run.is_over)
+
+    def check(self) -> None:
+        """Say so if the replica is not what the updates lead to."""
+        for number in range(len(self.digests)):
+            block = self.replica.values[block_span(number, len(self.replica))]
+            check_block(block, number, self.digests, self.of.layout)
 
     def pieces(self) -> Iterator[bytes | memoryview]:
         """Return the content of the file."""
@@ -135,6 +147,7 @@ class ThreadWriter:
 
     def _write(self, copy: Copy) -> Written:
         began = time.monotonic()
+        copy.check()
         file = self._folder.write(copy.pieces(), copy.of.name, is_over=copy.is_over)
         seconds = time.monotonic() - began
         return Written(file.name, file.size, seconds, time.time(), file.complaint)

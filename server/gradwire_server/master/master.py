@@ -14,7 +14,7 @@ run, and the other one is a `standby`; see `terms`.
     events ──▶ Master ─▶ intake ──▶ decoding, vetting, relay
                   ├─▶ deliveries, stability, buffer_relay
                   ├─▶ departures, draining, terms
-                  ├─▶ repairs, self_check, items
+                  ├─▶ repairs, items
                   └─▶ checkpoints
 
 `state` has the state that they share.
@@ -60,7 +60,6 @@ from gradwire_server.master.terms import Terms
 from gradwire_server.metrics import Departure, RunMetrics
 from gradwire_server.replica.founding import receive_block, receive_contents, receive_recalled
 from gradwire_server.replica.repairs import Repairs
-from gradwire_server.replica.self_check import SelfCheck
 from gradwire_server.state.finished_runs import FinishedRuns
 from gradwire_server.state.leases import Leases
 from gradwire_server.state.lobby import Lobby
@@ -146,7 +145,6 @@ class Master:
         self._repairs = Repairs(self._state)
         self._deliveries = Deliveries(self._state, self._repairs, self._departures, self._buffers)
         self._stability = Stability(self._state, self.terms, self.items)
-        self._self_check = SelfCheck(self._state)
         self._on_drained = on_drained
 
     # Input.
@@ -195,8 +193,7 @@ class Master:
         self._state.lobby.handle_timer(now)
         self._intake.handle_timer(now)
         self._stability.handle_timer()
-        if self._self_check.handle_timer():
-            self._repairs.expire_offers()
+        self._repairs.handle_timer()
         self.items.handle_timer()
         self._departures.handle_timer()
         self._conclude()
@@ -304,7 +301,7 @@ class Master:
             self._stability.next_timer(),
             self._departures.next_timer(),
             self.reception.next_timer(),
-            self._self_check.next_timer(),
+            self._repairs.next_timer(),
             self.items.next_timer(),
             self.checkpoints.next_timer(),
             self._draining.next_timer(),
@@ -473,7 +470,6 @@ class Master:
         self.reception.answer_deferred()
         self._stability.conclude()
         self.items.conclude()
-        self._self_check.conclude()
         self.checkpoints.conclude()
         self._departures.drop_all_too_slow()
         self._draining.conclude()

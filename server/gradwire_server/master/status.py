@@ -17,7 +17,6 @@ def status_of(
         "parameters": run.parameters,
         "mode": str(run.mode),
         "round": None if run.rounds is None else _round(run.rounds, now),
-        "damaged_blocks": sorted(run.damaged),
         "workers": [_described(member) for member in roster if not member.observes],
         "observers": [
             _described(member) for member in roster if member.observes and not member.stands_by

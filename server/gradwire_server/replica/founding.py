@@ -224,11 +224,11 @@ def _sync(member: Member, run: Run, roster: Roster, now: float) -> None:
         member.feed = SnapshotFeed(copy.block, copy, member.link)
     elif has_part and run.relay.can_queue(partial or {}, without=member.rank):
         _welcome(member, run, roster, compares=True, resumed=True)
-        offer(member, copy)
+        offer(member, copy, now)
         run.relay.catch_up(member, partial or {}, now)
     else:
         _welcome(member, run, roster, compares=True)
-        offer(member, copy)
+        offer(member, copy, now)
 
 
 def _welcome(

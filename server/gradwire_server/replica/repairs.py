@@ -31,15 +31,14 @@ logger = logging.getLogger("gradwire.master")
 PAUSE_SECONDS: Final = 10.0
 """Least time between two repairs of one worker: wrong digests must not keep the master busy."""
 
-OFFER_PASSES_MAX: Final = 10
-"""For how many passes of the self-check, of a minute each, a copy is kept for a worker that does
-not answer. Its training thread answers, between two steps; one that answers later is offered
-another copy."""
+OFFER_SECONDS: Final = 600.0
+"""How long a copy is kept for a worker that does not answer. Its training thread answers, between
+two steps; one that answers later is offered another copy."""
 
 
-def offer(member: Member, copy: ReplicaCopy) -> None:
+def offer(member: Member, copy: ReplicaCopy, now: float) -> None:
     """Let a worker compare its replica with a copy of the master's."""
-    member.offer = Offer(copy)
+    member.offer = Offer(copy, now + OFFER_SECONDS)
     member.link.send(copy.blocks)
 
 
@@ -79,7 +78,7 @@ class Repairs:
         now = self._state.now
         if member.repaired_at is None or now >= member.repaired_at + PAUSE_SECONDS:
             member.repaired_at = now
-            offer(member, run.copy())
+            offer(member, run.copy(), now)
             self._state.queues_grew = True
 
     def receive_want(self, member: Member, want: Want) -> None:
@@ -92,7 +91,7 @@ class Repairs:
         copy, member.offer = member.offer.copy, None
         if copy is None:
             assert self._state.run is not None
-            offer(member, self._state.run.copy())
+            offer(member, self._state.run.copy(), self._state.now)
             return
         numbers = sorted(set(want.blocks))
         if numbers and numbers[-1] >= len(copy):
@@ -115,13 +114,20 @@ class Repairs:
             member.move_to(Phase.LIVE)
             self._state.metrics.snapshots_sent.inc()
 
-    def expire_offers(self) -> None:
-        """Drop copies that workers have not answered to; called once a minute."""
-        for member in self._state.roster:
-            if member.offer is not None:
-                member.offer.passes += 1
-                if member.offer.passes > OFFER_PASSES_MAX:
-                    member.offer.copy = None
+    def next_timer(self) -> float | None:
+        """Return when `handle_timer` has to be called at the latest."""
+        return min((each.expires_at for each in self._offers()), default=None)
+
+    def handle_timer(self) -> None:
+        """Drop copies that workers have not answered to in time."""
+        for each in self._offers():
+            if self._state.now >= each.expires_at:
+                each.copy = None
+
+    def _offers(self) -> list[Offer]:
+        """Return the offers that have a copy."""
+        offers = (member.offer for member in self._state.roster)
+        return [each for each in offers if each is not None and each.copy is not None]
 
 
 def _shown(numbers: list[int]) -> str:

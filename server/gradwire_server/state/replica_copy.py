@@ -12,7 +12,7 @@ from typing import Final
 
 import numpy as np
 
-from gradwire_codecs import Update, digest_of, pack_block, unflip
+from gradwire_codecs import Update, digest_of, pack_block
 from gradwire_codecs.arrays import Int32Array, UInt64Array
 from gradwire_codecs.format.update import DenseUpdate
 from gradwire_protocol.messages.layout import Layout
@@ -91,7 +91,7 @@ class ReplicaCopy:
             self._copy_next()
 
     def block(self, number: int) -> bytes:
-        """Return a block in its wire format, after flipping back a single wrong bit in it."""
+        """Return a block in its wire format."""
         if number in self._missing:
             self._copy(number)
         block = self._values[block_span(number, len(self._values))]
@@ -124,42 +124,22 @@ class ReplicaCopy:
             self._since.clear()
 
 
-def check_block(
-    block: Int32Array, number: int, digests: UInt64Array, layout: Layout
-) -> bool | None:
-    """Compare a block of the replica with its digest, and flip back a single wrong bit.
+def check_block(block: Int32Array, number: int, digests: UInt64Array, layout: Layout) -> None:
+    """Say so if a block of the replica is not what the updates lead to.
 
     Parameters
     ----------
     block : ndarray of shape (n,), dtype int32
-        A view of the replica, or of a copy; a wrong bit is corrected in it.
     digests : ndarray of shape (blocks,), dtype uint64
         The digest that each block must have.
-
-    Returns
-    -------
-    bool or None
-        None where the block was intact; else whether it is correct now.
     """
     start = block_span(number, layout.elements).start
-    digest = int(digests[number])
-    if digest_of(block, start) == digest:
-        return None
-    element = unflip(block, start, digest)
-    if element is None:
-        first, last = layout.locate(start), layout.locate(start + len(block) - 1)
+    if digest_of(block, start) != int(digests[number]):
         logger.error(
-            "block %d of the replica (%s to %s) is not what the updates lead to, and more than one "
-            "bit of it is wrong: this machine's memory was damaged. Start the master on another "
-            "machine, without --resume: it recovers the run from its workers",
+            "block %d of the replica (%s to %s) is not what the updates lead to: this machine's "
+            "memory was damaged. Start the master on another machine, without --resume: it "
+            "recovers the run from its workers",
             number,
-            first,
-            last,
+            layout.locate(start),
+            layout.locate(start + len(block) - 1),
         )
-        return False
-    logger.error(
-        "a bit of the replica was wrong in %s, and was flipped back: this machine's memory was "
-        "damaged",
-        layout.locate(element),
-    )
-    return True

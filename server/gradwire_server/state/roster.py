@@ -53,9 +53,8 @@ class Offer:
     """A copy of the replica for a worker that compares its own with it."""
 
     copy: ReplicaCopy | None
-    """None once the worker has not answered for too long."""
-    passes: int = 0
-    """Passes of the self-check since the offer."""
+    """None once the worker has not answered in time."""
+    expires_at: float
 
 
 @dataclass(slots=True, eq=False)

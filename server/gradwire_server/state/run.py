@@ -93,8 +93,6 @@ class Run:
     """That of the master that serves the run."""
     digests: Digests | None = None
     """The digests that replicas must have; None until the first parameters are complete."""
-    damaged: set[int] = field(default_factory=set)
-    """Blocks of the replica that are damaged beyond repair."""
     buffers: dict[int, RankBuffers] = field(default_factory=dict)
     """By rank: the module buffers of workers; see `buffer_relay`."""
     works: dict[str, WorkLedger] = field(default_factory=dict)
@@ -231,7 +229,7 @@ class Run:
         """Take the replica and the relay of another object for the same run."""
         self.replica, self.assembly = other.replica, None
         self.last_checkpoint = other.last_checkpoint
-        self.relay, self.digests, self.damaged = other.relay, other.digests, other.damaged
+        self.relay, self.digests = other.relay, other.digests
         self.works, self.mode = other.works, other.mode
         self.last_results = other.last_results
 

@@ -47,6 +47,16 @@ def run_of_alpha() -> Run:
     return Run.resume(checkpoint_of(), memoryview(bytearray(VALUES.astype("<i4").tobytes())))
 
 
+def test_damage_of_the_replica_is_named(desk: Desk, caplog: pytest.LogCaptureFixture) -> None:
+    run = run_of_alpha()
+    run.replica.values[1] ^= 1 << 20
+
+    desk.writer.write(Copy.make(run))
+
+    assert isinstance(desk.outcome(), Written)
+    assert caplog.messages == [naming("block 0", run.layout.locate(0))]
+
+
 def test_a_copy_is_of_one_moment() -> None:
     run = run_of_alpha()
 

@@ -1,12 +1,9 @@
-"""Repairs and the self-check: what the master does about replicas that are damaged."""
-
-import logging
+"""Repairs: what the master does about replicas that are damaged."""
 
 import pytest
 
 from gradwire_protocol.messages.replicas import Blocks, Digest, Snapshot, Want
-from gradwire_server.replica.repairs import OFFER_PASSES_MAX, PAUSE_SECONDS
-from gradwire_server.replica.self_check import PASS_SECONDS
+from gradwire_server.replica.repairs import OFFER_SECONDS, PAUSE_SECONDS
 from support.peer import ScriptedPeer
 from support.training import SimulatedRun
 from support.wording import naming
@@ -84,40 +81,10 @@ def test_a_copy_is_not_kept_for_ever_and_who_answers_then_is_offered_another_one
     peer.wait_for(Blocks)
     [member] = [m for m in run.master.roster if m.offer is not None]
 
-    run.network.run_for((OFFER_PASSES_MAX + 1) * PASS_SECONDS + 1)
+    run.network.run_for(OFFER_SECONDS + 1)
     assert member.offer is not None
     assert member.offer.copy is None
     peer.say(Want((1,)))
     peer.wait_for(Blocks, 2)
     peer.say(Want((1,)))
     peer.wait_for(Snapshot, 4)
-
-
-def test_every_block_is_looked_at_once_in_a_pass(
-    run: SimulatedRun, caplog: pytest.LogCaptureFixture
-) -> None:
-    values = run.state.replica.values
-    before = values.copy()
-    for at in (0, BLOCK, ELEMENTS - 1):
-        values[at] ^= 1 << 5
-
-    with caplog.at_level(logging.ERROR):
-        run.network.run_for(PASS_SECONDS + 1)
-
-    assert values.tolist() == before.tolist()
-    assert run.sample("replica_damages_total") == 3
-    assert len(caplog.records) == 3
-
-
-def test_a_block_that_cannot_be_mended_is_said_once(
-    run: SimulatedRun, caplog: pytest.LogCaptureFixture
-) -> None:
-    run.state.replica.values[BLOCK : BLOCK + 2] += 3
-
-    with caplog.at_level(logging.ERROR):
-        run.network.run_for(3 * PASS_SECONDS)
-
-    assert run.master.status()["damaged_blocks"] == [1]
-    assert run.sample("damaged_blocks") == 1
-    assert [record.levelname for record in caplog.records] == ["ERROR"]
-    assert naming("block 1", "weights[4]", "weights[7]") in caplog.messages

@@ -19,6 +19,7 @@ from gradwire_server.state.replica_copy import (
     UPDATES_MAX,
     ReplicaCopy,
 )
+from support.wording import naming
 
 ELEMENTS: Final = 3 * BLOCK_ELEMENTS + 1000
 BLOCKS: Final = count_blocks(ELEMENTS)
@@ -104,14 +105,12 @@ def test_a_copy_whose_replica_does_not_change_copies_only_what_is_asked_for() ->
     assert list(copy._missing) == [number for number in range(BLOCKS) if number != 1]
 
 
-def test_bits_that_were_damaged_after_the_moment_are_flipped_back_in_the_copy() -> None:
+def test_a_block_that_is_damaged_is_named(caplog: pytest.LogCaptureFixture) -> None:
     replica = new_replica(3)
-    before = replica.values.copy()
     copy = copy_of(replica)
-    update = sparse_update(4, 0.01)
-    replica.apply(update)
-    copy.on_update(update)
-    number = next(iter(copy._missing))
-    span = block_span(number, ELEMENTS)
-    replica.values[span.start + 5] ^= 1 << 20
-    assert unpack_block(copy.block(number), span.stop - span.start) == before[span].tobytes()
+    replica.values[BLOCK_ELEMENTS + 5] ^= 1 << 20
+    for number in range(BLOCKS):
+        copy.block(number)
+
+    span = (f"weights[{BLOCK_ELEMENTS}]", f"weights[{2 * BLOCK_ELEMENTS - 1}]")
+    assert caplog.messages == [naming("block 1", *span)]
