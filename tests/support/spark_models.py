@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from gradwire.spark import Batch
+from support.waiting import JOB, wait_until
 
 adam = partial(torch.optim.Adam, lr=3e-3)
 
@@ -89,6 +90,23 @@ def slow(folder: str, seconds: float, model: nn.Module, batch: Batch) -> torch.T
     (Path(folder) / "trains").touch()
     time.sleep(seconds)
     return class_loss(model, batch)
+
+
+def waiting(folder: str, model: nn.Module, batch: Batch) -> torch.Tensor:
+    """Return the loss of a batch once `let_go` was called; `waiting_in` has this task before."""
+    (Path(folder) / str(os.getpid())).touch()
+    wait_until((Path(folder) / "go").exists, "the test", seconds=2 * JOB)
+    return class_loss(model, batch)
+
+
+def waiting_in(folder: Path) -> list[int]:
+    """Return the processes of tasks that wait there, or have waited."""
+    return [int(file.name) for file in folder.iterdir() if file.name.isdigit()]
+
+
+def let_go(folder: Path) -> None:
+    """Have tasks go on that wait there."""
+    (folder / "go").touch()
 
 
 def executor_of_this_task() -> int:

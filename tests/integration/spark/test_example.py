@@ -5,6 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from support.waiting import JOB
+
 EXAMPLE = Path(__file__).parents[3] / "docs" / "examples" / "spark_digits.py"
 
 ACCURACY_MIN = 0.9
@@ -16,7 +18,7 @@ def test_the_example_learns_and_writes_its_page(tmp_path: Path) -> None:
         cwd=tmp_path,
         capture_output=True,
         text=True,
-        timeout=580,
+        timeout=JOB,
         check=False,
     )
 

@@ -8,65 +8,66 @@ from typing import Any
 
 import pytest
 
-from support.processes import Running, with_tests
+from support import spark_models
+from support.processes import Running, has_ended, with_tests
 from support.spark_standalone import Standalone, standalone
-from support.waiting import wait_until
-
-SECONDS_MAX = 300
+from support.waiting import JOB, wait_until
 
 
-@pytest.fixture
-def hosts(tmp_path: Path) -> Iterator[Standalone]:
-    with standalone(tmp_path / "cluster") as started:
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    made = tmp_path_factory.mktemp("hosts")
+    (made / "waiting").mkdir()
+    return made
+
+
+@pytest.fixture(scope="module")
+def hosts(folder: Path) -> Iterator[Standalone]:
+    """Return a cluster whose driver trains with two workers, if there are as many."""
+    with standalone(folder / "cluster") as started:
         started.start_host("127.0.0.2")
         yield started
 
 
-def driver(hosts: Standalone, folder: Path, batch: str, *settings: str) -> Running:
-    """Return a driver that trains with two workers, if there are as many."""
-    module = ["-m", "support.spark_hosts_driver"]
-    command = [sys.executable, *module, str(folder), hosts.address, batch, *settings]
-    return Running(command, env=with_tests())
+@pytest.fixture(scope="module")
+def driver(hosts: Standalone, folder: Path) -> Iterator[Running]:
+    command = [sys.executable, "-m", "support.spark_hosts_driver", str(folder), hosts.address]
+    with Running(command, env=with_tests()) as running:
+        yield running
 
 
-def told_by(running: Running) -> dict[str, Any]:
-    """Wait for the end of a driver, all of whose items were trained on; return what it says."""
-    out, _ = running.communicate(timeout=SECONDS_MAX)
-    assert running.returncode == 0
-    found: dict[str, Any] = json.loads(out.splitlines()[-1])
+def told_in(file: Path, driver: Running) -> dict[str, Any]:
+    """Return what the driver says when all its items were trained on."""
+    wait_until(lambda: file.exists() or has_ended(driver.pid), f"{file.name}", seconds=JOB)
+    found: dict[str, Any] = json.loads(file.read_text())
     ledger = found["ledger"]
     assert ledger["done"] + ledger["finished"] == ledger["items"] * ledger["epochs"]
     return found
 
 
 def test_a_host_that_comes_takes_part_and_one_that_is_taken_away_is_not_missed(
-    hosts: Standalone, tmp_path: Path
+    hosts: Standalone, driver: Running, folder: Path
 ) -> None:
-    with driver(hosts, tmp_path, "slow") as running:
-        wait_until(lambda: (tmp_path / "trains").exists(), "training to begin", seconds=150)
-        hosts.start_host("127.0.0.3")
-        log = tmp_path / "cluster" / "127.0.0.3.log"
-        wait_until(lambda: "Asked to launch executor" in log.read_text(), "it", seconds=60)
-        hosts.end_host("127.0.0.2")
+    tasks = folder / "waiting"
+    wait_until(lambda: spark_models.waiting_in(tasks), "training to begin", seconds=JOB)
+    hosts.start_host("127.0.0.3")
+    wait_until(lambda: len(spark_models.waiting_in(tasks)) == 2, "a second worker", seconds=JOB)
+    hosts.end_host("127.0.0.2")
+    spark_models.let_go(tasks)
 
-        found = told_by(running)
+    found = told_in(folder / "waiting.json", driver)
 
     assert found["ledger"]["returned"] >= 1
     assert sum(found["items"].values()) > 0
 
 
 def test_a_task_that_stalls_is_speculated_upon_and_its_item_is_trained_on_elsewhere(
-    hosts: Standalone, tmp_path: Path
+    hosts: Standalone, driver: Running, folder: Path
 ) -> None:
-    hosts.start_host("127.0.0.3")
-    speculation = [
-        "spark__speculation=true",
-        "spark__speculation__interval=200ms",
-        "spark__speculation__multiplier=1.1",
-        "spark__speculation__minTaskRuntime=1s",
-    ]
-    with driver(hosts, tmp_path, "stalling", *speculation) as running:
-        found = told_by(running)
+    hosts.start_host("127.0.0.4")
+    (folder / "second").touch()
 
-    assert (tmp_path / "stalls").exists()
+    found = told_in(folder / "stalling.json", driver)
+
+    assert (folder / "stalls").exists()
     assert found["ledger"]["returned"] + len(found["items"]) >= 2
