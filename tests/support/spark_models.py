@@ -13,6 +13,7 @@ from gradwire.spark import Batch
 from support.waiting import JOB, wait_until
 
 adam = partial(torch.optim.Adam, lr=3e-3)
+quick_adam = partial(torch.optim.Adam, lr=3e-2)
 
 FEATURES = 64
 CLASSES = 10
@@ -28,6 +29,17 @@ def digits_model() -> nn.Module:
 def linear() -> nn.Module:
     """Return a linear model of two features."""
     return nn.Linear(2, 1)
+
+
+def square() -> nn.Module:
+    """Return a model from two features to as many."""
+    return nn.Linear(2, 2)
+
+
+def loss_of_two(outputs: torch.Tensor, targets: tuple[torch.Tensor, ...]) -> torch.Tensor:
+    """Return the loss of one output beside two columns of labels."""
+    losses = [nn.functional.mse_loss(outputs[:, 0], each) for each in targets]
+    return torch.stack(losses).sum()
 
 
 def model_that_fails() -> nn.Module:

@@ -35,6 +35,7 @@ from gradwire.spark.training.job import SparkJob, advice
 from gradwire.spark.training.validation import Validation, copied_state
 from gradwire.spark.training.worker import REPORT_DDL, WORK, Assignment, Report, Span, probe, train
 from gradwire_protocol.crypto.keys import Role, RunKey
+from gradwire_protocol.messages.modes.mode import parse_mode
 from gradwire_protocol.messages.orders import Action, Order
 from gradwire_udp.files.keys import read_run_keys
 
@@ -150,10 +151,23 @@ class Access:
     mode: str | None = None
     """Of the run that the driver founds."""
 
-    def join(self, model: nn.Module, role: Role) -> gradwire.Session:
+    def found(self, model: nn.Module, recipe: Recipe) -> None:
+        """Found the run with the model's parameters, and leave it.
+
+        Where the run averages the state of optimizers, it begins with that of a new one.
+        """
+        mode = None if self.mode is None else parse_mode(self.mode)
+        has_state = mode is not None and mode.optimizer_state is not None
+        optimizer = recipe.make_optimizer(model) if has_state else None
+        self.join(model, Role.WORKER, optimizer).leave()
+
+    def join(
+        self, model: nn.Module, role: Role, optimizer: torch.optim.Optimizer | None = None
+    ) -> gradwire.Session:
         """Join from the driver."""
         return gradwire.join(
             model,
+            optimizer=optimizer,
             master=self.address,
             key=self._key(role),
             run=self.run,
@@ -231,7 +245,7 @@ def train_on(
             access = stack.enter_context(_access(spark, plan))
         model = plan.recipe.make_model()
         with phases.phase("found"):
-            access.join(model, Role.WORKER).leave()
+            access.found(model, plan.recipe)
         training = prepared()
         assignment = Assignment(
             master=access.advertised,
