@@ -220,6 +220,29 @@ def test_early_stopping_returns_the_best_model(data: DataFrame, held_out: DataFr
     assert model.score(held_out) == pytest.approx(min(summary.scores), rel=1e-4)
 
 
+def test_each_epoch_is_judged_once_though_it_takes_no_time(spark: SparkSession) -> None:
+    frame = line(spark, 80).withColumn("held_out", F.col("features")[0] > 1.0)
+    kept = frame.where("not held_out").count()
+
+    summary = (
+        estimator(
+            model=spark_models.linear,
+            loss=nn.MSELoss(),
+            optimizer=spark_models.quick_adam,
+            batchSize=8,
+            epochs=10,
+            validationIndicatorCol="held_out",
+        )
+        .fit(frame)
+        .summary
+    )
+
+    assert summary is not None
+    assert summary.rows == 10 * kept
+    assert len(summary.scores) == 10
+    assert summary.scores[-1] < summary.scores[0]
+
+
 def test_it_is_a_stage_of_a_pipeline_and_of_a_cross_validation(spark: SparkSession) -> None:
     frame = line(spark, 200).select(
         F.col("features")[0].alias("x"),

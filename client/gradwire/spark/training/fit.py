@@ -51,8 +51,12 @@ IDLE_SECONDS: Final = 5.0
 WORKERS_SPARE: Final = 16
 """Workers beyond those that were asked for: retried tasks and twins join before others are gone."""
 
-TURN_SECONDS: Final = 0.25
-"""How often the driver looks how far the training is."""
+TURN_SECONDS: Final = 0.1
+"""How often the driver looks whether an epoch is over: workers wait for it then."""
+
+VALIDATED_BUFFER_STEPS: Final = 8
+"""Steps between two averages of buffers where the model of each epoch is judged: with the usual
+100, that would have BatchNorm's statistics of some epochs ago."""
 
 PROGRESS_SECONDS: Final = 10.0
 """How often it says so."""
@@ -175,8 +179,11 @@ class Access:
             workers=1,
             start_timeout_seconds=0.0,
             mode=self.mode,
-            buffer_steps=1,  # an observer counts its pulls: by default a validation has old buffers
         )
+
+    def read(self, model: nn.Module) -> None:
+        """Give a module the parameters and buffers that the run has now."""
+        self.join(model, Role.OBSERVER).close("it has read the parameters")
 
     def order(self, action: Action, name: str = "") -> str:
         """Give an operator's order; return the answer."""
@@ -247,6 +254,9 @@ def train_on(
         with phases.phase("found"):
             access.found(model, plan.recipe)
         training = prepared()
+        settings = plan.settings
+        if training.held_out is not None:
+            settings = {"buffer_steps": VALIDATED_BUFFER_STEPS} | settings
         assignment = Assignment(
             master=access.advertised,
             key=access.issuing_text(),
@@ -259,7 +269,7 @@ def train_on(
             epochs=plan.epochs,
             seed=plan.seed,
             lease_seconds=plan.lease_seconds,
-            settings=plan.settings,
+            settings=settings,
         )
         validation = None
         if training.held_out is not None:
@@ -267,11 +277,11 @@ def train_on(
                 plan.recipe,
                 training.held_out,
                 plan.limits,
-                lambda module: access.join(module, Role.OBSERVER),
+                access.read,
+                lambda epochs: access.order(Action.PAUSE_ITEMS, str(epochs)),
                 lambda: access.order(Action.STOP_TRAINING),
                 epochs_before=_epochs_over(access.ledger()),
             )
-            stack.callback(validation.close)
         job = _job(spark, plan, training, assignment)
         with phases.phase("train"):
             rows = _watched(job, access, plan, validation)
@@ -279,11 +289,8 @@ def train_on(
         ledger = access.ledger()
         _check_complete(ledger, reports, plan, validation)
         with phases.phase("read"):
-            session = access.join(model, Role.OBSERVER)
-            session.close("the training is over")
+            access.read(model)
         state = copied_state(model)
-        if validation is not None:
-            validation.close()
         access.order(Action.END_RUN)  # nobody goes on with it
         outcome = Outcome(state, reports, phases.noted, ledger)
         if validation is not None:
@@ -338,24 +345,21 @@ def _watched(job: SparkJob, access: Access, plan: Plan, validation: Validation |
     said = time.monotonic()
     try:
         while not job.is_done(TURN_SECONDS):
-            if validation is not None:
-                validation.catch_up()
             is_time = time.monotonic() - said >= PROGRESS_SECONDS
             if validation is None and not is_time:
                 continue
             ledger = access.ledger()
             if validation is not None and ledger:
-                epochs = _epochs_over(ledger)
-                if len(validation.scores) < epochs and validation.reason is None:
-                    score = validation.judge()
-                    logger.info("epoch %d: %g on what is held out", epochs, score)
+                _judge(validation, _epochs_over(ledger))
             if is_time and ledger:
                 said = time.monotonic()
                 total = ledger["items"] * ledger["epochs"]
                 logger.info("%d of %d items are trained on", ledger["done"], total)
         rows = job.result()
-        if validation is not None and validation.reason is None:
-            validation.judge()
+        if validation is not None:
+            ledger = access.ledger()
+            done = ledger["done"] + ledger["finished"] if ledger else 0
+            _judge(validation, done // ledger["items"] if ledger else plan.epochs)
         return list(rows)
     except BaseException as error:
         _end(job, access)
@@ -366,6 +370,13 @@ def _watched(job: SparkJob, access: Access, plan: Plan, validation: Validation |
                 "write the data to a table first"
             ) from error
         raise
+
+
+def _judge(validation: Validation, epoch: int) -> None:
+    """Judge the model of an epoch that is over, unless that was done."""
+    score = validation.judge(epoch)
+    if score is not None:
+        logger.info("epoch %d: %g on what is held out", epoch, score)
 
 
 def _epochs_over(ledger: dict[str, Any]) -> int:
