@@ -47,9 +47,15 @@ def frame(spark: SparkSession) -> DataFrame:
             naming("'features'", "struct<features:array<double>>"),
         ),
         (lambda f: f, {"earlyStopping": {"patience": 1}}, naming("validationIndicatorCol")),
+        (lambda f: f, {"validationIndicatorCol": "held"}, naming("'held'", "features")),
+        (lambda f: f, {"validationIndicatorCol": "label"}, naming("'label'", "double", "boolean")),
+        (lambda f: f, {"join": {"rank": -5}}, naming("rank", -5)),
         (lambda f: f, {"networkMask": "300.1.1.1"}, naming("300.1.1.1")),
     ],
-    ids=["missing", "text", "struct", "nothing to validate with", "mask"],
+    ids=[
+        *("missing", "text", "struct", "nothing to validate with"),
+        *("no indicator", "number", "join", "mask"),
+    ],
 )  # fmt: skip
 def test_what_the_schema_shows_is_found_before_any_task_runs(
     spark: SparkSession,
@@ -164,18 +170,6 @@ def test_input_that_is_never_the_same_is_refused_by_direct_and_trained_on_by_exp
 
     assert str(failed.value) == naming("approach='export'", "rand()")
     assert fit(random, numWorkers=2, epochs=2).summary.rows == 2, "of one row"
-
-
-def test_a_parameter_that_is_wrong_is_named() -> None:
-    for parameters, said in (
-        ({"batchSize": 0}, naming("batchSize=0", "at least 1")),
-        ({"approach": "both"}, naming("'both'", "export, direct")),
-        ({"colour": "red"}, naming("'colour'", "batchSize")),
-        ({"mode": "central"}, naming("central", "optimizer", "averaging")),
-    ):
-        with pytest.raises(UsageError) as failed:
-            TorchEstimator().setParams(**parameters)
-        assert str(failed.value) == said
 
 
 def test_a_port_in_use_is_named(frame: DataFrame) -> None:

@@ -1,5 +1,6 @@
 """Training on a cluster of real executors, and what the model is used for then."""
 
+import io
 import json
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
@@ -9,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from pyspark.errors import PythonException
 from pyspark.ml import Pipeline, PipelineModel
 from pyspark.ml.evaluation import MulticlassClassificationEvaluator
 from pyspark.ml.feature import StringIndexer, VectorAssembler
@@ -30,6 +32,7 @@ from gradwire_protocol.crypto.keys import (
 from gradwire_protocol.messages.orders import Action
 from support import spark_models
 from support.spark import files_with, line
+from support.wording import naming
 
 ACCURACY_MIN = 0.9
 
@@ -267,6 +270,41 @@ def test_it_is_a_stage_of_a_pipeline_and_of_a_cross_validation(spark: SparkSessi
     ).fit(frame)
 
     assert found.avgMetrics[0] > ACCURACY_MIN
+
+
+def test_a_training_goes_on_from_a_model_which_can_be_saved_then(
+    trained: TorchModel, training: DataFrame, held_out: DataFrame, tmp_path: Path
+) -> None:
+    before = trained.score(held_out)
+    assert trained.optimizer is not None
+
+    again = estimator(epochs=1).fit(training, initial=trained)
+
+    assert again.summary is not None
+    assert again.summary.losses[0] < 0.5 < 2.3, "a new model begins with the loss of a guess"
+    assert again.score(held_out) < 1.1 * before
+    [step] = {float(each["step"]) for each in _states(again)}
+    assert step > max(float(each["step"]) for each in _states(trained))
+    again.save(str(tmp_path / "again"))
+    with pytest.raises(UsageError) as failed:
+        estimator(model=spark_models.linear).fit(training, initial=trained)
+    assert str(failed.value) == naming("initial")
+
+
+def _states(model: TorchModel) -> list[dict[str, torch.Tensor]]:
+    """Return what the optimizer has kept for each parameter."""
+    assert model.optimizer is not None
+    return list(torch.load(io.BytesIO(model.optimizer.content), weights_only=True).values())
+
+
+def test_a_row_that_cannot_be_predicted_is_named(trained: TorchModel, held_out: DataFrame) -> None:
+    """Spark computes the column later, and shows what the task has raised."""
+    spoiled = held_out.limit(3).withColumn("features", F.lit(None).cast("array<float>"))
+
+    with pytest.raises(PythonException) as failed:
+        trained.transform(spoiled).collect()
+
+    assert str(failed.value) == naming("gradwire.spark.errors.DataError", "'features'", "null")
 
 
 def test_a_pipeline_is_saved_with_its_torch_stage(

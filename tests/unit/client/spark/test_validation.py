@@ -35,7 +35,7 @@ class ARun:
 
     def read(self, model: nn.Module) -> None:
         with torch.no_grad():
-            model.weight.fill_(self.weight)  # type: ignore[operator, union-attr]
+            model.weight.fill_(self.weight)  # type: ignore[operator]
         self.done.append("read")
 
     def judge(self, epoch: int, weight: float) -> float | None:
