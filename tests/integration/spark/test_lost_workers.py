@@ -59,6 +59,9 @@ def test_what_is_killed_is_replaced_and_every_item_is_trained_on(
     assert is_complete(model)
     assert model.summary is not None
     assert model.summary.ledger["returned"] >= 1
+    reported = {(item.epoch, item.item) for item in model.summary.items if item.rows}
+    items = model.summary.ledger["items"] * EPOCHS
+    assert len(reported) + model.summary.unreported == items
     found = model.evaluate(held_out, MulticlassAccuracy(10, average="micro"))
     assert found["MulticlassAccuracy"] > ACCURACY_MIN
 
@@ -102,6 +105,15 @@ def test_jobs_that_are_cancelled_end_the_fit(
     wait_until(lambda: is_idle(spark), "all jobs to end", seconds=PROCESS)
 
 
+@pytest.fixture
+def interruptible() -> Iterator[None]:
+    """Have SIGINT interrupt this process, which a shell may have told to ignore it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("interruptible")
 def test_an_interrupt_ends_the_workers(
     spark: SparkSession, training: DataFrame, tmp_path: Path
 ) -> None:
