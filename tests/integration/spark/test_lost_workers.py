@@ -134,37 +134,18 @@ def test_an_interrupt_ends_the_workers(
     assert is_idle(spark)
 
 
-@pytest.fixture
-def driver(tmp_path: Path) -> Iterator[Running]:
-    """Return a driver whose training of `EPOCHS_OF_DRIVER` goes on, with checkpoints."""
-    command = [sys.executable, "-m", "support.spark_driver", str(tmp_path)]
-    command += [str(tmp_path / "checkpoints"), str(EPOCHS_OF_DRIVER)]
-    with Running(command, env=with_tests(GRADWIRE_CHECKPOINT_SECONDS="1")) as running:
-        wait_until((tmp_path / "trains").exists, "training to begin", seconds=JOB)
-        yield running
-
-
-EPOCHS_OF_DRIVER = 20
-
-
-def end(driver: Running, number: int) -> None:
-    """Send a driver a signal; wait until it has ended, and all that it has started."""
-    started = descendants(driver.pid)
-    assert started
-    driver.send_signal(number)
-    wait_until(lambda: all(map(has_ended, started)), "all processes to end", seconds=PROCESS)
-
-
-def test_a_driver_that_ends_leaves_no_process_behind(driver: Running) -> None:
-    end(driver, signal.SIGTERM)
-
-
-def test_a_job_that_is_submitted_again_goes_on_where_its_checkpoint_was(
-    driver: Running, data: DataFrame, tmp_path: Path
+def test_a_driver_that_is_killed_leaves_no_process_behind_and_its_job_goes_on_from_its_checkpoint(
+    data: DataFrame, tmp_path: Path
 ) -> None:
-    checkpoints, epochs = tmp_path / "checkpoints", EPOCHS_OF_DRIVER
-    wait_until(lambda: done_in(checkpoints)[0] >= 1, "a checkpoint of an epoch", seconds=JOB)
-    end(driver, signal.SIGKILL)
+    checkpoints, epochs = tmp_path / "checkpoints", 20
+    command = [sys.executable, "-m", "support.spark_driver", str(tmp_path)]
+    command += [str(checkpoints), str(epochs)]
+    with Running(command, env=with_tests(GRADWIRE_CHECKPOINT_SECONDS="1")) as driver:
+        wait_until(lambda: done_in(checkpoints)[0] >= 1, "an epoch's checkpoint", seconds=JOB)
+        started = descendants(driver.pid)
+        assert started
+        driver.kill()
+        wait_until(lambda: all(map(has_ended, started)), "processes to end", seconds=PROCESS)
     epochs_done, done = done_in(checkpoints)
     again = spark_driver.estimator(
         tmp_path,
