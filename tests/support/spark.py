@@ -11,9 +11,12 @@ import numpy as np
 from pyspark.sql import DataFrame, SparkSession
 from sklearn.datasets import load_digits
 
-TESTS: Final = Path(__file__).parents[1]
+from support.processes import with_tests
 
 EXECUTORS: Final = 2
+
+ONE_EXECUTOR: Final = "local-cluster[1,1,1024]"
+"""A master of Spark for tests that need a cluster of their own, and no second worker."""
 
 HELD_OUT: Final = 5
 """Every so manieth row is held out."""
@@ -55,7 +58,7 @@ def settings_in(folder: Path) -> dict[str, str]:
         "spark.eventLog.enabled": "true",
         "spark.eventLog.dir": (folder / "events").as_uri(),
         "spark.eventLog.compress": "false",
-        "spark.executorEnv.PYTHONPATH": str(TESTS),
+        "spark.executorEnv.PYTHONPATH": with_tests()["PYTHONPATH"],
         "spark.driver.host": "127.0.0.1",
         "spark.sql.shuffle.partitions": "2",
         "spark.log.level": "ERROR",

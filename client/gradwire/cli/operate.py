@@ -31,15 +31,16 @@ def operate(
             "this name. admit NAME: accept such keys again. release NAME: end a quarantine. expel "
             "NAME: close a connection. checkpoint: write one. stop-training: have all workers end "
             "their loops and finish. pause-items, resume-items: grant no items of session.items(), "
-            "grant them again. end-run: send the workers away; the next one to join begins another "
-            "run.",
+            "grant them again. pause-items EPOCHS: none of later epochs. end-run: send the workers "
+            "away; the next one to join begins another run.",
         ),
     ],
     name: Annotated[
         str | None,
         typer.Argument(
             metavar="[NAME]",
-            help="Which worker, by the name in its key; for release and expel, also by rank.",
+            help="Which worker, by the name in its key; for release and expel, also by rank. For "
+            "pause-items, how many epochs.",
             show_default=False,
         ),
     ] = None,

@@ -1,0 +1,116 @@
+"""What docs/spark-from-deeplearning4j.md names in place of Deeplearning4j's settings works.
+
+The rows that other tests train with are not here: fit_paths, direct, checkpoints, early stopping,
+saving, statistics.
+"""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from torch import nn
+from torchmetrics import MeanSquaredError
+from torchmetrics.classification import BinaryAUROC
+
+import gradwire
+from gradwire import Averaging
+from gradwire.spark import TorchEstimator, TorchModel
+from support import spark_models
+from support.spark import EXECUTORS, line
+
+ROWS = 64
+EPOCHS = 8
+
+
+@pytest.fixture(scope="module")
+def frame(spark: SparkSession) -> DataFrame:
+    return line(spark, ROWS).persist()
+
+
+def estimator(**parameters: Any) -> TorchEstimator:
+    values = {
+        "model": spark_models.linear,
+        "loss": nn.MSELoss(),
+        "optimizer": spark_models.quick_adam,
+        "batchSize": 4,
+        "epochs": EPOCHS,
+        **parameters,
+    }
+    return TorchEstimator(**values)
+
+
+def check_trained(model: TorchModel, frame: DataFrame) -> None:
+    """Check that all rows were trained on, and that it has helped."""
+    assert model.summary is not None
+    assert model.summary.rows == EPOCHS * ROWS
+    table = frame.toArrow()
+    inputs = torch.tensor(table["features"].to_pylist())
+    labels = torch.tensor(table["label"].to_pylist()).reshape(-1, 1)
+    torch.manual_seed(0)  # as the estimator's seed
+    untrained = spark_models.linear()
+    with torch.no_grad():
+        before, after = (
+            float(nn.functional.mse_loss(each(inputs), labels))
+            for each in (untrained, model.module)
+        )
+    assert after < before
+
+
+SETTINGS: dict[str, dict[str, Any]] = {
+    "SharedTrainingMaster": {
+        "join": {
+            "density_band": (1e-4, 1e-2),
+            "residual_clip": 5.0,
+            "clip_steps": 5,
+            "transport": "tcp",
+        },
+        "workersPerNode": 1,
+        "networkMask": "127.0.0.0/8",
+        "repartition": False,
+    },
+    "target_density": {"join": {"target_density": 0.5}},
+    "threshold": {"join": {"threshold": 1e-3}},
+    "averagingFrequency": {"mode": Averaging(every=5)},
+    "saveUpdater": {"mode": Averaging(every=5, optimizer_state=True)},
+}
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+def test_a_setting_trains(frame: DataFrame, name: str) -> None:
+    check_trained(estimator(**SETTINGS[name]).fit(frame), frame)
+
+
+def test_a_master_that_runs_already_is_trained_with(frame: DataFrame, tmp_path: Path) -> None:
+    file = tmp_path / "run.key"
+    with gradwire.local_master() as master:
+        assert master.run_key is not None
+        file.write_text(master.run_key.format())
+        file.chmod(0o600)
+        model = estimator(master=master.address, keyFile=str(file), numWorkers=EXECUTORS).fit(frame)
+
+    check_trained(model, frame)
+
+
+def test_several_outputs_and_none(frame: DataFrame) -> None:
+    """`fitMultiDataSet`, and an autoencoder."""
+    wide = frame.select("features", F.col("label").alias("x"), F.col("label").alias("y"))
+    both = estimator(loss=spark_models.loss_of_two, labelCol=["x", "y"], epochs=1).fit(wide)
+    assert both.summary.rows == ROWS
+
+    coder = estimator(model=spark_models.square, labelCol=None, epochs=1).fit(frame)
+    [[total]] = coder.scoreExamples(frame).agg(F.sum("score")).collect()
+    assert total / ROWS == pytest.approx(coder.score(frame), rel=1e-4)
+
+
+def test_regression_and_curves_are_evaluated(frame: DataFrame) -> None:
+    model = estimator(epochs=1).fit(frame)
+    found = model.evaluate(frame, MeanSquaredError())
+    assert found["MeanSquaredError"] == pytest.approx(found["loss"], rel=1e-4)
+
+    signs = frame.withColumn("label", (F.col("label") > 0).cast("int"))
+    binary = estimator(loss=nn.BCEWithLogitsLoss(), epochs=1).fit(signs)
+    curve = binary.evaluate(signs, BinaryAUROC(thresholds=32))
+    assert 0.0 <= curve["BinaryAUROC"] <= 1.0
