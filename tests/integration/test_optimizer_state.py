@@ -12,7 +12,7 @@ import torch
 
 import gradwire
 from gradwire import Session
-from gradwire_protocol.messages.states import STATE_PART_BYTES
+from gradwire_protocol.messages.states.records import STATE_PART_BYTES
 from support.local_master import LocalMaster
 from support.waiting import PROCESS
 

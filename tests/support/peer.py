@@ -21,7 +21,7 @@ from gradwire_protocol.messages.kinds import CONTROL_STREAM
 from gradwire_protocol.messages.layout import Layout, Tensor
 from gradwire_protocol.messages.link import Control, Link, Message, UpdateReceived
 from gradwire_protocol.messages.replicas import Snapshot
-from gradwire_protocol.messages.states import StatePart
+from gradwire_protocol.messages.states.records import StatePart
 from gradwire_protocol.messages.updates import EncodedUpdate
 from support.applications import Untimed
 from support.network import SimulatedNetwork

@@ -26,7 +26,7 @@ from gradwire_codecs.arrays import Float32Array
 from gradwire_protocol import InvalidMessageError
 from gradwire_protocol.messages.layout import TENSORS_MAX, Layout
 from gradwire_protocol.messages.schema import SMALL_BYTES_MAX, Record, blob, listing, text
-from gradwire_protocol.messages.states import STATE_PART_BYTES, STATE_SLOTS_MAX
+from gradwire_protocol.messages.states.records import STATE_PART_BYTES, STATE_SLOTS_MAX
 
 NAME_CHARACTERS_MAX: Final = 64
 """For the names of an optimizer's class, its slots and its numbers."""

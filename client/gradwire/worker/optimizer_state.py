@@ -21,7 +21,7 @@ from gradwire.optimizer.state import PackedState, StateHeader, UnfitStateError
 from gradwire.worker.state import Stage, WorkerState, printable
 from gradwire_protocol import InvalidMessageError
 from gradwire_protocol.messages.kinds import RANKS_MAX
-from gradwire_protocol.messages.states import StatePart, WantState
+from gradwire_protocol.messages.states.records import StatePart, WantState
 
 COPY_SECONDS: Final = 60.0
 """How long a copy is kept after it was last wanted, and how old it may be for a further worker."""

@@ -13,7 +13,7 @@ from gradwire_protocol import CloseCode, Connection, Disconnected, UsageError
 from gradwire_protocol.connection.timers import earliest
 from gradwire_protocol.messages.fields import count_updates
 from gradwire_protocol.messages.kinds import EndCode
-from gradwire_protocol.messages.states import StatePart
+from gradwire_protocol.messages.states.records import StatePart
 from gradwire_protocol.messages.updates import Finished
 from gradwire_server.metrics import Departure
 from gradwire_server.replica.founding import found_again, recover

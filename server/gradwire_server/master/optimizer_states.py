@@ -22,7 +22,7 @@ from typing import Final
 
 from gradwire_protocol import InvalidMessageError
 from gradwire_protocol.messages.fields import REASON_CHARACTERS_MAX
-from gradwire_protocol.messages.states import StatePart, WantState
+from gradwire_protocol.messages.states.records import StatePart, WantState
 from gradwire_server.state.roster import Member, Phase
 from gradwire_server.state.state import State
 

@@ -15,7 +15,7 @@ from gradwire_protocol.messages.link import CONTROL_RECORDS
 from gradwire_protocol.messages.replicas import Snapshot
 from gradwire_protocol.messages.schema import Record
 from gradwire_protocol.messages.snapshots import SnapshotAssembly
-from gradwire_protocol.messages.states import StatePart, WantState
+from gradwire_protocol.messages.states.records import StatePart, WantState
 from gradwire_protocol.messages.updates import (
     Conflated,
     EncodedUpdate,

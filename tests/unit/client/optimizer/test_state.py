@@ -18,7 +18,7 @@ from gradwire.optimizer.state import (
     header_of,
 )
 from gradwire_protocol.messages.layout import TENSORS_MAX, Layout, Tensor
-from gradwire_protocol.messages.states import STATE_PART_BYTES, STATE_SLOTS_MAX
+from gradwire_protocol.messages.states.records import STATE_PART_BYTES, STATE_SLOTS_MAX
 from support.wording import naming
 
 LAYOUT = Layout((Tensor("weight", (2, 3)), Tensor("frozen", (5,)), Tensor("scale", ())))

@@ -24,7 +24,7 @@ from gradwire_protocol import InvalidMessageError
 from gradwire_protocol.messages.fields import REASON_CHARACTERS_MAX
 from gradwire_protocol.messages.kinds import RANKS_MAX
 from gradwire_protocol.messages.layout import Layout, Tensor
-from gradwire_protocol.messages.states import StatePart, WantState
+from gradwire_protocol.messages.states.records import StatePart, WantState
 from support.peer import no_state, state_part
 from support.wording import naming
 

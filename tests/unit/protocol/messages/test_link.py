@@ -19,7 +19,7 @@ from gradwire_protocol.messages.link import CONTROL_RECORDS, Message, UpdateRece
 from gradwire_protocol.messages.link import Link as MessageLink
 from gradwire_protocol.messages.replicas import Snapshot
 from gradwire_protocol.messages.schema import Record
-from gradwire_protocol.messages.states import StatePart
+from gradwire_protocol.messages.states.records import StatePart
 from gradwire_protocol.messages.updates import (
     Conflated,
     EncodedUpdate,

@@ -6,7 +6,7 @@ import pytest
 
 from gradwire_protocol.messages.link import Control
 from gradwire_protocol.messages.replicas import Snapshot
-from gradwire_protocol.messages.states import StatePart, WantState
+from gradwire_protocol.messages.states.records import StatePart, WantState
 from gradwire_protocol.messages.updates import Finish, Leave
 from gradwire_server.master.optimizer_states import NOBODY, SOURCE_SECONDS
 from gradwire_server.state.roster import Phase
