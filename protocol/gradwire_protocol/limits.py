@@ -59,10 +59,13 @@ def charge_of(total: int) -> int:
 
 
 BUFFERS_BYTES_MAX: Final = MESSAGE_BYTES_MAX - 256
-"""Values of one worker's buffers: a message less the map around it, a million float32. A master
+"""Values and description of one worker's buffers: a message less the map around it. A master
 keeps the latest buffers of each rank, including finished ranks, for twice as many ranks as there
 may be workers: with 56 workers 448 MiB at most. A worker keeps as many of its own size. Ordinary
 buffers are smaller: the running statistics of a ResNet-50 are 212 KB."""
+
+BUFFER_LAYOUT_BYTES_MAX: Final = 512 * KIB
+"""Names, shapes and types of one worker's buffers: 70 bytes each, 11 KB for a ResNet-50."""
 
 BUFFERS_BYTES_PER_SECOND_MAX: Final = MESSAGE_BYTES_MAX
 BUFFERS_BURST_BYTES: Final = 2 * MESSAGE_BYTES_MAX

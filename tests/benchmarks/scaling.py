@@ -145,7 +145,7 @@ class _Run:
             welcome = membership.welcome
             if welcome is not None and welcome.founder and not has_founded:
                 has_founded = True
-                worker.found(bytes(4 * layout.elements), self.now)
+                worker.found(bytes(4 * layout.elements), None, self.now)
             self._pass_time()
 
     def relay(self, updates: int, body: bytes) -> None:

@@ -200,7 +200,7 @@ class IdleWorker:
 
     def found(self) -> None:
         """Start the run."""
-        self._worker.found(self._values, self._driver.now())
+        self._worker.found(self._values, None, self._driver.now())
         self._driver.turn()
 
 

@@ -9,13 +9,14 @@ from typing import Any
 import numpy as np
 import pytest
 import safetensors
+import torch
 
 import gradwire
 from gradwire_udp.files.checkpoints import names_in, read
 from support.health import metrics, run_status
 from support.local_master import MasterProcess
 from support.sessions import HALF, change, delivered, finish
-from support.waiting import wait_for_process
+from support.waiting import wait_for_process, wait_until
 
 OFTEN = ("--checkpoint-seconds", "0.05")
 NEVER = ("--checkpoint-seconds", "100000")
@@ -78,6 +79,40 @@ def test_a_master_that_was_killed_goes_on_where_its_last_checkpoint_ends(tmp_pat
     assert (end.finished, end.updates) == (True, 12)
     assert {end.digest} == digests
     assert target.tolist() == [6.0, 6.0, 0.0, 0.0]
+
+
+def with_buffers(seed: int) -> torch.nn.Sequential:
+    torch.manual_seed(seed)
+    module = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.BatchNorm1d(4))
+    module.register_buffer("order", torch.randperm(9))
+    return module
+
+
+def buffers_in(module: torch.nn.Module) -> dict[str, list[float]]:
+    return {name: buffer.flatten().tolist() for name, buffer in module.named_buffers()}
+
+
+def test_buffers_are_in_checkpoints_for_models_and_for_the_run_that_goes_on(
+    tmp_path: Path,
+) -> None:
+    trained, *fresh = (with_buffers(seed) for seed in range(3))
+    with MasterProcess("--checkpoint", str(tmp_path), *NEVER) as master:
+        session = gradwire.join(trained, master=master.address, buffer_steps=1)
+        for _ in range(20):
+            trained(5 * torch.randn(16, 3))
+            session.step()
+        http = master.announcement["http"]
+        received = "gradwire_buffers_received_total"
+        wait_until(lambda: metrics(http)[received] == 21, "the buffers of all steps")
+        master.stop(signal.SIGTERM)
+    session.close()
+
+    loaded = gradwire.load_checkpoint(tmp_path, fresh[0])
+    with MasterProcess("--checkpoint", str(tmp_path), "--resume", str(tmp_path)) as master:
+        gradwire.join(fresh[1], master=master.address).close()
+
+    assert set(loaded.buffers) == set(buffers_in(trained))
+    assert [buffers_in(module) for module in fresh] == [buffers_in(trained)] * 2
 
 
 def test_the_documentation_says_how_to_read_a_checkpoint_without_gradwire(

@@ -1,6 +1,7 @@
 """load_checkpoint: the parameters of a file in a model, bit by bit, or an error and no change."""
 
 import logging
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +11,9 @@ import torch
 import gradwire
 from gradwire_codecs import Replica
 from gradwire_codecs.arrays import Int32Array
+from gradwire_protocol.messages.checkpoint import pieces_of
 from gradwire_protocol.messages.layout import Layout, Tensor
+from gradwire_protocol.messages.states.buffers import BufferLayout, BufferTensor
 from gradwire_udp.files.checkpoints import name_of
 from support.checkpointing import VERSIONS, bytes_of, checkpoint_of, written_to
 from support.local_master import LocalMaster
@@ -90,6 +93,34 @@ def test_a_model_that_was_loaded_can_begin_a_run(tmp_path: Path, master: LocalMa
 
     with join(master, module) as session:
         assert session.digest() == loaded.digest
+
+
+# Buffers.
+
+
+def test_a_model_with_a_buffer_of_another_shape_is_refused_and_unchanged(tmp_path: Path) -> None:
+    layout = BufferLayout((), (), 4, (BufferTensor("order", (5,), "I64"),))
+    of_file = replace(checkpoint_of(of_model(), layout=MODEL_LAYOUT), buffers=layout)
+    pieces = pieces_of(of_file, of_model().astype("<i4").tobytes(), bytes(40))
+    path = written_to(tmp_path, 1, b"".join(pieces))
+    module = model()
+    module.register_buffer("order", torch.arange(4))
+    before = flat(module)
+
+    assert refusal(path, module) == naming(path, "'order'", "(4,)", "(5,)")
+    assert flat(module) == before
+
+
+def test_buffers_that_a_checkpoint_lacks_are_named(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    module = model()
+    module.register_buffer("order", torch.arange(4))
+
+    loaded = gradwire.load_checkpoint(save(tmp_path, of_model()), module)
+
+    assert loaded.buffers == ()
+    assert caplog.messages == [naming(loaded.path, "order")]
 
 
 # Folders.

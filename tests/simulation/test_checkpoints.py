@@ -37,8 +37,8 @@ def run_with(
 
 def read_again(copy: Copy) -> Run:
     """Return the run in the file that a copy is written to."""
-    checkpoint, values = parse(bytearray(b"".join(copy.pieces())))
-    run = Run.resume(checkpoint, values)
+    checkpoint, values, buffers = parse(bytearray(b"".join(copy.pieces())))
+    run = Run.resume(checkpoint, values, buffers=buffers)
     assert run.replica.digest() == checkpoint.digest
     return run
 

@@ -19,11 +19,11 @@ from gradwire.participant.offline_limit import OfflineLimit
 from gradwire.replica.repair import Repair
 from gradwire.replica.residual_flush import ResidualFlush
 from gradwire.replica.scaled_change import ScaledChange
-from gradwire.target.buffers import BufferValues, mean_of
 from gradwire.worker.inbox import Inbox, Rebase
 from gradwire.worker.update_log import OwnUpdate, OwnUpdateLog
 from gradwire.worker.worker import Worker
 from gradwire_protocol.delivery.incoming import Reassembly
+from gradwire_protocol.messages.states.buffers import BufferValues, Standing, mean_of
 from gradwire_protocol.messages.updates import EncodedUpdate
 from gradwire_server.master.buffer_relay import BufferRelay
 from gradwire_server.master.intake import Intake
@@ -184,9 +184,9 @@ def the_end_sends_but_half_of_the_residual(patch: pytest.MonkeyPatch) -> None:
 def a_mean_overshoots(patch: pytest.MonkeyPatch) -> None:
     def overshooting(values: Sequence[BufferValues]) -> BufferValues:
         mean = mean_of(values)
-        return BufferValues(2 * mean.floats - values[0].floats, mean.integers)
+        return mean._replace(floats=2 * mean.floats - values[0].floats)
 
-    patch.setattr("gradwire.features.buffers.mean_of", overshooting)
+    patch.setattr("gradwire_protocol.messages.states.buffers.mean_of", overshooting)
 
 
 def buffers_of_rank_0_are_not_passed_on(patch: pytest.MonkeyPatch) -> None:
@@ -206,10 +206,22 @@ def buffers_of_who_is_gone_still_count(patch: pytest.MonkeyPatch) -> None:
 def own_buffers_are_those_of_the_moment_at_the_end(patch: pytest.MonkeyPatch) -> None:
     def before_finish(self: BufferSharing) -> None:
         sent = self._module.read()
-        self._tell(final=True)
-        self._sent = BufferValues(sent.floats + 1, sent.integers)
+        self._tell(Standing(leaves=False, final=True, rank=self._rank))
+        self._sent = sent._replace(floats=sent.floats + 1)
 
     patch.setattr(BufferSharing, "before_finish", before_finish)
+
+
+def everyone_leads(patch: pytest.MonkeyPatch) -> None:
+    """Each keeps its own of what is not averaged."""
+    agree = BufferSharing._agree
+
+    def keep(self: BufferSharing, own: BufferValues | None) -> None:
+        agree(self, own)
+        if own is not None:
+            self._module.write(self._module.read()._replace(others=own.others))
+
+    patch.setattr(BufferSharing, "_agree", keep)
 
 
 # Memory is bounded.
@@ -324,6 +336,7 @@ FAULTS: list[tuple[Plant, str, int]] = [
     (buffers_of_rank_0_are_not_passed_on, "buffers: they end with different ones", 5),
     (buffers_of_who_is_gone_still_count, "buffers: not all are the last ones", 33),
     (own_buffers_are_those_of_the_moment_at_the_end, "buffers: ", 2),
+    (everyone_leads, "buffers: they end with different ones", 0),
     (the_log_forgets_nothing, "memory: .* bytes logged", 0),
     (the_inbox_conflates_nothing, "memory: .* bytes wait in an inbox", 7),
     (nobody_dials_again, "waits: ", 1),

@@ -372,6 +372,11 @@ def _(place: Place) -> str:
     return place.error_of(session.step)
 
 
+@mistake("`averaged_buffers='emma'`: a buffer that there is not")
+def _(place: Place) -> str:
+    return place.joins(nn.BatchNorm1d(2), averaged_buffers="emma")
+
+
 @mistake("`load_checkpoint` of an empty folder")
 def _(place: Place) -> str:
     folder = place.folder / "checkpoints"

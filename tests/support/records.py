@@ -10,7 +10,7 @@ from gradwire_protocol.messages.orders import Order, OrderDone
 from gradwire_protocol.messages.replicas import Blocks, Contents, Digest, Recall, Snapshot, Want
 from gradwire_protocol.messages.schema import Record
 from gradwire_protocol.messages.standby import Follow, Promise, Voters
-from gradwire_protocol.messages.states import Buffers
+from gradwire_protocol.messages.states.records import Buffers
 from gradwire_protocol.messages.updates import (
     Aside,
     Conflated,
@@ -53,7 +53,9 @@ EXAMPLES: tuple[Record, ...] = (
     Digest({1: 5}, 2**64 - 1),
     Blocks({1: 5}, bytes(8)),
     Want((0, 7)),
-    Buffers(1, final=True, layout_digest=bytes(8), floats=bytes(4), integers=bytes(8)),
+    Buffers(
+        1, final=True, leaves=False, layout=b"l", floats=bytes(4), integers=bytes(8), others=b"o"
+    ),
     Stable({1: 5}),
     Finish(5),
     Finished({1: 5}),

@@ -69,9 +69,14 @@ def double_zeros() -> torch.Tensor:
 def norm_of(variance: float, batches: int = 0) -> nn.BatchNorm1d:
     """Return a module with buffers: a running variance of two features, and a count of batches."""
     norm = nn.BatchNorm1d(2)
+    set_buffers(norm, variance, batches)
+    return norm
+
+
+def set_buffers(norm: nn.Module, variance: float, batches: int = 0) -> None:
+    """Set what `norm_of` sets."""
     state_of(norm)["running_var"].fill_(variance)
     state_of(norm)["num_batches_tracked"].fill_(batches)
-    return norm
 
 
 def state_of(norm: nn.Module) -> dict[str, torch.Tensor]:

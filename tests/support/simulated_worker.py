@@ -28,7 +28,7 @@ from gradwire_protocol.messages.fields import WORKER_ID_BYTES, covers
 from gradwire_protocol.messages.layout import Layout
 from gradwire_protocol.messages.modes.kept_state import KeptState
 from gradwire_protocol.messages.replicas import Blocks
-from gradwire_protocol.messages.states import Buffers
+from gradwire_protocol.messages.states.records import Buffers
 from support.accounts_of_worker import WorkerAccounts
 from support.dialling import dial
 from support.feedbacks import counts_for

@@ -30,6 +30,10 @@ class Feature:
     def before_finish(self) -> None:
         """Send what remains, before the worker tells the others that no more comes."""
 
+    def before_leave(self) -> None:
+        """Send what remains, before the worker leaves while others train on."""
+        self.before_finish()
+
     def after_finish(self) -> None:
         """Take over the final values: everything that any worker sent has arrived."""
 

@@ -324,7 +324,10 @@ class Participant:
         deadline = self.clock() + timeout_seconds
         if not finishing.has_begun and not self.observes:
             for feature in self.features if self.tally.steps else ():  # what is untrained misleads
-                feature.before_finish()
+                if training_is_over:
+                    feature.before_finish()
+                else:
+                    feature.before_leave()
             finishing.begin(None if training_is_over else 1.0)
         while True:
             known = membership.updates_received

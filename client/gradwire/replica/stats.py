@@ -81,7 +81,7 @@ class Tally:
         default=0,
     )
     buffers_averaged: int = statistic(
-        "Times that the module's buffers were set to the mean of all workers'.",
+        "Times that the module's buffers were set to what all workers agree on.",
         "counter",
         default=0,
     )

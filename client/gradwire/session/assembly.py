@@ -41,7 +41,8 @@ def features_of(
             send=send,
             tally=participant.tally,
         )
-        sharing.begin()
+        welcome = participant.welcome
+        sharing.begin(founds=welcome.founder, run_is_new=not any(welcome.versions.values()))
         features.append(sharing)
     if participant.observes:
         return features

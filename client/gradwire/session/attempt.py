@@ -15,6 +15,7 @@ from gradwire.session.entry import Entry
 from gradwire.session.session import Session
 from gradwire.settings.credentials import credentials_of
 from gradwire.settings.settings import Settings
+from gradwire.settings.training import names_in
 from gradwire.target.adapters import buffers_of
 from gradwire.target.parameters import Parameters
 from gradwire.threads.network import NetworkThread
@@ -66,7 +67,9 @@ class Attempt:
             averages=None
             if torch_optimizer is None
             else partial(_averaged_state, torch_optimizer, parameters),
-            buffers=buffers_of(target) if settings.share_buffers else None,
+            buffers=buffers_of(target, names_in(settings.averaged_buffers))
+            if settings.share_buffers
+            else None,
             key_name=None if key is None else key.name,
             observes=observes,
         )

@@ -1,4 +1,4 @@
-"""`load_checkpoint`: the parameters of a run from a checkpoint, without a master or a network."""
+"""`load_checkpoint`: a run's parameters and buffers from a checkpoint, without any network."""
 
 import logging
 from collections.abc import Mapping
@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from gradwire.errors import UsageError
-from gradwire.target.adapters import places_of
+from gradwire.target.adapters import kept_buffers_of, places_of
 from gradwire.target.parameters import Places
 from gradwire_codecs import Replica
 from gradwire_protocol.messages.checkpoint import CheckpointError
@@ -39,15 +39,17 @@ class LoadedCheckpoint:
     """Whether the run was finished."""
     digest: str
     """As `Session.digest` returns it."""
+    buffers: tuple[str, ...] = ()
+    """Names of the buffers that were loaded."""
 
 
 def load_checkpoint(
     path: str | PathLike[str], target: object, *, run: str | None = None
 ) -> LoadedCheckpoint:
-    """Load the parameters that a master has saved into a model.
+    """Load the parameters and buffers that a master has saved into a model.
 
-    They are those of a session after its last step, to the last bit. A checkpoint has no buffers,
-    such as those of BatchNorm.
+    The parameters are those of a session after its last step, to the last bit. The buffers, such as
+    those of BatchNorm, are what a worker would begin with: see `Settings.share_buffers`.
 
     Parameters
     ----------
@@ -83,7 +85,17 @@ def load_checkpoint(
         raise UsageError(
             f"{file.path}: the model differs from that of run {checkpoint.run!r}: {difference}"
         )
+    kept = checkpoint.buffers.arrays(file.buffers)
+    buffers = kept_buffers_of(target)
+    try:
+        missing = [] if buffers is None else buffers.missing_in(kept)
+    except UsageError as error:
+        raise UsageError(f"{file.path}: {error}") from None
     _write(_replica_of(file), places)
+    if buffers is not None:
+        buffers.write_kept(kept)
+    if missing:
+        logger.warning("%s has no values of these buffers: %s", file.path, ", ".join(missing))
     return LoadedCheckpoint(
         path=file.path,
         run=checkpoint.run,
@@ -93,6 +105,7 @@ def load_checkpoint(
         updates=checkpoint.updates,
         finished=checkpoint.finished,
         digest=f"{checkpoint.digest:016x}",
+        buffers=() if buffers is None else tuple(kept),
     )
 
 

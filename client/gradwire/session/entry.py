@@ -17,7 +17,7 @@ from gradwire.session.resolution import warn_of_small
 from gradwire.session.warm_start import WarmStart
 from gradwire.settings.settings import Settings
 from gradwire.settings.training import portion_of
-from gradwire.target.buffers import ModuleBuffers
+from gradwire.target.buffers import ModuleBuffers, first_buffers
 from gradwire.target.parameters import Parameters
 from gradwire.target.with_state import WithState
 from gradwire.worker.membership import Membership
@@ -177,7 +177,8 @@ class Entry:
             return Replica(received, welcome.quantum_exponent)
         replica = Replica.from_parameters(self._parameters.vector, welcome.quantum_exponent)
         warn_of_small(self._parameters.layout, self._parameters.vector, replica)
-        membership.post(self.worker.found, replica.values.astype("<i4").tobytes())
+        first = None if self._buffers is None else first_buffers(self._buffers, welcome.rank)
+        membership.post(self.worker.found, replica.values.astype("<i4").tobytes(), first)
         yield from self._wait(lambda: membership.live)
         return replica
 

@@ -408,7 +408,7 @@ class Session:
 
         Every worker sends as much of its residual as the setting `finish_residual` says, applies
         everything that the others sent, and sets its parameters to the shared ones and its buffers
-        to the mean of all workers'. An observer does the same, but sends nothing.
+        to those that all workers agree on. An observer does the same, but sends nothing.
 
         Parameters
         ----------

@@ -57,6 +57,7 @@ class SettingKeywords(TypedDict, total=False):
     staleness_timeout_seconds: float | None
     warm_up_workers: int | None
     share_buffers: bool | None
+    averaged_buffers: str | tuple[str, ...] | None
     buffer_steps: int | None
     threshold: float | ThresholdPolicy | None
     initial_threshold: float | None

@@ -230,6 +230,8 @@ class Settings(TrainingSettings):
         check_settings(self)
         if self.density_band is not None:  # TOML has no tuples
             object.__setattr__(self, "density_band", tuple(self.density_band))
+        if not isinstance(self.averaged_buffers, str):
+            object.__setattr__(self, "averaged_buffers", tuple(self.averaged_buffers))
         if not self.master:
             raise UsageError(
                 "no master: pass master='host:port', or set GRADWIRE_MASTER, or MASTER_ADDR"

@@ -1,6 +1,6 @@
 """Settings of how a training is shared, and the types of their values."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
 
@@ -26,6 +26,10 @@ workers and the mean staleness."""
 
 SCALE_MAX: Final = 1e3
 """A larger factor is a mistake: the run would diverge."""
+
+
+def _are_names(value: object) -> bool:
+    return isinstance(value, list | tuple) and all(isinstance(each, str) for each in value)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,16 +98,32 @@ class TrainingSettings(ThresholdSettings):
 
     share_buffers: bool = setting(
         True,
-        "Whether buffers of a module, such as the running statistics of BatchNorm, are averaged "
-        "among the workers; otherwise each worker keeps its own.",
+        "Whether the workers share the buffers of a module: running statistics, such as those of "
+        "BatchNorm, are averaged, and all others are those of the lowest rank. Otherwise each "
+        "worker keeps its own.",
+    )
+
+    averaged_buffers: str | tuple[str, ...] = setting(
+        "",
+        "Names of buffers that are averaged as running statistics are, `*` for any characters, "
+        "such as `('ema.*',)`; several in one text with commas between them.",
+        accepts=_are_names,
+        accepts_text="a sequence of texts",
     )
 
     buffer_steps: int = setting(
         100,
-        "Steps between two averages of the buffers; with 0, they are averaged only when the run "
-        "is finished.",
+        "Steps from one time that buffers are shared to the next; with 0, they are shared only "
+        "when the run is finished.",
         least=0,
     )
+
+
+def names_in(averaged_buffers: str | Sequence[str]) -> tuple[str, ...]:
+    """Return the names in the setting `averaged_buffers`."""
+    if isinstance(averaged_buffers, str):
+        averaged_buffers = averaged_buffers.split(",")
+    return tuple(name.strip() for name in averaged_buffers if name.strip())
 
 
 def portion_of(feedback: Feedback) -> float:

@@ -8,13 +8,15 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from gradwire.errors import UsageError
-from gradwire.target.buffers import ModuleBuffers
+from gradwire.target.buffers import ModuleBuffers, check_size
 from gradwire.target.data_parallel import check_whole
 from gradwire.target.parameters import NumpyParameters, Parameters, Places
 from gradwire_codecs.arrays import describe
 
 if TYPE_CHECKING:
     import torch
+
+    from gradwire.target.torch_buffers import KeptBuffers
 
 
 def parameters_of(target: object) -> Parameters:
@@ -82,18 +84,29 @@ def _remedy_for(target: object) -> str:
     return ""
 
 
-def buffers_of(target: object) -> ModuleBuffers | None:
-    """Return the buffers of a target that workers average; None without any.
+def kept_buffers_of(target: object) -> "KeptBuffers | None":
+    """Return what writes the buffers of a file into a target; None if that is no module."""
+    torch = sys.modules.get("torch")
+    if torch is None or not isinstance(target, torch.nn.Module):
+        return None
+    from gradwire.target.torch_buffers import KeptBuffers
 
-    `UsageError` if they have no values yet, or are too large.
+    return KeptBuffers(target)
+
+
+def buffers_of(target: object, averaged: Sequence[str] = ()) -> ModuleBuffers | None:
+    """Return the buffers of a target that workers share; None without any.
+
+    `averaged` names those that are averaged besides running statistics. `UsageError` if they have
+    no values yet, or are too large.
     """
     torch = sys.modules.get("torch")
     if torch is None or not isinstance(target, torch.nn.Module):
         return None
     from gradwire.target.torch_buffers import TorchBuffers
 
-    buffers = TorchBuffers(target)
+    buffers = TorchBuffers(target, averaged)
     if not sum(buffers.layout.sizes):
         return None
-    buffers.layout.check_size()
+    check_size(buffers.layout)
     return buffers

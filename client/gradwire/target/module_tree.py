@@ -116,9 +116,14 @@ def named_parameters(
     So some workers of a run may compile their modules, and others not. With `every_name`, a
     parameter is returned once for each of its names, and otherwise once.
     """
-    while isinstance(module, torch.nn.DataParallel | torch.nn.parallel.DistributedDataParallel):
-        module = module.module
     return [
         (name.replace(COMPILED, ""), parameter)
-        for name, parameter in module.named_parameters(remove_duplicate=not every_name)
+        for name, parameter in unwrapped(module).named_parameters(remove_duplicate=not every_name)
     ]
+
+
+def unwrapped(module: torch.nn.Module) -> torch.nn.Module:
+    """Return a module without `DataParallel` and `DistributedDataParallel` around it."""
+    while isinstance(module, torch.nn.DataParallel | torch.nn.parallel.DistributedDataParallel):
+        module = module.module
+    return module

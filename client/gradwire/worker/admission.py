@@ -27,6 +27,7 @@ from gradwire_protocol.messages.fields import count_updates
 from gradwire_protocol.messages.modes.mode import elements_max, model_of
 from gradwire_protocol.messages.replicas import Blocks, Contents, Recall, Snapshot, Want
 from gradwire_protocol.messages.snapshots import SnapshotFeed, count_blocks, expand_block
+from gradwire_protocol.messages.states.records import Buffers
 from gradwire_protocol.messages.updates import Finish, Leave
 from gradwire_protocol.messages.work import StopTraining
 
@@ -47,6 +48,8 @@ class Admission:
         """Blocks that came before the first WELCOME, which says how many elements there are."""
         self._feed: SnapshotFeed | None = None
         """Set while the master is sent our replica."""
+        self._after_buffers: tuple[int, Payload] | None = None
+        """The number of the message with our buffers, and our replica, which goes after it."""
 
     # Joining.
 
@@ -165,11 +168,27 @@ class Admission:
 
     # The master has no replica: ours goes there.
 
-    def found(self, values: Payload) -> None:
-        """Start the run with a replica: little-endian int32, which must not change any more."""
+    def found(self, values: Payload, buffers: Buffers | None) -> None:
+        """Start the run with a replica: little-endian int32, which must not change any more.
+
+        The run's buffers go first: whoever is let in has to get both.
+        """
         worker = self._worker
-        if worker.stage is Stage.FOUNDING and worker.link is not None:
+        if worker.stage is not Stage.FOUNDING or worker.link is None:
+            return
+        if buffers is None:
             self._feed = SnapshotFeed.of_replica(values, worker.link, _packed)
+        else:
+            worker.buffers.set_own(buffers)
+            self._after_buffers = worker.link.send(buffers), values
+
+    def on_control_delivered(self, number: int) -> None:
+        """Send our replica, if the master has our buffers."""
+        worker = self._worker
+        if self._after_buffers is not None and self._after_buffers[0] == number:
+            values, self._after_buffers = self._after_buffers[1], None
+            if worker.stage is Stage.FOUNDING and worker.link is not None:
+                self._feed = SnapshotFeed.of_replica(values, worker.link, _packed)
 
     def found_again(self, values: Payload, versions: Mapping[int, int]) -> None:
         """Give a restarted master our replica, with the versions that it contains."""
@@ -264,7 +283,7 @@ class Admission:
         """Forget what the last attempt, or the last connection, has brought."""
         worker = self._worker
         self._replica.start_over(keep=worker.welcome is not None and not worker.took_part)
-        self._feed = None
+        self._feed = self._after_buffers = None
         self._early.clear()
 
     def _end_resync(self, resync: Resync) -> None:

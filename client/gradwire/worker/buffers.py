@@ -11,9 +11,9 @@ finished and may have left, because other workers may have ended with them.
 import logging
 from collections.abc import Iterator
 
-from gradwire.target.buffers import BufferLayout
 from gradwire.worker.membership import Membership
-from gradwire_protocol.messages.states import Buffers
+from gradwire_protocol.messages.states.buffers import BufferLayout
+from gradwire_protocol.messages.states.records import Buffers
 
 logger = logging.getLogger("gradwire.buffers")
 
@@ -24,7 +24,7 @@ class SharedBuffers:
     Parameters
     ----------
     layout : BufferLayout or None
-        Of our own; buffers of another layout are dropped. None if no buffers are averaged.
+        Of our own; buffers of another layout are dropped. None if no buffers are shared.
     """
 
     def __init__(self, layout: BufferLayout | None, membership: Membership) -> None:
@@ -93,7 +93,7 @@ class SharedBuffers:
         if buffers.rank in self._complained_of:
             return
         self._complained_of.add(buffers.rank)
-        same = buffers.layout_digest == self._layout.digest
+        same = buffers.layout == self._layout.packed
         logger.warning(
             "buffers of rank %d are not averaged with ours: %s",
             buffers.rank,

@@ -21,7 +21,7 @@ from gradwire.worker.peer_sequences import Sum
 from gradwire_codecs import MalformedUpdateError
 from gradwire_protocol.messages.admission import Peer, Welcome
 from gradwire_protocol.messages.replicas import Blocks
-from gradwire_protocol.messages.states import Buffers
+from gradwire_protocol.messages.states.records import Buffers
 from gradwire_protocol.messages.updates import Aside, EncodedUpdate
 
 logger = logging.getLogger("gradwire.session")

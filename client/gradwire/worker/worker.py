@@ -20,7 +20,6 @@ from collections.abc import Callable, Mapping, Sequence
 
 from gradwire.errors import GradwireError, ProtocolError, RefusedError
 from gradwire.settings.settings import RECONNECT_SECONDS
-from gradwire.target.buffers import BufferLayout
 from gradwire.worker.admission import Admission
 from gradwire.worker.buffers import SharedBuffers
 from gradwire.worker.dialing import Dialing
@@ -44,12 +43,13 @@ from gradwire_protocol import (
 from gradwire_protocol.delivery.shaped_message import Payload
 from gradwire_protocol.messages.admission import Join, RefusalCode, Refuse, Roster, Welcome
 from gradwire_protocol.messages.fields import SEQUENCE_MAX
-from gradwire_protocol.messages.kinds import SNAPSHOT_STREAM, EndCode
+from gradwire_protocol.messages.kinds import CONTROL_STREAM, SNAPSHOT_STREAM, EndCode
 from gradwire_protocol.messages.link import Link, Message, UpdateReceived
 from gradwire_protocol.messages.modes.mode import elements_max
 from gradwire_protocol.messages.replicas import Blocks, Digest, Recall, Snapshot
 from gradwire_protocol.messages.standby import Promise
-from gradwire_protocol.messages.states import Buffers
+from gradwire_protocol.messages.states.buffers import BufferLayout
+from gradwire_protocol.messages.states.records import Buffers
 from gradwire_protocol.messages.updates import (
     Aside,
     Conflated,
@@ -162,9 +162,12 @@ class Worker:
         self._reconnection.dialing = dialing
         self.state.link = Link(dialing.dial(now))
 
-    def found(self, values: Payload, now: float) -> None:
-        """Start the run with a replica: little-endian int32, which must not change any more."""
-        self._admission.found(values)
+    def found(self, values: Payload, buffers: Buffers | None, now: float) -> None:
+        """Start the run with a replica: little-endian int32, which must not change any more.
+
+        Our buffers become those of the run, too.
+        """
+        self._admission.found(values, buffers)
 
     def found_again(self, values: Payload, versions: Mapping[int, int], now: float) -> None:
         """Give a restarted master our replica, with the versions that it contains."""
@@ -418,6 +421,8 @@ class Worker:
     def _delivered(self, event: MessageDelivered, now: float) -> None:
         if event.stream == SNAPSHOT_STREAM:
             self._admission.on_block_delivered()
+        elif event.stream == CONTROL_STREAM:
+            self._admission.on_control_delivered(event.number)
         elif event.stream == self.rank:
             self._own.on_delivered(event.number, now)
 

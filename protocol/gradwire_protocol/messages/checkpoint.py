@@ -7,19 +7,24 @@ A checkpoint is a safetensors file, so other programs can read it, too::
     8       h      header: JSON in UTF-8, then spaces, so that 8 + h is a multiple of 64
     8 + h   4 N    the replica: N int32, little-endian; N follows from the header. With DiLoCo the
                    second half is the last step of the outer optimizer
+    after          the buffers
 
 The header, which has no line breaks::
 
-    {"__metadata__":{"gradwire_checkpoint":"1","sha256":"<64 hexadecimal digits>","run":"mnist",
+    {"__metadata__":{"gradwire_checkpoint":"2","sha256":"<64 hexadecimal digits>","run":"mnist",
     "quantum_exponent":"-24","versions":"[[0,5],[2,7]]","works":"[]",
-    "mode":"sharing","finished":"false","digest":"<16 hexadecimal digits>"},
+    "mode":"sharing","finished":"false","digest":"<16 hexadecimal digits>","buffers":"[4,1,0,0]"},
     "weights":{"dtype":"I32","shape":[2,3],"data_offsets":[0,24]},
-    "bias":{"dtype":"I32","shape":[1],"data_offsets":[24,28]}}
+    "bias":{"dtype":"I32","shape":[1],"data_offsets":[24,28]},
+    "running_mean":{"dtype":"F32","shape":[1],"data_offsets":[28,32]}}
 
-The tensors are those of the layout, in its order and without gaps. A parameter is its integer times
-two to the power of `quantum_exponent`. `versions` are pairs of a rank and its last sequence.
-`works` has a record (`work.WorkState`) for each work whose items are granted: which are done.
-`mode` is the text of a mode, as in ``averaging(every=16)``.
+The first tensors are those of the layout, in its order and without gaps. A parameter is its integer
+times two to the power of `quantum_exponent`.
+
+`versions` are pairs of a rank and its last sequence. `works` has a record (`work.WorkState`) for
+each work whose items are granted: which are done. `mode` is the text of a mode, as in
+``averaging(every=16)``. `buffers` has the bytes of a float among the statistics, and how many
+buffers are floats that are averaged, integers that are, and others; these stand last.
 
 The reader packs the contents of the header again and refuses a header with other bytes. So the
 header has no duplicate names, gaps, overlaps or other types, and no other form of JSON.
@@ -36,11 +41,11 @@ import struct
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import chain, islice, zip_longest
-from typing import Annotated, Final
+from typing import Annotated, Final, NamedTuple
 
 from gradwire_protocol.delivery.shaped_message import Payload
 from gradwire_protocol.errors import UsageError
-from gradwire_protocol.limits import MIB
+from gradwire_protocol.limits import BUFFER_LAYOUT_BYTES_MAX, BUFFERS_BYTES_MAX, MIB
 from gradwire_protocol.messages.admission import QuantumExponent
 from gradwire_protocol.messages.fields import RunName, Versions
 from gradwire_protocol.messages.kinds import RANKS_MAX
@@ -52,6 +57,7 @@ from gradwire_protocol.messages.layout import (
     NAME_CHARACTERS_MAX,
     TENSORS_MAX,
     Layout,
+    Tensor,
 )
 from gradwire_protocol.messages.modes.mode import LAST_STEP, Mode, parse_mode
 from gradwire_protocol.messages.schema import (
@@ -63,6 +69,13 @@ from gradwire_protocol.messages.schema import (
     record,
 )
 from gradwire_protocol.messages.snapshots import ELEMENT_BYTES
+from gradwire_protocol.messages.states.buffers import (
+    BUFFER_TENSORS_MAX,
+    NO_BUFFERS,
+    WIDTHS,
+    BufferLayout,
+    BufferTensor,
+)
 from gradwire_protocol.messages.work import (
     OPEN_MAX,
     WORK_NAME_CHARACTERS_MAX,
@@ -72,8 +85,8 @@ from gradwire_protocol.messages.work import (
 
 LENGTH: Final = struct.Struct("<Q")
 
-SIGNATURE: Final = f'{{"{METADATA}":{{"gradwire_checkpoint":"1","sha256":"'.encode()
-"""Start of every header. The 1 is the version of the format."""
+SIGNATURE: Final = f'{{"{METADATA}":{{"gradwire_checkpoint":"2","sha256":"'.encode()
+"""Start of every header. The 2 is the version of the format."""
 
 CHECKSUM_DIGITS: Final = 64
 CHECKSUM_AT: Final = LENGTH.size + len(SIGNATURE)
@@ -92,8 +105,8 @@ METADATA_CHARACTERS_MAX: Final = (
 item and a comma 13. Unpacked JSON can take 25 times its length in memory, so no longer text is
 unpacked at once."""
 
-HEADER_BYTES_MAX: Final = 3 * LAYOUT_BYTES_MAX + METADATA_CHARACTERS_MAX
-"""Holds the largest layout and the longest version vector: 6.1 MiB. A name with a backslash before
+HEADER_BYTES_MAX: Final = 3 * (LAYOUT_BYTES_MAX + BUFFER_LAYOUT_BYTES_MAX) + METADATA_CHARACTERS_MAX
+"""Holds the largest layouts and the longest version vector: 8.4 MiB. A name with a backslash before
 each character is twice as long as in a message, the lengths in a shape are 2.2 times as long, and
 16,384 tensors add less than 60 bytes each."""
 
@@ -101,11 +114,13 @@ HEAD_BYTES_MAX: Final = LENGTH.size + HEADER_BYTES_MAX
 """Most bytes before the replica. They suffice to check everything but the replica, and to find the
 right length of the file, before memory for the replica is allocated."""
 
-FILE_BYTES_MAX: Final = HEAD_BYTES_MAX + ELEMENT_BYTES * ELEMENTS_MAX
+FILE_BYTES_MAX: Final = HEAD_BYTES_MAX + ELEMENT_BYTES * ELEMENTS_MAX + 8 * BUFFERS_BYTES_MAX
 """File with the largest replica: slightly more than 8 GiB."""
 
 PIECE_BYTES: Final = MIB
-"""Bytes of a replica that are checked or written at once."""
+"""Bytes of a file that are checked or written at once."""
+
+TENSORS_IN_FILE_MAX: Final = TENSORS_MAX + 3 * BUFFER_TENSORS_MAX
 
 
 class CheckpointError(UsageError):
@@ -130,6 +145,8 @@ class Checkpoint(Record):
     """Which items were trained on, with updates that are all in the replica."""
     mode: Mode = field(default_factory=Mode)
     """That of the run. In one with rounds, `versions` also say what was contributed."""
+    buffers: Annotated[BufferLayout, record(BufferLayout)] = NO_BUFFERS
+    """What the module has besides its parameters."""
 
     @property
     def replica_elements(self) -> int:
@@ -145,29 +162,39 @@ class Checkpoint(Record):
 # Writing.
 
 
-def pieces_of(checkpoint: Checkpoint, values: Payload) -> Iterator[bytes | memoryview]:
+def pieces_of(
+    checkpoint: Checkpoint, values: Payload, buffers: bytes = b""
+) -> Iterator[bytes | memoryview]:
     """Yield the bytes of a file, piece by piece, without copying the replica.
 
     Parameters
     ----------
     values : bytes-like
         The replica, little-endian int32. It must not change until the last piece was taken.
+    buffers : bytes
+        The values of the buffers, as `BufferLayout.to_file` returns them.
     """
     replica = memoryview(values).cast("B")
     elements = checkpoint.layout.elements
     assert len(replica) == ELEMENT_BYTES * elements, "the replica is that of the layout"
+    assert len(buffers) == checkpoint.buffers.bytes_in_file, "the buffers are those of the layout"
     header = _header_of(checkpoint)
     assert len(header) <= HEADER_BYTES_MAX, "each of its fields has a limit"
     head = LENGTH.pack(len(header)) + header
-    checksum = _checksum(chain((memoryview(head)[CHECKED_AT:],), _pieces(replica)))
+
+    def body() -> Iterator[memoryview]:
+        yield from _pieces(replica)
+        yield from _pieces(memoryview(buffers))
+
+    checksum = _checksum(chain((memoryview(head)[CHECKED_AT:],), body()))
     yield head[:CHECKSUM_AT] + checksum + head[CHECKED_AT:]
-    yield from _pieces(replica)
+    yield from body()
 
 
 def _header_of(checkpoint: Checkpoint, checksum: str = "0" * CHECKSUM_DIGITS) -> bytes:
     members: dict[str, object] = {
         METADATA: {
-            "gradwire_checkpoint": "1",
+            "gradwire_checkpoint": "2",
             "sha256": checksum,
             "run": checkpoint.run,
             "quantum_exponent": _json(checkpoint.quantum_exponent),
@@ -176,12 +203,16 @@ def _header_of(checkpoint: Checkpoint, checksum: str = "0" * CHECKSUM_DIGITS) ->
             "mode": str(checkpoint.mode),
             "finished": _json(checkpoint.finished),
             "digest": f"{checkpoint.digest:016x}",
+            "buffers": _json(checkpoint.buffers.counts),
         }
     }
     end = 0
-    for tensor in checkpoint.layout.tensors:
-        start, end = end, end + ELEMENT_BYTES * tensor.elements
-        members[tensor.name] = {"dtype": "I32", "shape": tensor.shape, "data_offsets": (start, end)}
+    named: Iterator[tuple[Tensor | BufferTensor, str]] = chain(
+        ((tensor, "I32") for tensor in checkpoint.layout.tensors), checkpoint.buffers.in_file()
+    )
+    for tensor, kind in named:
+        start, end = end, end + WIDTHS[kind] * tensor.elements
+        members[tensor.name] = {"dtype": kind, "shape": tensor.shape, "data_offsets": (start, end)}
     header = _json(members).encode()
     return header + b" " * (-(LENGTH.size + len(header)) % ALIGNMENT)
 
@@ -191,6 +222,16 @@ def _json(value: object) -> str:
 
 
 # Reading.
+
+
+class Contents(NamedTuple):
+    """What a file has."""
+
+    checkpoint: Checkpoint
+    values: memoryview
+    """The replica, little-endian int32."""
+    buffers: memoryview
+    """The values of the buffers, for `BufferLayout.from_file`."""
 
 
 def parse_head(data: Payload, size: int) -> tuple[Checkpoint, int]:
@@ -227,6 +268,7 @@ def parse_head(data: Payload, size: int) -> tuple[Checkpoint, int]:
     except (ValueError, RecursionError) as error:
         raise CheckpointError(f"its header is damaged: {error}") from None
     size_due = start + ELEMENT_BYTES * checkpoint.layout.elements
+    size_due += checkpoint.buffers.bytes_in_file
     if size != size_due:
         raise CheckpointError(
             f"it has {size} bytes; with {checkpoint.layout.elements} parameters it takes {size_due}"
@@ -235,7 +277,7 @@ def parse_head(data: Payload, size: int) -> tuple[Checkpoint, int]:
 
 
 _TENSOR: Final = re.compile(
-    rf',("(?:[^"\\]|\\.){{0,{NAME_CHARACTERS_MAX}}}"):{{"dtype":"\w+",'
+    rf',("(?:[^"\\]|\\.){{0,{NAME_CHARACTERS_MAX}}}"):{{"dtype":"(\w+)",'
     rf'"shape":(\[[-.,\w]{{0,{11 * DIMENSIONS_MAX}}}\]),"data_offsets"'
 )
 """A tensor in a header: name and shape. Its offsets follow from the tensors before it."""
@@ -247,17 +289,38 @@ def _parse_header(header: bytes) -> Checkpoint:
     start = SIGNATURE.index(b":") + 1
     window = text[start : start + METADATA_CHARACTERS_MAX]
     metadata, length = json.JSONDecoder().raw_decode(window)
-    found = islice(_TENSOR.finditer(text, start + length), TENSORS_MAX + 1)
-    tensors = [{"name": json.loads(each[1]), "shape": json.loads(each[2])} for each in found]
+    found = list(islice(_TENSOR.finditer(text, start + length), TENSORS_IN_FILE_MAX + 1))
+    tensors = [{"name": json.loads(each[1]), "shape": json.loads(each[3])} for each in found]
+    kinds = [each[2] for each in found]
     del metadata["gradwire_checkpoint"], metadata["sha256"]
     fields = {name: _parse_field(name, str(value)) for name, value in metadata.items()}
-    checkpoint = Checkpoint.from_plain({**fields, "layout": {"tensors": tensors}})
-    expected = _header_of(checkpoint, text[CHECKSUM_AT - LENGTH.size : CHECKED_AT - LENGTH.size])
+    counts = fields.pop("buffers", NO_BUFFERS.counts)
+    if not isinstance(counts, list) or len(counts) != len(NO_BUFFERS.counts):
+        raise ValueError(f"buffers: {str(counts)[:SHOWN_MAX]} are not four numbers")
+    model = max(len(tensors) - sum(each for each in counts[1:] if type(each) is int), 0)
+    try:
+        buffers = BufferLayout.of_file(tensors[model:], kinds[model:], counts)
+    except ValueError as error:
+        raise ValueError(f"buffers: {error}") from None
+    plain = {**fields, "layout": {"tensors": tensors[:model]}, "buffers": buffers.to_plain()}
+    checkpoint = Checkpoint.from_plain(plain)
+    check_names(checkpoint)
+    digits = text[CHECKSUM_AT - LENGTH.size : CHECKED_AT - LENGTH.size]
+    expected = _header_of(checkpoint, digits)
     if header != expected:
         at = next(i for i, (one, other) in enumerate(zip_longest(header, expected)) if one != other)
         around = slice(at - SHOWN_MAX // 2, at + SHOWN_MAX)
         raise ValueError(f"around byte {at} it has {header[around]!r}, not {expected[around]!r}")
     return checkpoint
+
+
+def check_names(checkpoint: Checkpoint) -> None:
+    """Refuse names that two tensors of a file would have: `ValueError`."""
+    names = {METADATA} | {tensor.name for tensor in checkpoint.layout.tensors}
+    for tensor in checkpoint.buffers.tensors:
+        if tensor.name in names:
+            raise ValueError(f"the name {tensor.name!r} is taken")
+        names.add(tensor.name)
 
 
 def _parse_field(name: str, text: str) -> object:
@@ -271,10 +334,10 @@ def _parse_field(name: str, text: str) -> object:
         raise ValueError(f"{name}: {error}") from None
 
 
-def parse(data: Payload) -> tuple[Checkpoint, memoryview]:
-    """Parse a whole file; return the contents of its header, and the replica as a view of `data`.
+def parse(data: Payload) -> Contents:
+    """Parse a whole file; return the contents of its header, the replica and the buffers.
 
-    The caller has to check that the replica has the `digest` of the header.
+    Neither is copied. The caller has to check that the replica has the `digest` of the header.
 
     Raises
     ------
@@ -288,7 +351,8 @@ def parse(data: Payload) -> tuple[Checkpoint, memoryview]:
         raise CheckpointError(
             f"it is damaged: the checksum of its contents is {found!r}, its header has {wanted!r}"
         )
-    return checkpoint, view[start:]
+    end = len(view) - checkpoint.buffers.bytes_in_file
+    return Contents(checkpoint, view[start:end], view[end:])
 
 
 def _pieces(view: memoryview) -> Iterator[memoryview]:

@@ -25,7 +25,7 @@ from gradwire_protocol.messages.kinds import (
 from gradwire_protocol.messages.orders import Order, OrderDone
 from gradwire_protocol.messages.replicas import Blocks, Contents, Digest, Recall, Snapshot, Want
 from gradwire_protocol.messages.standby import Follow, Promise, Voters
-from gradwire_protocol.messages.states import Buffers
+from gradwire_protocol.messages.states.records import Buffers
 from gradwire_protocol.messages.updates import (
     Aside,
     Conflated,

@@ -50,6 +50,8 @@ class CheckpointFile:
     checkpoint: Checkpoint
     values: memoryview
     """The replica, little-endian int32; writable, and not shared."""
+    buffers: memoryview
+    """The values of the module's buffers, as `BufferLayout.from_file` reads them."""
 
 
 Verify = Callable[[CheckpointFile], None]
@@ -193,10 +195,10 @@ def _read(path: Path, elements_max: int) -> CheckpointFile:
         elements = checkpoint.replica_elements
         if elements > elements_max:
             raise UsageError(f"{path}: it has {elements} parameters; the limit is {elements_max}")
-        checkpoint, values = parse(_pread(descriptor, size))
+        contents = parse(_pread(descriptor, size))
     finally:
         os.close(descriptor)
-    return CheckpointFile(path, checkpoint, values)
+    return CheckpointFile(path, *contents)
 
 
 def _pread(descriptor: int, size: int) -> bytearray:

@@ -23,7 +23,7 @@ def _names(text: str) -> frozenset[str]:
 
 SESSION_SETTINGS: Final = _names(
     """
-    alone_steps_max buffer_steps bytes_per_second cipher clip_steps codec_threads
+    alone_steps_max averaged_buffers buffer_steps bytes_per_second cipher clip_steps codec_threads
     connect_timeout_seconds datagram_bytes datagram_bytes_max density_band digest_seconds feedback
     finish_residual finish_timeout_seconds idle_timeout_seconds initial_threshold
     join_timeout_seconds key key_file leave_timeout_seconds log_level loop master mode momentum

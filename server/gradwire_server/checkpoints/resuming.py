@@ -16,7 +16,7 @@ from typing import Final
 from gradwire_protocol import UsageError
 from gradwire_protocol.messages.checkpoint import CheckpointError
 from gradwire_server.config import MasterConfig
-from gradwire_server.state.run import LastCheckpoint, Run
+from gradwire_server.state.run import LastCheckpoint, Run, hash_of
 from gradwire_udp.files.checkpoints import (
     CheckpointFile,
     in_names,
@@ -134,8 +134,10 @@ def _newest(folder: Path, written: str, config: MasterConfig) -> Run | None:
     path, checkpoint = found.file.path, found.file.checkpoint
     if checkpoint.finished or is_of_run_that_is_over(path.name):
         return None  # what came after it is damaged
-    run = Run.resume(checkpoint, found.file.values, config.relay)
-    run.last_checkpoint = LastCheckpoint(path.name, checkpoint.versions, is_over=False)
+    run = Run.resume(checkpoint, found.file.values, config.relay, buffers=found.file.buffers)
+    run.last_checkpoint = LastCheckpoint(
+        path.name, checkpoint.versions, is_over=False, buffers_hash=hash_of(run.packed_buffers)
+    )
     logger.info(
         "run %r goes on from %s: %d parameters, %d updates, digest %016x",
         run.name,

@@ -17,7 +17,7 @@ from typing import Any
 
 from gradwire_protocol import UsageError
 from gradwire_server.checkpoints.writer import CheckpointWriter, Copy, Failed, Written
-from gradwire_server.state.run import LastCheckpoint, Run
+from gradwire_server.state.run import LastCheckpoint, Run, hash_of
 from gradwire_server.state.state import State
 
 logger = logging.getLogger("gradwire.master")
@@ -155,7 +155,9 @@ class CheckpointSchedule:
         if isinstance(outcome, Failed):
             self._fail(copy.of, outcome.reason)
         else:
-            copy.of.last_checkpoint = LastCheckpoint(outcome.name, copy.versions, copy.is_over)
+            copy.of.last_checkpoint = LastCheckpoint(
+                outcome.name, copy.versions, copy.is_over, hash_of(copy.buffers)
+            )
             self._note(copy, outcome)
 
     def _note(self, copy: Copy, written: Written) -> None:
@@ -195,4 +197,5 @@ class CheckpointSchedule:
 def _has_news(run: Run) -> bool:
     """Return whether a run has changed since its last checkpoint."""
     kept = run.last_checkpoint
-    return kept is None or (kept.is_over, kept.versions) != (run.is_over, run.relay.versions)
+    present = run.is_over, run.relay.versions, hash_of(run.packed_buffers)
+    return kept is None or (kept.is_over, kept.versions, kept.buffers_hash) != present

@@ -7,7 +7,7 @@ never answers. So the master hands over a copy and goes on; it takes the outcome
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from threading import Thread
 from typing import Protocol, TypeAlias
 
@@ -15,8 +15,11 @@ import numpy as np
 
 from gradwire_codecs import Replica
 from gradwire_codecs.arrays import Int32Array, UInt64Array
-from gradwire_protocol.messages.checkpoint import Checkpoint, pieces_of
+from gradwire_protocol import InvalidMessageError
+from gradwire_protocol.messages.checkpoint import Checkpoint, check_names, pieces_of
 from gradwire_protocol.messages.snapshots import block_span
+from gradwire_protocol.messages.states.buffers import BufferLayout, BufferValues, agreed_of
+from gradwire_protocol.messages.states.records import Buffers
 from gradwire_protocol.messages.work import WorkState
 from gradwire_server.checkpoints.folder import CheckpointFolder
 from gradwire_server.state.replica_copy import check_block
@@ -39,6 +42,8 @@ class Copy:
     works: tuple[WorkState, ...]
     finished: bool
     is_over: bool
+    buffers: tuple[bytes, ...] = ()
+    """The packed messages with the buffers of the workers."""
 
     @classmethod
     def make(cls, run: Run) -> "Copy":
@@ -50,7 +55,17 @@ class Copy:
         works = tuple(WorkState(each.plan, each.ledger(versions)) for each in run.works.values())
         last_step = None if run.rounds is None else run.rounds.last_step
         last_step = None if last_step is None else last_step.copy()
-        return cls(run, replica, digests, last_step, versions, works, run.finished, run.is_over)
+        return cls(
+            run,
+            replica,
+            digests,
+            last_step,
+            versions,
+            works,
+            run.finished,
+            run.is_over,
+            run.packed_buffers,
+        )
 
     def check(self) -> None:
         """Say so if the replica is not what the updates lead to."""
@@ -70,10 +85,24 @@ class Copy:
             finished=self.finished,
             digest=self.replica.digest(),
         )
+        agreed = self._agreed()
+        content = b""
+        if agreed is not None:
+            with_buffers = replace(checkpoint, buffers=agreed[0])
+            with suppress(ValueError):  # two tensors with one name
+                check_names(with_buffers)
+                checkpoint, content = with_buffers, agreed[0].to_file(agreed[1])
         values = self.replica.values
         if self.last_step is not None and checkpoint.layout.elements > len(values):
             values = np.concatenate((values, self.last_step))
-        return pieces_of(checkpoint, values.astype("<i4", copy=False).data)
+        return pieces_of(checkpoint, values.astype("<i4", copy=False).data, content)
+
+    def _agreed(self) -> tuple[BufferLayout, BufferValues] | None:
+        """Return the buffers that a worker would begin with; None where there are none."""
+        try:
+            return agreed_of([Buffers.parse(packed) for packed in self.buffers])
+        except InvalidMessageError:  # the master relays descriptions, and does not look at them
+            return None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,21 +1,24 @@
 """The relay of module buffers: the latest buffers of every worker reach all members.
 
-The master keeps the latest buffers of each rank and computes nothing: workers take the mean. It
-sends every change to each member, in order, so a member that has received all messages has the same
-buffers as the master. When the run has finished, members receive all buffers before they hear of
-the end; so all take the mean of the same buffers.
+The run's buffers come from its first worker, as its parameters do, and before them. From then on
+the master keeps the latest buffers of each rank and computes nothing: workers find out what all
+use. It sends every change to each member, in order, so a member that has received all messages has
+the same buffers as the master. When the run has finished, members receive all buffers before they
+hear of the end; so all end with what follows from the same buffers.
 
 The buffers of a worker that has left are dropped, unless they are its final ones: these stay until
 the run has finished, as its updates do, or until the rank's next worker has sent its own. That one
-begins with them. Returning workers bring final buffers back to a restarted master.
+begins with them. If they are all that the run has, they stay until any other worker has sent its
+own. Returning workers bring final buffers back to a restarted master.
 """
 
 from collections.abc import Collection
+from dataclasses import replace
 
 from gradwire_protocol import InvalidMessageError
-from gradwire_protocol.messages.states import Buffers
+from gradwire_protocol.messages.states.records import Buffers
 from gradwire_server.state.buffer_feed import RankBuffers
-from gradwire_server.state.roster import Member
+from gradwire_server.state.roster import Member, Phase
 from gradwire_server.state.state import State
 
 
@@ -28,11 +31,12 @@ class BufferRelay:
     def receive(self, member: Member, buffers: Buffers) -> None:
         """Store and relay the buffers that a worker has sent.
 
-        Raises `InvalidMessageError` if the run has not begun.
+        Raises `InvalidMessageError` if the run has not begun, unless this worker is to begin it.
         """
         state = self._state
         run = state.run
-        if run is None or not run.founded:
+        founds = member.phase is Phase.FOUNDING and run is not None and run.recovery is None
+        if run is None or not (run.founded or founds):
             raise InvalidMessageError(f"Buffers from {member.name} before the run has begun")
         state.metrics.buffers_received.inc()
         feed = member.buffers
@@ -71,11 +75,19 @@ class BufferRelay:
             ranks = run.buffers.keys() ^ {member.rank}
             self._enter(member, ranks if run.finished else ranks - {member.rank})
 
+    def begin(self) -> None:
+        """Send the first buffers to all who have waited for the run to begin."""
+        for member in self._state.roster:
+            self._send_unsent(member)
+
     def forget(self, member: Member) -> None:
         """Forget the buffers of a worker that has left, unless they are its final ones."""
         run = self._state.run
         kept = None if run is None else run.buffers.get(member.rank)
         if run is None or kept is None or kept.final or run.finished or member.observes:
+            return
+        if run.founded and len(run.buffers) == 1:
+            run.buffers[member.rank] = replace(kept, is_orphan=True)
             return
         del run.buffers[member.rank]
         self._tell_all(member.rank)
@@ -110,7 +122,7 @@ class BufferRelay:
             buffers.final
             and run.recovered
             and rank not in run.assigned_ranks
-            and rank not in run.buffers
+            and (rank not in run.buffers or run.buffers[rank].is_orphan)
             and state.roster.at(rank) is None
         ):
             self._store(buffers)
@@ -124,6 +136,10 @@ class BufferRelay:
         kept = RankBuffers(buffers.pack(), buffers.final) if buffers.nbytes else None
         if kept == run.buffers.get(rank):
             return
+        orphans = [r for r, each in run.buffers.items() if each.is_orphan and r != rank]
+        for orphan in orphans if kept is not None else ():
+            del run.buffers[orphan]
+            self._tell_all(orphan)
         if kept is None:
             del run.buffers[rank]
         else:
@@ -137,14 +153,22 @@ class BufferRelay:
 
     def _tell_all(self, rank: int) -> None:
         """Send the buffers of a rank to all other members."""
+        run = self._state.run
+        assert run is not None
         for member in self._state.roster:
-            if member.rank != rank and not member.stands_by:
+            if member.rank == rank or member.stands_by:
+                continue
+            if run.founded or rank in run.buffers:
                 member.buffers.unsent[rank] = None
                 self._send_unsent(member)
+            else:
+                member.buffers.unsent.pop(rank, None)  # it has not been told of them
 
     def _send_unsent(self, member: Member) -> None:
         """Send as many unsent buffers as there is room for."""
         feed, run = member.buffers, self._state.run
+        if run is not None and not run.founded:
+            return  # they follow WELCOME
         while feed.unsent and feed.has_room:
             rank = next(iter(feed.unsent))
             del feed.unsent[rank]

@@ -40,7 +40,7 @@ from gradwire_protocol.messages.kinds import EndCode
 from gradwire_protocol.messages.link import Link, Message, UpdateReceived
 from gradwire_protocol.messages.replicas import Contents, Digest, Snapshot, Want
 from gradwire_protocol.messages.standby import Follow, Promise
-from gradwire_protocol.messages.states import Buffers
+from gradwire_protocol.messages.states.records import Buffers
 from gradwire_protocol.messages.updates import Finish, Leave
 from gradwire_protocol.messages.work import StopTraining, Work
 from gradwire_server.checkpoints.schedule import CheckpointSchedule
@@ -407,8 +407,10 @@ class Master:
                 self._receive_update(member, message)
             case Contents():
                 receive_contents(member, message, self.run, self.roster, self._state.now)
+                self._buffers.begin()
             case Snapshot():
                 receive_block(member, message, self.run, self.roster, self._state.now)
+                self._buffers.begin()
             case Buffers():
                 self._buffers.receive(member, message)
             case Work():

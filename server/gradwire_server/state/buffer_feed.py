@@ -14,7 +14,7 @@ from gradwire_protocol.limits import (
     charge_of,
 )
 from gradwire_protocol.messages.link import Control, Link
-from gradwire_protocol.messages.states import Buffers
+from gradwire_protocol.messages.states.records import Buffers
 from gradwire_protocol.security.rate_limits import TokenBucket
 
 ALLOWANCE: Final = (BUFFERS_BYTES_PER_SECOND_MAX, BUFFERS_BURST_BYTES)
@@ -28,6 +28,9 @@ class RankBuffers:
     """The message that is sent to all other members."""
     final: bool
     """Whether the worker sends no more buffers after these."""
+    is_orphan: bool = False
+    """Whether their worker is gone, or they are from a checkpoint: they stay the run's until
+    another worker has sent its own."""
 
 
 class BufferFeed:

@@ -1,6 +1,6 @@
 """A run: one training of one model, from its first worker's parameters to the last update."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from weakref import WeakSet
 
@@ -43,6 +43,13 @@ class LastCheckpoint:
     versions: Mapping[int, int]
     is_over: bool
     """Whether the run was not to go on after it."""
+    buffers_hash: int
+    """As `hash_of` returns it."""
+
+
+def hash_of(buffers: Iterable[bytes]) -> int:
+    """Return a number by which to notice that the buffers have changed, without keeping them."""
+    return hash(tuple(buffers))
 
 
 @dataclass(slots=True)
@@ -136,9 +143,16 @@ class Run:
 
     @classmethod
     def resume(
-        cls, checkpoint: Checkpoint, values: memoryview, limits: RelayLimits = RELAY_LIMITS
+        cls,
+        checkpoint: Checkpoint,
+        values: memoryview,
+        limits: RelayLimits = RELAY_LIMITS,
+        *,
+        buffers: memoryview | None = None,
     ) -> "Run":
         """Return the run of a checkpoint, with `values` as the memory of its replica.
+
+        Its first worker gets `buffers`, those of the file.
 
         Raises `CheckpointError` if its tensors do not fit its mode.
         """
@@ -162,6 +176,10 @@ class Run:
             awaits_workers=True,
         )
         run.found()
+        if buffers:
+            values_of = checkpoint.buffers.from_file(buffers)
+            message = checkpoint.buffers.pack_values(0, values_of, final=False)
+            run.buffers[0] = RankBuffers(message.pack(), final=False, is_orphan=True)
         return run
 
     @property
@@ -227,6 +245,11 @@ class Run:
         accepted = self.relay.versions if self.rounds is None else self.rounds.accepted
         return accepted.get(rank, 0)
 
+    @property
+    def packed_buffers(self) -> tuple[bytes, ...]:
+        """The messages with the buffers of all ranks."""
+        return tuple(each.packed for each in self.buffers.values())
+
     def adopt(self, other: "Run") -> None:
         """Take the replica and the relay of another object for the same run."""
         self.replica, self.assembly = other.replica, None
@@ -234,6 +257,7 @@ class Run:
         self.relay, self.digests = other.relay, other.digests
         self.works, self.mode = other.works, other.mode
         self.last_results = other.last_results
+        self.buffers = other.buffers | self.buffers
 
     def skip_to(self, rank: int, sequence: int) -> None:
         """Skip lost updates of a rank, up to this one."""

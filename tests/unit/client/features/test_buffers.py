@@ -8,8 +8,8 @@ import pytest
 from gradwire.errors import NonFiniteError
 from gradwire.features.buffers import BufferSharing
 from gradwire.replica.stats import Tally
-from gradwire.target.buffers import BufferLayout, BufferTensor, BufferValues
-from gradwire_protocol.messages.states import Buffers
+from gradwire_protocol.messages.states.buffers import BufferLayout, BufferTensor, BufferValues
+from gradwire_protocol.messages.states.records import Buffers
 from support.wording import naming
 
 LAYOUT = BufferLayout(
@@ -45,7 +45,7 @@ class Worker:
     def hear(self, **of: tuple[float, int]) -> None:
         """Let others have sent these: r0=(1.0, 5) for rank 0."""
         self.buffers = {
-            int(name[1:]): LAYOUT.pack(
+            int(name[1:]): LAYOUT.pack_values(
                 int(name[1:]), BufferValues(np.array([var], np.float32), np.array([n])), final=False
             )
             for name, (var, n) in of.items()

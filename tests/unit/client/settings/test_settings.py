@@ -49,6 +49,7 @@ FROM_ALL_PLACES: dict[str, tuple[Any, Any, Any]] = {
     "warm_up_density": (0.5, 0.25, 0.125),
     "warm_up_workers": (1, 2, 3),
     "share_buffers": (False, True, False),
+    "averaged_buffers": (("a.*", "b"), "a.*,b", ("a.*",)),
     "buffer_steps": (1, 2, 3),
     "quantum": (0.5, 0.25, 0.125),
     "connect_timeout_seconds": (1.5, 2.5, 3.5),

@@ -8,9 +8,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gradwire.errors import NonFiniteError, UsageError
-from gradwire.target.buffers import BufferLayout, BufferTensor, BufferValues, mean_of
+from gradwire.target.buffers import check_finite, check_size
 from gradwire_protocol.limits import BUFFERS_BYTES_MAX
-from gradwire_protocol.messages.states import Buffers
+from gradwire_protocol.messages.states.buffers import (
+    BufferLayout,
+    BufferTensor,
+    BufferValues,
+    mean_of,
+)
+from gradwire_protocol.messages.states.records import Buffers
 from support.wording import naming
 
 VAR = BufferTensor("norm.running_var", (2, 2), "float")
@@ -101,7 +107,7 @@ def test_values_are_read_as_they_were_packed(
 ) -> None:
     values = values_of(floats, count)
 
-    sent = Buffers.parse(LAYOUT.pack(rank, values, final=final).pack())
+    sent = Buffers.parse(LAYOUT.pack_values(rank, values, final=final).pack())
 
     assert (sent.rank, sent.final) == (rank, final)
     received = LAYOUT.unpack(sent)
@@ -127,19 +133,19 @@ def test_values_are_read_as_they_were_packed(
 def test_those_of_another_layout_are_of_no_use(other: BufferLayout) -> None:
     values = values_of([1.0] * 5, *[7] * len(other.integers), width=other.float_bytes)
 
-    assert other.digest != LAYOUT.digest
-    assert LAYOUT.unpack(other.pack(1, values, final=False)) is None
+    assert other.packed != LAYOUT.packed
+    assert LAYOUT.unpack(other.pack_values(1, values, final=False)) is None
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
 def test_what_is_not_finite_is_of_no_use(value: float) -> None:
-    sent = LAYOUT.pack(1, values_of([1, 2, value, 4, 5], 7), final=False)
+    sent = LAYOUT.pack_values(1, values_of([1, 2, value, 4, 5], 7), final=False)
 
     assert LAYOUT.unpack(sent) is None
 
 
 def test_fewer_values_than_the_layout_has_are_of_no_use() -> None:
-    sent = LAYOUT.pack(1, values_of([1, 2, 3, 4], 7), final=False)
+    sent = LAYOUT.pack_values(1, values_of([1, 2, 3, 4], 7), final=False)
 
     assert LAYOUT.unpack(sent) is None
 
@@ -156,16 +162,18 @@ def test_a_buffer_that_is_not_finite_is_named(at: int, where: str) -> None:
     floats[at] = np.nan
 
     with pytest.raises(NonFiniteError, match=naming("buffer", where, "nan")):
-        LAYOUT.check_finite(values_of(floats, 7))
-    LAYOUT.check_finite(values_of([1.0] * 5, 7))
+        check_finite(LAYOUT, values_of(floats, 7))
+    check_finite(LAYOUT, values_of([1.0] * 5, 7))
 
 
 def test_buffers_that_no_message_holds_are_refused_with_the_largest_of_them() -> None:
-    elements = BUFFERS_BYTES_MAX // 4
+    described = len(BufferLayout((BufferTensor("table", (2**20,), "float"),), (), 4).packed)
+    elements = (BUFFERS_BYTES_MAX - described) // 4
     fits = BufferLayout((BufferTensor("table", (elements,), "float"),), (), 4)
     one_more = BufferLayout((*fits.floats, SCALE), (BATCHES,), 4)
 
-    fits.check_size()
-    sizes = ("3 buffers", 4 * elements + 12, BUFFERS_BYTES_MAX, f"'table' ({elements},)")
+    check_size(fits)
+    size = sum(one_more.sizes) + len(one_more.packed)
+    sizes = ("3 buffers", size, BUFFERS_BYTES_MAX, f"'table' ({elements},)")
     with pytest.raises(UsageError, match=naming(*sizes, "share_buffers=False")):
-        one_more.check_size()
+        check_size(one_more)

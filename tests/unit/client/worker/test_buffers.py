@@ -8,10 +8,10 @@ from typing import cast
 import numpy as np
 import pytest
 
-from gradwire.target.buffers import BufferLayout, BufferTensor, BufferValues
 from gradwire.worker.buffers import SharedBuffers
 from gradwire.worker.membership import Membership
-from gradwire_protocol.messages.states import Buffers
+from gradwire_protocol.messages.states.buffers import BufferLayout, BufferTensor, BufferValues
+from gradwire_protocol.messages.states.records import Buffers
 from support.wording import naming
 
 OWN_RANK = 9
@@ -37,7 +37,7 @@ class Side:
 
 def buffers(rank: int, value: float, *, final: bool = False) -> Buffers:
     values = BufferValues(np.array([value], np.float32), np.zeros(0, np.int64))
-    return LAYOUT.pack(rank, values, final=final)
+    return LAYOUT.pack_values(rank, values, final=final)
 
 
 def value_of(each: Buffers) -> float:
@@ -48,7 +48,7 @@ def test_what_is_of_no_use_is_counted_and_said_once_for_each_rank(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     side = Side()
-    other = replace(buffers(1, 5), layout_digest=b"another.")
+    other = replace(buffers(1, 5), layout=b"another.")
     with caplog.at_level(logging.WARNING, "gradwire.buffers"):
         for each in (buffers(1, 1), other, other, buffers(2, np.nan)):
             side.shared.receive(each)

@@ -16,7 +16,6 @@ from gradwire.errors import (
     UnreachableError,
     VersionMismatchError,
 )
-from gradwire.target.buffers import BufferLayout, BufferTensor, BufferValues
 from gradwire.worker.dialing import KEYS
 from gradwire.worker.inbox import Rebase
 from gradwire.worker.membership import Membership
@@ -32,7 +31,8 @@ from gradwire_protocol.messages.layout import Layout, Tensor
 from gradwire_protocol.messages.link import Control
 from gradwire_protocol.messages.replicas import Blocks, Snapshot, Want
 from gradwire_protocol.messages.standby import Promise
-from gradwire_protocol.messages.states import Buffers
+from gradwire_protocol.messages.states.buffers import BufferLayout, BufferTensor, BufferValues
+from gradwire_protocol.messages.states.records import Buffers
 from gradwire_protocol.messages.updates import (
     Conflated,
     EncodedUpdate,
@@ -579,4 +579,4 @@ def test_an_attempt_to_come_back_that_was_turned_away_without_a_word_is_repeated
 
 def buffers_of(rank: int, value: float, *, final: bool = False) -> Buffers:
     values = BufferValues(np.array([value], np.float32), np.zeros(0, np.int64))
-    return BUFFER_LAYOUT.pack(rank, values, final=final)
+    return BUFFER_LAYOUT.pack_values(rank, values, final=final)

@@ -12,6 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gradwire_codecs import Replica
+from gradwire_codecs.arrays import Int32Array
+from gradwire_protocol.limits import BUFFER_LAYOUT_BYTES_MAX
 from gradwire_protocol.messages import checkpoint as module
 from gradwire_protocol.messages.admission import QUANTUM_EXPONENT_MAX, QUANTUM_EXPONENT_MIN
 from gradwire_protocol.messages.checkpoint import (
@@ -32,6 +34,13 @@ from gradwire_protocol.messages.checkpoint import (
 from gradwire_protocol.messages.fields import SEQUENCE_MAX
 from gradwire_protocol.messages.kinds import RANK_END, RANKS_MAX
 from gradwire_protocol.messages.layout import ELEMENTS_MAX, METADATA, TENSORS_MAX, Layout, Tensor
+from gradwire_protocol.messages.states.buffers import (
+    BUFFER_TENSORS_MAX,
+    INTEGER_TYPES,
+    WIDTHS,
+    BufferLayout,
+    BufferTensor,
+)
 from gradwire_protocol.messages.work import (
     EPOCHS_MAX,
     ITEMS_MAX,
@@ -70,6 +79,27 @@ def works(draw: st.DrawFn) -> WorkState:
 
 
 @st.composite
+def buffer_layouts(draw: st.DrawFn) -> BufferLayout:
+    def tensors(*types: str) -> tuple[BufferTensor, ...]:
+        shapes = draw(st.lists(st.lists(st.integers(0, 3), max_size=2), max_size=3))
+        return tuple(
+            BufferTensor(f"{types[0]} buffer {i}", tuple(shape), draw(st.sampled_from(types)))
+            for i, shape in enumerate(shapes)
+        )
+
+    width = draw(st.sampled_from([4, 8]))
+    return BufferLayout(tensors("float"), tensors(*INTEGER_TYPES), width, tensors(*WIDTHS))
+
+
+def quanta_of(checkpoint: Checkpoint, seed: int) -> Int32Array:
+    """Return a replica, with elements of all sizes."""
+    random = np.random.default_rng(seed)
+    elements = checkpoint.layout.elements
+    values = random.integers(-(2**31), 2**31, elements) >> random.integers(0, 32, elements)
+    return values.astype("<i4")
+
+
+@st.composite
 def checkpoints(draw: st.DrawFn) -> Checkpoint:
     return Checkpoint(
         run=draw(st.text(min_size=1, max_size=40).filter(str.isprintable)),
@@ -81,6 +111,7 @@ def checkpoints(draw: st.DrawFn) -> Checkpoint:
         finished=draw(st.booleans()),
         digest=draw(st.integers(0, 2**64 - 1)),
         works=tuple(draw(st.lists(works(), max_size=3))),
+        buffers=draw(buffer_layouts()),
     )
 
 
@@ -110,15 +141,17 @@ def edited(old: str, new: str | bytes) -> bytes:
 
 @given(checkpoint=checkpoints(), seed=st.integers(0, 2**32 - 1))
 def test_what_is_written_is_read(checkpoint: Checkpoint, seed: int) -> None:
-    random = np.random.default_rng(seed)
-    values = random.integers(-(2**31), 2**31, checkpoint.layout.elements).astype("<i4").tobytes()
+    values = quanta_of(checkpoint, seed).astype("<i4").tobytes()
+    buffers = np.random.default_rng(seed).bytes(checkpoint.buffers.bytes_in_file)
 
-    data = b"".join(pieces_of(checkpoint, values))
-    read, replica = parse(bytearray(data))
+    data = b"".join(pieces_of(checkpoint, values, buffers))
+    read, replica, kept = parse(bytearray(data))
 
     assert read == checkpoint
     assert bytes(replica) == values
     assert not replica.readonly, "the replica can be used where it was read"
+    assert bytes(kept) == buffers
+    assert parse(data).values == replica, "also where the file's bytes cannot be written to"
 
 
 def test_a_name_may_look_like_a_header() -> None:
@@ -130,15 +163,15 @@ def test_a_name_may_look_like_a_header() -> None:
 
 @given(checkpoint=checkpoints(), seed=st.integers(0, 2**32 - 1))
 def test_safetensors_reads_what_is_written(checkpoint: Checkpoint, seed: int) -> None:
-    random = np.random.default_rng(seed)
-    values = random.integers(-(2**31), 2**31, checkpoint.layout.elements, dtype=np.int32)
+    values = quanta_of(checkpoint, seed)
+    content = np.random.default_rng(seed).bytes(checkpoint.buffers.bytes_in_file)
 
-    found = safetensors.numpy.load(bytes_of(checkpoint, values))
+    found = safetensors.numpy.load(b"".join(pieces_of(checkpoint, values.tobytes(), content)))
 
     tensors = checkpoint.layout.tensors
-    assert {name: array.shape for name, array in found.items()} == {
-        tensor.name: tensor.shape for tensor in tensors
-    }
+    shapes = {tensor.name: tensor.shape for tensor in tensors}
+    shapes |= {tensor.name: tensor.shape for tensor in checkpoint.buffers.tensors}
+    assert {name: array.shape for name, array in found.items()} == shapes
     flat = np.concatenate([found[tensor.name].reshape(-1) for tensor in tensors])
     assert flat.dtype == "<i4"
     assert flat.tolist() == values.tolist()
@@ -146,6 +179,8 @@ def test_safetensors_reads_what_is_written(checkpoint: Checkpoint, seed: int) ->
     Replica(values, checkpoint.quantum_exponent).write_parameters(parameters)
     quantum = 2.0**checkpoint.quantum_exponent
     assert (flat * quantum).astype(np.float32).tolist() == parameters.tolist()
+    for name, array in checkpoint.buffers.arrays(content).items():
+        assert (found[name].dtype, found[name].tobytes()) == (array.dtype, array.tobytes())
 
 
 def test_the_replica_stands_where_arrays_like_to_begin() -> None:
@@ -163,6 +198,14 @@ def test_a_replica_goes_out_piece_by_piece_and_uncopied(monkeypatch: pytest.Monk
     assert [len(piece) for piece in pieces] == [8, 8, 8, 4]
     assert all(piece.obj is values for piece in pieces if isinstance(piece, memoryview))
     assert b"".join([head, *pieces]) == WHOLE
+
+
+def test_two_tensors_of_one_name_are_refused() -> None:
+    one = BufferLayout((BufferTensor("average", (1,), "float"),), (), 4)
+    checkpoint = replace(checkpoint_of(), buffers=one)
+    data = b"".join(pieces_of(checkpoint, VALUES.astype("<i4").tobytes(), bytes(4)))
+
+    assert refusal(data.replace(b'"average"', b'"weights"')) == naming("'weights'", "taken")
 
 
 def test_a_checkpoint_knows_how_many_updates_it_contains() -> None:
@@ -202,7 +245,7 @@ def test_anything_else_is_refused_and_nothing_else_raised(data: bytes) -> None:
         (b"", ("no checkpoint", "b''", repr(SIGNATURE))),
         (WHOLE[:11], ("no checkpoint", repr(WHOLE[:11]), repr(SIGNATURE))),
         (b"PK\x03\x04 a zip", ("no checkpoint", r"b'PK\x03\x04 a zip'")),
-        (edited('checkpoint":"1"', 'checkpoint":"2"'), ("no checkpoint", '"2"', '"1"')),
+        (edited('checkpoint":"2"', 'checkpoint":"1"'), ("no checkpoint", '"1"', '"2"')),
         (safetensors.numpy.save({"bias": VALUES}), ("no checkpoint", repr(SIGNATURE))),
         (
             with_header(SIGNATURE, length=HEADER_BYTES_MAX + 1),
@@ -234,6 +277,10 @@ def test_anything_else_is_refused_and_nothing_else_raised(data: bytes) -> None:
         (edited('"bias"', '"__metadata__"'), ("header", "__metadata__", "taken")),
         (edited('"run"', '"run":"beta","run"'), ("header", '"beta"', '"alpha"')),
         (edited('"bias":{"dtype":"I32', '"bias":{"dtype":"F32'), ("header", '"F32"', '"I32"')),
+        (edited("[4,0,0,0]", "[4,0,0]"), ("header", "buffers")),
+        (edited("[4,0,0,0]", "[4,0,3,0]"), ("header", "buffers", 3, 2)),
+        (edited("[4,0,0,0]", "[2,0,0,0]"), ("header", "float_bytes", 2, 4, 8)),
+        (edited("[4,0,0,0]", "[4,1e9,0,0]"), ("header", "buffers")),
         (edited("[24,28]", "[20,24]"), ("header", "[20,24]", "[24,28]")),
         (edited("[24,28]", "[28,32]"), ("header", "[28,32]", "[24,28]")),
         (edited("[24,28]", "[24.0,28]"), ("header", "[24.0,28]", "[24,28]")),
@@ -282,9 +329,18 @@ def test_the_largest_header_there_may_be_is_written_and_read() -> None:
     versions = dict.fromkeys(range(RANK_END - RANKS_MAX, RANK_END), SEQUENCE_MAX)
     plan = Plan('"' * WORK_NAME_CHARACTERS_MAX, ITEMS_MAX, EPOCHS_MAX, 2**32 - 1, LEASE_SECONDS_MAX)
     ledger = Ledger(NUMBER_MAX, tuple(range(NUMBER_MAX - OPEN_MAX, NUMBER_MAX)))
+    counted = [f'{i:04d}"' for i in range(BUFFER_TENSORS_MAX)]
+    buffers = BufferLayout(
+        tuple(BufferTensor("f" + name, (0,), "float") for name in counted[:7_000]),
+        (),
+        4,
+        tuple(BufferTensor("o" + name, (0, ELEMENTS_MAX), "U8") for name in counted),
+    )
+    assert 0.9 * BUFFER_LAYOUT_BYTES_MAX < len(buffers.packed) <= BUFFER_LAYOUT_BYTES_MAX
     checkpoint = replace(
         checkpoint_of(run='"' * 256, layout=layout, versions=versions),
         works=(WorkState(plan, ledger),) * WORKS_MAX,
+        buffers=buffers,
     )
 
     data = bytes_of(checkpoint)

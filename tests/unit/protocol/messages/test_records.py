@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gradwire_protocol import CloseCode, InvalidMessageError
-from gradwire_protocol.limits import BUFFERS_BYTES_MAX, MESSAGE_BYTES_MAX
+from gradwire_protocol.limits import BUFFER_LAYOUT_BYTES_MAX, BUFFERS_BYTES_MAX, MESSAGE_BYTES_MAX
 from gradwire_protocol.messages.admission import (
     QUANTUM_EXPONENT_MAX,
     QUANTUM_EXPONENT_MIN,
@@ -65,7 +65,7 @@ from gradwire_protocol.messages.orders import Order, OrderDone
 from gradwire_protocol.messages.replicas import Blocks, Contents, Digest, Recall, Snapshot, Want
 from gradwire_protocol.messages.schema import Record
 from gradwire_protocol.messages.standby import Follow, Promise, Voters
-from gradwire_protocol.messages.states import Buffers
+from gradwire_protocol.messages.states.records import Buffers
 from gradwire_protocol.messages.updates import (
     NORM_MAX,
     PART_ELEMENTS,
@@ -354,9 +354,11 @@ REFUSED: tuple[tuple[type[Record], str, object], ...] = (
     (Want, "blocks", (0,) * (BLOCKS_MAX + 1)),
     (Buffers, "rank", RANK_END),
     (Buffers, "final", 1),
-    (Buffers, "layout_digest", bytes(DIGEST_BYTES - 1)),
+    (Buffers, "leaves", None),
+    (Buffers, "layout", bytes(BUFFER_LAYOUT_BYTES_MAX + 1)),
     (Buffers, "floats", bytes(BUFFERS_BYTES_MAX + 1)),
     (Buffers, "integers", "text"),
+    (Buffers, "others", bytes(BUFFERS_BYTES_MAX + 1)),
     (Resume, "term", TERM_MAX + 1),
     (Resume, "leaving", 1),
     (Welcome, "term", -1),
@@ -565,9 +567,11 @@ LARGEST: tuple[Record, ...] = (
     Buffers(
         RANK_END - 1,
         final=True,
-        layout_digest=bytes(DIGEST_BYTES),
+        leaves=True,
+        layout=bytes(BUFFER_LAYOUT_BYTES_MAX),
         floats=bytes(BUFFERS_BYTES_MAX // 2),
-        integers=bytes(BUFFERS_BYTES_MAX // 2),
+        integers=bytes(BUFFERS_BYTES_MAX // 4),
+        others=bytes(BUFFERS_BYTES_MAX // 4 - BUFFER_LAYOUT_BYTES_MAX),
     ),
     Refuse(WIDEST * NAME_CHARACTERS_MAX, REASON, WIDEST * ADDRESS_CHARACTERS_MAX),
     Roster(EVERYONE),
@@ -607,10 +611,10 @@ def test_a_message_without_lists_unpacks_none(kind: type[Record]) -> None:
 
 def test_buffers_without_values_say_that_none_of_a_rank_count() -> None:
     none = Buffers.withdrawal(7)
-    some = Buffers(7, final=True, layout_digest=bytes(8), floats=bytes(4), integers=bytes(8))
+    some = replace(none, floats=bytes(4), integers=bytes(8), others=bytes(1))
 
     assert (none.rank, none.final, none.nbytes) == (7, False, 0)
-    assert some.nbytes == 12
+    assert some.nbytes == 13
 
 
 def test_the_codes_of_the_application_are_none_of_the_transport() -> None:

@@ -13,6 +13,7 @@ from gradwire_server.checkpoints.schedule import CheckpointSchedule
 from gradwire_server.checkpoints.writer import Copy
 from gradwire_server.config import MasterConfig
 from gradwire_server.metrics import RunMetrics
+from gradwire_server.state.buffer_feed import RankBuffers
 from gradwire_server.state.leases import Leases
 from gradwire_server.state.lobby import Lobby
 from gradwire_server.state.run import Leadership, Run
@@ -205,6 +206,16 @@ def test_an_order_that_comes_while_one_is_written_has_another_written(watch: Wat
     watch.succeed()
 
     assert [sum(copy.versions.values()) for copy in watch.copies] == [4, 5]
+
+
+def test_a_run_of_which_the_buffers_alone_have_changed_is_written(watch: Watch) -> None:
+    watch.write_once()
+    watch.run.buffers[0] = RankBuffers(b"other ones", final=False)
+
+    watch.write_once()
+    watch.pass_time(SECONDS)
+
+    assert [copy.buffers for copy in watch.copies] == [(), (b"other ones",)]
 
 
 def test_an_order_for_what_is_written_already_says_where(watch: Watch) -> None:

@@ -9,7 +9,8 @@ from gradwire_protocol import CloseCode
 from gradwire_protocol.limits import BUFFERS_BURST_BYTES, BUFFERS_BYTES_MAX
 from gradwire_protocol.messages.admission import Welcome
 from gradwire_protocol.messages.replicas import Contents
-from gradwire_protocol.messages.states import Buffers
+from gradwire_protocol.messages.states.records import Buffers
+from gradwire_protocol.messages.updates import Leave
 from gradwire_server.config import MasterConfig
 from gradwire_server.state.roster import Member
 from support.network import Link
@@ -36,11 +37,66 @@ def member_of(run: SimulatedRun, rank: int) -> Member:
 
 
 def buffers(rank: int, values: bytes = b"1234", *, final: bool = False) -> Buffers:
-    return Buffers(rank, final=final, layout_digest=b"digest..", floats=values, integers=b"")
+    return Buffers(
+        rank, final=final, leaves=False, layout=b"some", floats=values, integers=b"", others=b""
+    )
 
 
 def settle(run: SimulatedRun) -> None:
     run.network.run_for(1.0)
+
+
+def test_the_only_ones_of_a_run_stay_when_their_worker_is_gone_until_another_has_sent_its_own() -> (
+    None
+):
+    run = run_with()
+    one, other = run.enter("one"), run.enter("other")
+    one.say(buffers(rank_of(one)), Leave(0, "done"))
+    settle(run)
+    late = run.enter("late")
+    settle(run)
+    assert late.all(Buffers) == other.all(Buffers) == [buffers(rank_of(one))]
+
+    other.say(buffers(rank_of(other), b"5678"))
+    settle(run)
+
+    own = [buffers(rank_of(other), b"5678")]
+    assert late.all(Buffers)[1:] in ([Buffers.withdrawal(0), *own], own)
+    assert run.state.buffers.keys() == {rank_of(other)}
+
+
+def test_the_run_s_first_are_those_of_its_first_worker_and_follow_the_welcome_of_others() -> None:
+    """Of whoever comes while the run is founded, too."""
+    run = SimulatedRun(elements=6)
+    first, waiting = run.enter("first"), run.ask_to_join("waiting")
+    settle(run)
+    assert first.all(Welcome)[0].founder
+
+    first.say(buffers(0))
+    settle(run)
+    assert waiting.all(Buffers) == []
+    first.say_block(0, np.zeros(6, np.int32))
+    settle(run)
+
+    assert waiting.all(Welcome)[0].buffers == 1
+    assert waiting.all(Buffers) == [buffers(0)]
+
+
+def test_those_of_a_first_worker_that_is_gone_before_the_run_has_begun_are_forgotten() -> None:
+    run = SimulatedRun(elements=6)
+    first = run.enter("first")
+    heir, waiting = (run.ask_to_join(name) for name in ("heir", "waiting"))
+    settle(run)
+    first.say(buffers(0), Leave(0, "gone"))
+    settle(run)
+
+    heir.say(buffers(rank_of(heir), b"5678"))
+    settle(run)
+    heir.say_block(0, np.zeros(6, np.int32))
+    settle(run)
+
+    assert waiting.all(Welcome)[0].buffers == 1
+    assert waiting.all(Buffers) == [buffers(rank_of(heir), b"5678")]
 
 
 def test_a_worker_may_say_that_its_own_count_no_more() -> None:

@@ -3,15 +3,15 @@
 from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
-from gradwire_protocol.limits import BUFFERS_BYTES_MAX, MESSAGE_BYTES_MAX
-from gradwire_protocol.messages.fields import DIGEST_BYTES, Rank
+from gradwire_protocol.limits import BUFFER_LAYOUT_BYTES_MAX, BUFFERS_BYTES_MAX, MESSAGE_BYTES_MAX
+from gradwire_protocol.messages.fields import Rank
 from gradwire_protocol.messages.kinds import Kind
 from gradwire_protocol.messages.schema import Record, blob
 
 
 @dataclass(frozen=True, slots=True)
 class Buffers(Record):
-    """The values of the buffers of a worker's module; every worker uses the mean over all workers.
+    """The values of the buffers of a worker's module; `buffers.agreed` says what all use.
 
     The latest message of each rank counts. One without values withdraws the rank's buffers.
     """
@@ -21,12 +21,17 @@ class Buffers(Record):
     final: bool
     """Whether it is the rank's last: the worker is finishing, and these values count until the run
     ends."""
-    layout_digest: Annotated[bytes, blob(DIGEST_BYTES, DIGEST_BYTES)]
-    """Digest of names, shapes and types. Only buffers of the same layout are averaged."""
+    leaves: bool
+    """Whether the worker leaves while others train on. Its statistics count, but of what is not
+    averaged its values are used only where no other worker has any."""
+    layout: Annotated[bytes, blob(0, BUFFER_LAYOUT_BYTES_MAX)]
+    """A packed `BufferLayout`. Only buffers of the same layout are averaged."""
     floats: Annotated[bytes, blob(0, BUFFERS_BYTES_MAX)]
     """Little-endian floats of 4 or 8 bytes, as the layout says."""
     integers: Annotated[bytes, blob(0, BUFFERS_BYTES_MAX)]
     """Little-endian int64."""
+    others: Annotated[bytes, blob(0, BUFFERS_BYTES_MAX)]
+    """What is not averaged, little-endian, as the layout says."""
 
     KIND: ClassVar[Kind] = Kind.BUFFERS
     BYTES_MAX: ClassVar[int] = MESSAGE_BYTES_MAX
@@ -35,9 +40,9 @@ class Buffers(Record):
     @classmethod
     def withdrawal(cls, rank: int) -> "Buffers":
         """Return a message that withdraws the buffers of a rank."""
-        return cls(rank, final=False, layout_digest=bytes(DIGEST_BYTES), floats=b"", integers=b"")
+        return cls(rank, False, False, layout=b"", floats=b"", integers=b"", others=b"")
 
     @property
     def nbytes(self) -> int:
         """Size of the values; 0 where there are none."""
-        return len(self.floats) + len(self.integers)
+        return len(self.floats) + len(self.integers) + len(self.others)

@@ -1,0 +1,338 @@
+"""What a module holds besides its parameters: how it is described, its values, and what all use.
+
+Running statistics are averaged: of floats every worker uses the mean, of integers, such as counts
+of batches, the largest. All others are those of one worker, the one that leads: the lowest rank
+that still trains. Whatever rounding does, a mean lies between the least and the largest averaged
+value: so no variance becomes negative, and values that are equal everywhere stay as they are.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property, reduce
+from math import prod
+from typing import Annotated, Any, ClassVar, Final, NamedTuple, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from gradwire_protocol.delivery.shaped_message import Payload
+from gradwire_protocol.limits import BUFFER_LAYOUT_BYTES_MAX
+from gradwire_protocol.messages.layout import DIMENSIONS_MAX, ELEMENTS_MAX, NAME_CHARACTERS_MAX
+from gradwire_protocol.messages.schema import Record, choice, integer, listing, record, text
+from gradwire_protocol.messages.states.records import Buffers
+
+Floats: TypeAlias = npt.NDArray[np.float32] | npt.NDArray[np.float64]
+
+INTEGER_BYTES: Final = 8
+
+BUFFER_TENSORS_MAX: Final = 8_192
+
+TRUTH: Final = "BOOL"
+"""Type of truth values, of which a message has eight in a byte."""
+
+WIDTHS: Final = {
+    "F32": 4,
+    "F64": 8,
+    TRUTH: 1,
+    **{f"{sign}{8 * width}": width for sign in "IU" for width in (1, 2, 4, 8)},
+}
+"""Bytes of a value of each type that is not averaged; the names are those of safetensors."""
+
+INTEGER_TYPES: Final = {
+    "torch.uint8": "U8",
+    **{f"torch.int{8 * width}": f"I{8 * width}" for width in (1, 2, 4, 8)},
+}
+"""Types of integers that are averaged, and their names in files."""
+
+TYPE_CHARACTERS_MAX: Final = 32
+
+
+def _nothing() -> npt.NDArray[np.uint8]:
+    return np.zeros(0, np.uint8)
+
+
+class BufferValues(NamedTuple):
+    """Values of the buffers of one module."""
+
+    floats: Floats
+    """Shape (n,): all floating point buffers that are averaged, concatenated."""
+    integers: npt.NDArray[np.int64]
+    """Shape (m,): all integer buffers that are averaged."""
+    others: npt.NDArray[np.uint8] = _nothing()
+    """Bytes of all others, little-endian, as in a message."""
+
+    def equals(self, other: "BufferValues | None") -> bool:
+        """Return whether the values are the same."""
+        return other is not None and all(map(np.array_equal, self, other))
+
+
+@dataclass(frozen=True)
+class BufferTensor(Record):
+    """One buffer of a module."""
+
+    name: Annotated[str, text(NAME_CHARACTERS_MAX)]
+    shape: Annotated[tuple[int, ...], listing(integer(0, ELEMENTS_MAX), DIMENSIONS_MAX)]
+    type: Annotated[str, text(TYPE_CHARACTERS_MAX)]
+    """Of what is averaged: ``float`` for every floating point type, as these may differ among
+    workers, else torch's name; of others, one of `WIDTHS`."""
+
+    @property
+    def elements(self) -> int:
+        """Number of its values."""
+        return prod(self.shape)
+
+    @property
+    def packed_bytes(self) -> int:
+        """Bytes in a message, where it is not averaged."""
+        if self.type == TRUTH:
+            return -(-self.elements // 8)
+        return WIDTHS[self.type] * self.elements
+
+
+_TENSORS = listing(record(BufferTensor), BUFFER_TENSORS_MAX)
+
+
+def _check_integers(value: object) -> tuple[BufferTensor, ...]:
+    tensors: tuple[BufferTensor, ...] = _TENSORS(value)
+    for tensor in tensors:
+        choice(*INTEGER_TYPES)(tensor.type)
+    return tensors
+
+
+def _check_others(value: object) -> tuple[BufferTensor, ...]:
+    tensors: tuple[BufferTensor, ...] = _TENSORS(value)
+    for tensor in tensors:
+        choice(*WIDTHS)(tensor.type)
+    return tensors
+
+
+@dataclass(frozen=True)
+class BufferLayout(Record):
+    """The buffers of a module, in its order, and the format of their values in messages."""
+
+    floats: Annotated[tuple[BufferTensor, ...], _TENSORS]
+    """Averaged."""
+    integers: Annotated[tuple[BufferTensor, ...], _check_integers]
+    """Averaged: of each value all use the largest."""
+    float_bytes: Annotated[int, choice(4, 8)]
+    """8 where an averaged buffer is float64, else 4."""
+    others: Annotated[tuple[BufferTensor, ...], _check_others] = ()
+
+    BYTES_MAX: ClassVar[int] = BUFFER_LAYOUT_BYTES_MAX
+
+    @property
+    def tensors(self) -> tuple[BufferTensor, ...]:
+        """All of them, in the order of the layout."""
+        return *self.floats, *self.integers, *self.others
+
+    @cached_property
+    def packed(self) -> bytes:
+        """The description in messages: two modules have the same buffers if these are equal."""
+        return self.pack()
+
+    @cached_property
+    def sizes(self) -> tuple[int, int, int]:
+        """Bytes of the floats, of the integers and of the others in a message."""
+        floats = sum(tensor.elements for tensor in self.floats)
+        integers = sum(tensor.elements for tensor in self.integers)
+        others = sum(tensor.packed_bytes for tensor in self.others)
+        return self.float_bytes * floats, INTEGER_BYTES * integers, others
+
+    def pack_values(
+        self, rank: int, values: BufferValues, *, final: bool, leaves: bool = False
+    ) -> Buffers:
+        """Return the message that has the values."""
+        return Buffers(
+            rank,
+            final=final,
+            leaves=leaves,
+            layout=self.packed,
+            floats=values.floats.astype(f"<f{self.float_bytes}", copy=False).tobytes(),
+            integers=values.integers.astype("<i8", copy=False).tobytes(),
+            others=values.others.tobytes(),
+        )
+
+    def unpack(self, buffers: Buffers) -> BufferValues | None:
+        """Return the values in a message; None if another layout, or a mean would not be finite."""
+        sizes = len(buffers.floats), len(buffers.integers), len(buffers.others)
+        if buffers.layout != self.packed or sizes != self.sizes:
+            return None
+        floats: Floats = np.frombuffer(buffers.floats, f"<f{self.float_bytes}")
+        if not np.isfinite(floats).all():
+            return None
+        others = np.frombuffer(buffers.others, np.uint8)
+        return BufferValues(floats, np.frombuffer(buffers.integers, "<i8"), others)
+
+    # In files, where each value has a place of its own.
+
+    @classmethod
+    def of_file(
+        cls, tensors: Sequence[Mapping[str, object]], kinds: Sequence[str], counts: Sequence[object]
+    ) -> "BufferLayout":
+        """Return the layout of tensors in a file, with what `counts` says; or raise `ValueError`.
+
+        Parameters
+        ----------
+        tensors : sequence of mapping
+            Name and shape of each.
+        kinds : sequence of str
+            Their types in the file.
+        """
+        width, floats, integers, others = map(integer(0, 3 * BUFFER_TENSORS_MAX), counts)
+        if floats + integers + others != len(tensors):
+            raise ValueError(f"{counts} of {len(tensors)} buffers")
+        torch_types = {name: type_ for type_, name in INTEGER_TYPES.items()}
+        types = [
+            *["float"] * floats,
+            *(torch_types.get(kind, kind) for kind in kinds[floats : floats + integers]),
+            *kinds[floats + integers :],
+        ]
+        plain = [{**each, "type": type_} for each, type_ in zip(tensors, types, strict=True)]
+        return cls.from_plain(
+            {
+                "floats": plain[:floats],
+                "integers": plain[floats : floats + integers],
+                "float_bytes": width,
+                "others": plain[floats + integers :],
+            }
+        )
+
+    @property
+    def counts(self) -> list[int]:
+        """Width of the floats, and how many buffers there are of each kind: see `of_file`."""
+        return [self.float_bytes, len(self.floats), len(self.integers), len(self.others)]
+
+    def in_file(self) -> Iterator[tuple[BufferTensor, str]]:
+        """Yield each buffer with its type in a safetensors file."""
+        for tensor in self.floats:
+            yield tensor, f"F{8 * self.float_bytes}"
+        for tensor in self.integers:
+            yield tensor, INTEGER_TYPES[tensor.type]
+        for tensor in self.others:
+            yield tensor, tensor.type
+
+    @cached_property
+    def bytes_in_file(self) -> int:
+        """Bytes of all values in a file."""
+        return sum(WIDTHS[kind] * tensor.elements for tensor, kind in self.in_file())
+
+    def to_file(self, values: BufferValues) -> bytes:
+        """Return values as they are in a file."""
+        parts = [values.floats.astype(f"<f{self.float_bytes}", copy=False).tobytes()]
+        at = 0
+        for tensor in self.integers:
+            part = values.integers[at : at + tensor.elements]
+            at += tensor.elements
+            parts.append(part.astype(dtype_of(INTEGER_TYPES[tensor.type])).tobytes())
+        for tensor, packed in self.split_others(values):
+            is_truth = tensor.type == TRUTH
+            each = np.unpackbits(packed, count=tensor.elements) if is_truth else packed
+            parts.append(each.tobytes())
+        return b"".join(parts)
+
+    def arrays(self, content: Payload) -> dict[str, npt.NDArray[Any]]:
+        """Return the values that a file has, by name."""
+        view, at, found = memoryview(content), 0, {}
+        for tensor, kind in self.in_file():
+            size = WIDTHS[kind] * tensor.elements
+            array = np.frombuffer(view[at : at + size], dtype_of(kind))
+            found[tensor.name] = array.reshape(tensor.shape)
+            at += size
+        return found
+
+    def from_file(self, content: Payload) -> BufferValues:
+        """Return the values that a file has."""
+        arrays = [array.reshape(-1) for array in self.arrays(content).values()]
+        floats = arrays[: len(self.floats)]
+        integers = arrays[len(self.floats) : len(self.floats) + len(self.integers)]
+        others = [
+            np.packbits(array) if array.dtype == bool else np.frombuffer(array.tobytes(), np.uint8)
+            for array in arrays[len(self.floats) + len(self.integers) :]
+        ]
+        return BufferValues(
+            np.concatenate([np.zeros(0, f"f{self.float_bytes}"), *floats]),
+            np.concatenate([np.zeros(0, np.int64), *integers]),
+            np.concatenate([_nothing(), *others]),
+        )
+
+    def split_others(
+        self, values: BufferValues
+    ) -> Iterator[tuple[BufferTensor, npt.NDArray[np.uint8]]]:
+        """Yield each buffer that is not averaged, with its bytes in a message."""
+        at = 0
+        for tensor in self.others:
+            yield tensor, values.others[at : at + tensor.packed_bytes]
+            at += tensor.packed_bytes
+
+
+def dtype_of(kind: str) -> np.dtype[Any]:
+    """Return the dtype of a type in files."""
+    return np.dtype(bool if kind == TRUTH else f"<{kind[0].lower()}{WIDTHS[kind]}")
+
+
+NO_BUFFERS: Final = BufferLayout((), (), 4)
+
+
+class Standing(NamedTuple):
+    """What one worker has said of its buffers; the least standing leads."""
+
+    leaves: bool
+    """Whether it was about to leave while others train."""
+    final: bool
+    """Whether it trains no more."""
+    rank: int
+
+    @classmethod
+    def of(cls, buffers: Buffers) -> "Standing":
+        """Return that of a message."""
+        return cls(buffers.leaves, buffers.final, buffers.rank)
+
+
+def agreed(by_standing: Mapping[Standing, BufferValues]) -> BufferValues:
+    """Return what all use: the mean of what is averaged, and the others of the one that leads."""
+    in_order = sorted(by_standing, key=lambda each: each.rank)
+    mean = mean_of([by_standing[each] for each in in_order])
+    return mean._replace(others=by_standing[min(by_standing)].others)
+
+
+def agreed_of(messages: Sequence[Buffers]) -> tuple[BufferLayout, BufferValues] | None:
+    """Return what those have agreed on whose buffers are like those of the one that leads.
+
+    None where there are none, or what it has sent is no description of its values.
+    """
+    with_values = [each for each in messages if each.nbytes]
+    if not with_values:
+        return None
+    lead = min(with_values, key=Standing.of)
+    layout = BufferLayout.parse(lead.layout)  # raises InvalidMessageError
+    alike = {Standing.of(each): layout.unpack(each) for each in with_values}
+    usable = {standing: values for standing, values in alike.items() if values is not None}
+    return (layout, agreed(usable)) if usable else None
+
+
+def mean_of(values: Sequence[BufferValues]) -> BufferValues:
+    """Return the mean of the floats, computed in float64, and the largest of the integers.
+
+    Parameters
+    ----------
+    values : sequence of BufferValues
+        At least one. Their order decides how the sum is rounded: every worker needs the same.
+
+    Returns
+    -------
+    BufferValues
+        Each float is between the least and the largest at its place, both included. The others are
+        those of the first.
+    """
+    first = values[0].floats
+    total = first.astype(np.float64)
+    low, high = total.copy(), total.copy()
+    with np.errstate(over="ignore"):  # an infinite sum is clipped to `high`
+        for each in values[1:]:
+            total += each.floats
+            np.minimum(low, each.floats, out=low)
+            np.maximum(high, each.floats, out=high)
+    mean = np.clip(total / len(values), low, high)
+    integers = reduce(np.maximum, (each.integers for each in values))
+    floats: Floats = mean if first.dtype == np.float64 else mean.astype(np.float32)
+    return BufferValues(floats, integers, values[0].others)
