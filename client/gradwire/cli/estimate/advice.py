@@ -7,10 +7,8 @@ from typing import Final
 
 from gradwire.cli.estimate.model import (
     DENSITY_MIN,
-    DOWN,
     INTO,
     OUT,
-    UP,
     Estimate,
     Inputs,
     Kind,
@@ -124,8 +122,6 @@ def _if_processor(estimate: Estimate) -> Iterator[str]:
     if name in (INTO, OUT):
         needed = estimate.limit.load * inputs.master_link
         yield f"a master where the link carries {needed / 1e6:.0f} Mbit/s would do"
-    elif name in (UP, DOWN):
-        yield "bytes_per_second= limits what a worker sends, whatever its steps take"
 
 
 def _if_slow(estimate: Estimate, codec_threads: int) -> Iterator[str]:
