@@ -15,8 +15,8 @@ before them. `format.hits` decodes an update, `format.reading` adds it to vector
 
 `replica` is the sum of all updates, as integers; its digests show whether two replicas are equal,
 and `format.block_packing` shrinks its blocks for the network. `feedback` holds what is not sent
-yet: `host_feedback` and `partial_feedback` for arrays, `cuda` for tensors on a GPU. `residuals`
-measures and clips it. `policies` choose the threshold.
+yet: `host_feedback` for arrays, `cuda` for tensors on a GPU. `residuals` measures it. `policies`
+choose the threshold.
 """
 
 from gradwire_codecs.errors import (
@@ -27,13 +27,11 @@ from gradwire_codecs.errors import (
 )
 from gradwire_codecs.feedback.feedback import Feedback, multiple_of
 from gradwire_codecs.feedback.host_feedback import LocalFeedback, SharedFeedback, encode
-from gradwire_codecs.feedback.partial_feedback import PartialFeedback
-from gradwire_codecs.feedback.residuals import Clipped, ResidualStatistics, clip_residual
+from gradwire_codecs.feedback.residuals import ResidualStatistics
 from gradwire_codecs.format.block_packing import pack_block, unpack_block
 from gradwire_codecs.format.reading import encoded_hits
 from gradwire_codecs.format.update import NOTHING, Update, decode, encoded_bytes_max
 from gradwire_codecs.policies.band import DensityBand
-from gradwire_codecs.policies.budget import ByteBudget
 from gradwire_codecs.policies.density import TargetDensity
 from gradwire_codecs.policies.fixed import FixedThreshold
 from gradwire_codecs.policies.policy import Observation, ThresholdPolicy
@@ -51,8 +49,6 @@ from gradwire_codecs.warm_up import warm_up
 __all__ = [
     "NOTHING",
     "BlockDigests",
-    "ByteBudget",
-    "Clipped",
     "CodecError",
     "DensityBand",
     "Feedback",
@@ -62,7 +58,6 @@ __all__ = [
     "NonFiniteError",
     "Observation",
     "OutOfRangeError",
-    "PartialFeedback",
     "Replica",
     "ResidualStatistics",
     "SharedFeedback",
@@ -72,7 +67,6 @@ __all__ = [
     "WarmUp",
     "check_finite",
     "check_headroom",
-    "clip_residual",
     "decode",
     "digest_of",
     "encode",

@@ -1,9 +1,8 @@
 """Compile every kernel, or load it from the cache, before the first training step needs it."""
 
 from base64 import b85decode
-from collections.abc import Callable, Iterator
-from functools import partial
-from typing import Final, TypeAlias
+from collections.abc import Iterator
+from typing import Final
 from zlib import decompress
 
 import numpy as np
@@ -12,8 +11,6 @@ from gradwire_codecs.arrays import Float32Array
 from gradwire_codecs.feedback.contributions import encode_dense
 from gradwire_codecs.feedback.feedback import BYTES_MAX
 from gradwire_codecs.feedback.host_feedback import HostFeedback, LocalFeedback, SharedFeedback
-from gradwire_codecs.feedback.partial_feedback import PartialFeedback
-from gradwire_codecs.feedback.residuals import clip_residual
 from gradwire_codecs.format.block_packing import pack_block, unpack_block
 from gradwire_codecs.format.byte_counts import COUNT_MAX
 from gradwire_codecs.format.update import ELEMENTS_MAX, DenseUpdate, Update, decode, pack_update
@@ -23,9 +20,7 @@ from gradwire_codecs.replica.outer_step import OuterSum, look_ahead
 from gradwire_codecs.replica.replica import Replica
 from gradwire_codecs.replica.round_sum import RoundSum
 
-Kind: TypeAlias = Callable[[Float32Array, Replica], HostFeedback]
-HALF: Final[Kind] = partial(PartialFeedback, portion=0.5)
-
+KINDS: Final = (LocalFeedback, SharedFeedback)
 
 EXAMPLES: Final = (
     b"c-mv&V`gA&XlP(!VLG6B@E9}0Wfq1P>_7pI7wn7*FXT0Yw(M9j)M<tSCWZy_j46z%E(Z=%1iIS^1NH+UEDRT!!8X#z!ebX"
@@ -42,18 +37,17 @@ def warm_up() -> None:
     Of several processes, one compiles, and the others wait for it; a second core compiles as well.
     """
     with compiling_alone(helper="from gradwire_codecs.warm_up import read_examples as f; f()"):
-        # First what writes, for all kinds: `read_examples` is at the rest meanwhile.
+        # First what writes, for both kinds: `read_examples` is at the rest meanwhile.
         written = [
-            (kind, change, multiple, _write(kind, change.copy(), multiple))
-            for kind in (LocalFeedback, SharedFeedback, HALF)
+            (kind, *_write(kind, change, multiple))
+            for kind in KINDS
             for change, multiple in _changes()
         ]
         written_examples()
-        for contributing in (LocalFeedback, SharedFeedback):
-            _contribute(contributing)
-        for kind, change, multiple, (mine, bodies) in written:
-            _share(kind, len(change), mine, bodies)
-            clip_residual(mine, multiple, 1.0)
+        for kind in KINDS:
+            _contribute(kind)
+        for kind, mine, bodies in written:
+            _share(kind, mine, bodies)
 
 
 def warm_up_optimizers() -> None:
@@ -81,7 +75,7 @@ def read_examples() -> None:
         update = decode(body, ELEMENTS_MAX)
         replica = Replica.zeros(update.stop)
         _read(replica, BlockDigests.of(replica.values, update.stop), update, body)
-        for kind in (LocalFeedback, SharedFeedback, HALF):
+        for kind in KINDS:
             _receive(
                 kind(np.zeros(update.stop, np.float32), Replica.zeros(update.stop)), update, body
             )
@@ -118,20 +112,23 @@ def _changes() -> list[tuple[Float32Array, int]]:
     return [(few, 2**22), (few, 2**24), (some, 2**22), (all_, 2**24)]
 
 
-def _write(kind: Kind, parameters: Float32Array, multiple: int) -> tuple[HostFeedback, list[bytes]]:
-    mine = kind(parameters, Replica.zeros(len(parameters)))
+def _write(
+    kind: type[HostFeedback], change: Float32Array, multiple: int
+) -> tuple[HostFeedback, list[bytes]]:
+    mine = kind(change, Replica.zeros(len(change)))
     return mine, [bytes(body) for body in mine.encode(multiple)]
 
 
-def _contribute(kind: Kind) -> None:
+def _contribute(kind: type[HostFeedback]) -> None:
     """Do what workers and a master do in a round."""
     mine = kind(np.ones(1000, np.float32), Replica.zeros(1000))
     bodies = encode_dense(mine, [(0, 1000)], COUNT_MAX, bytes_max=BYTES_MAX)
-    _share(kind, 1000, mine, bodies)
+    _share(kind, mine, bodies)
 
 
-def _share(kind: Kind, elements: int, mine: HostFeedback, bodies: list[bytes]) -> None:
+def _share(kind: type[HostFeedback], mine: HostFeedback, bodies: list[bytes]) -> None:
     """Do what workers and a master do with what one feedback has encoded."""
+    elements = len(mine.replica)
     theirs = kind(np.zeros(elements, np.float32), Replica.zeros(elements))
     replica = Replica.zeros(elements)
     digests = BlockDigests.of(replica.values, elements)
@@ -141,7 +138,6 @@ def _share(kind: Kind, elements: int, mine: HostFeedback, bodies: list[bytes]) -
         _receive(theirs, update, body)
     theirs.apply_sum(mine.replica.values)
     theirs.correct_replica(mine.replica.values)
-    clip_residual(mine, 1, 1.0)
     before = theirs.residual()
     theirs.add_growth(before, np.float32(0.5))
     theirs.read_residual(before)

@@ -8,15 +8,21 @@ removed gets a row; nothing else has to be done for it.
 from typing import Final
 
 REMOVED: Final = {
+    "bytes_per_second": "leave it out; without a setting of the threshold, a worker measures its "
+    "line and sends less where that is slow",
+    "clip_steps": "leave it out; nothing of a change is cut off",
     "congestion": "leave it out; UDP has BBR, TCP its own control, and the master's link_rate says "
     "what a known link carries",
     "outlier_policy": "use outliers: 'warn', the default, counts them, and 'quarantine' keeps the "
     "updates of their worker aside",
     "processes": "a master is one process; start another master for another run",
+    "residual_clip": "leave it out; nothing of a change is cut off. Where the residual grows, "
+    "lower the learning rate or raise target_density",
     "share_optimizer_state": "leave it out; mode='averaging(every=N, optimizer_state=True)' "
     "averages the state of optimizers along with the parameters",
     "stats_file": "session.stats has all figures; `gradwire estimate --script` times the steps of "
     "a script",
+    "update_bytes": "use target_density",
 }
 """By the name of the setting, ``link_rate`` for ``--link-rate`` and ``GRADWIRE_LINK_RATE``. An
 option of one command alone stands here as ``estimate --bits``."""

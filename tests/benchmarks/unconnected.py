@@ -8,7 +8,6 @@ import torch
 
 from gradwire.replica.thresholds import Thresholds
 from gradwire.settings.settings import Settings
-from gradwire.settings.training import portion_of
 from gradwire.target.adapters import parameters_of
 from gradwire_codecs import Replica, encoded_hits
 
@@ -28,8 +27,8 @@ class UnconnectedSharing:
     def __init__(self, model: torch.nn.Module, settings: Settings, workers: int) -> None:
         self._parameters = parameters_of(model)
         vector = self._parameters.vector
-        replica, portion = Replica.from_parameters(vector), portion_of(settings.feedback)
-        self.feedback = self._parameters.feedback(replica, portion=portion, threads=1)
+        replica = Replica.from_parameters(vector)
+        self.feedback = self._parameters.feedback(replica, kind=settings.feedback, threads=1)
         self.feedback.drop_residual()
         self._thresholds = Thresholds(settings, self.feedback, clock=lambda: 0.0)
         self._thresholds.aim(workers, 1.0)

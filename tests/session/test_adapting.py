@@ -15,8 +15,9 @@ import pytest
 import torch
 from torch import nn
 
-from gradwire import Session, UsageError
+from gradwire import UsageError
 from gradwire.metrics import SessionCollector
+from gradwire.settings.training import Feedback
 from gradwire_protocol import Role
 from support.local_master import LocalMaster
 from support.optimizers import hooks_of
@@ -33,7 +34,7 @@ from support.sessions import (
 )
 from support.waiting import wait_until
 
-FEEDBACKS = pytest.mark.parametrize("feedback", ["local", "shared", 0.25])
+FEEDBACKS = pytest.mark.parametrize("feedback", ["local", "shared"])
 
 
 def linear() -> nn.Linear:
@@ -59,58 +60,12 @@ def weights(model: nn.Module) -> list[float]:
     return values
 
 
-# A portion of the residual in the parameters.
-
-Trained = Callable[..., tuple[Session, Any]]
-
-
-def trained_with_sgd(master: LocalMaster, **options: Any) -> tuple[Session, Any]:
-    model = linear()
-    optimizer = torch.optim.SGD(model.parameters(), 1.0)
-    session = join(master, model, optimizer=optimizer, feedback=0.25, **options)
-    step(model, optimizer, -0.75, -0.25, 0.25, 0)
-    return session, model
-
-
-def trained_by_hand(master: LocalMaster, **options: Any) -> tuple[Session, Any]:
-    target = zeros()
-    session = join(master, target, feedback=0.25, **options)
-    target += change(0.75, 0.25, -0.25, 0)
-    return session, target
-
-
-def values(target: Any) -> object:
-    return weights(target) if isinstance(target, nn.Module) else target.tolist()
-
-
-@pytest.mark.parametrize(("trained", "new"), [(trained_with_sgd, linear), (trained_by_hand, zeros)])
-def test_a_portion_of_the_residual_is_in_the_parameters(
-    master: LocalMaster, trained: Trained, new: Callable[[], object]
-) -> None:
-    """Whether the learning rate makes the portion, or what was changed is multiplied."""
-    session, mine = trained(master)
-    theirs = new()
-    other = join(master, theirs)
-
-    session.step()
-    pull(other, 1)
-    other.push(change(0, 0, 0, HALF))
-    pull(session, 1)
-
-    assert values(theirs) == [HALF, 0, 0, HALF]
-    residual = np.asarray(session.state_dict()["residual"])
-    assert residual.tolist() == [0.25, 0.25, -0.25, 0]
-    assert values(mine) == [HALF + 0.0625, 0.0625, -0.0625, HALF]
-    finish(session, other)
-    assert values(mine) == values(theirs) == [0.75, 0.25, -0.25, HALF]
-
-
 # Multiplying changes.
 
 
 @FEEDBACKS
 def test_without_an_optimizer_the_change_itself_is_multiplied(
-    master: LocalMaster, feedback: str | float
+    master: LocalMaster, feedback: Feedback
 ) -> None:
     target, theirs = zeros(), zeros()
     session = join(master, target, feedback=feedback, scale=0.5)
@@ -128,15 +83,14 @@ def test_without_an_optimizer_the_change_itself_is_multiplied(
     assert session.stats.scale == 0.5
 
 
-@pytest.mark.parametrize("feedback", ["local", 0.25])
 def test_workers_whose_steps_agree_count_less_than_by_the_root(
-    master: LocalMaster, feedback: str | float, caplog: pytest.LogCaptureFixture
+    master: LocalMaster, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO", "gradwire.session")
     models = [linear(), linear()]
     optimizers = [torch.optim.Adam(model.parameters(), lr=HALF) for model in models]
     sessions = [
-        join(master, model, optimizer=optimizer, feedback=feedback, momentum="keep")
+        join(master, model, optimizer=optimizer, momentum="keep")
         for model, optimizer in zip(models, optimizers, strict=True)
     ]
     sessions[0].wait(2)
@@ -158,7 +112,7 @@ def test_workers_whose_steps_agree_count_less_than_by_the_root(
 
 
 @FEEDBACKS
-def test_what_peers_send_is_not_multiplied(master: LocalMaster, feedback: str | float) -> None:
+def test_what_peers_send_is_not_multiplied(master: LocalMaster, feedback: Feedback) -> None:
     target, theirs = zeros(), zeros()
     session = join(master, target, feedback=feedback, scale="sqrt", workers=4)
     others = [join(master, theirs if i == 0 else None) for i in range(3)]
@@ -175,7 +129,7 @@ def test_what_peers_send_is_not_multiplied(master: LocalMaster, feedback: str | 
 
 
 @FEEDBACKS
-def test_a_change_that_is_pushed_is_multiplied(master: LocalMaster, feedback: str | float) -> None:
+def test_a_change_that_is_pushed_is_multiplied(master: LocalMaster, feedback: Feedback) -> None:
     target = zeros()
     session = join(master, target, feedback=feedback, scale=0.5)
     target[1] += 1.0
@@ -187,7 +141,7 @@ def test_a_change_that_is_pushed_is_multiplied(master: LocalMaster, feedback: st
 
 @FEEDBACKS
 def test_a_change_that_cannot_be_sent_is_not_multiplied(
-    master: LocalMaster, feedback: str | float
+    master: LocalMaster, feedback: Feedback
 ) -> None:
     target = zeros()
     session = join(master, target, feedback=feedback, scale=0.5)
@@ -258,14 +212,13 @@ def test_workers_that_come_or_go_move_the_scale_smoothly(master: LocalMaster) ->
 
 
 @FEEDBACKS
-def test_an_optimizer_is_scaled_by_its_rate(master: LocalMaster, feedback: str | float) -> None:
+def test_an_optimizer_is_scaled_by_its_rate(master: LocalMaster, feedback: Feedback) -> None:
     model = linear()
     optimizer = torch.optim.SGD(model.parameters(), 1.0)
     session = join(master, model, optimizer=optimizer, feedback=feedback, scale=0.5)
 
     step(model, optimizer, -2.0, 0, 0, 0)
-    of_change = 0.25 if feedback == 0.25 else 1.0
-    assert weights(model) == [of_change, 0, 0, 0]  # before the session has seen it
+    assert weights(model) == [1.0, 0, 0, 0]  # before the session has seen it
     session.step()
     session.push(change(0, 1.0, 0, 0))
 
@@ -310,7 +263,7 @@ def test_workers_together_make_the_step_of_their_mean_gradient(
 )
 def test_momentum_is_lowered_by_the_delays_and_restored(
     master: LocalMaster,
-    feedback: str | float,
+    feedback: Feedback,
     make: Callable[[Any], torch.optim.Optimizer],
     lowest: float,
     highest: float,
@@ -328,7 +281,7 @@ def test_momentum_is_lowered_by_the_delays_and_restored(
 
     stats = session.stats
     assert stats.residual_age_steps > 2.0
-    part = {"local": 0.5, "shared": 1.0, 0.25: 0.875}[feedback]
+    part = {"local": 0.5, "shared": 1.0}[feedback]
     assert stats.delay_steps == pytest.approx(part * stats.residual_age_steps)
     assert stats.momentum is not None
     assert lowest <= stats.momentum < highest

@@ -5,6 +5,7 @@ import pytest
 import torch
 
 import gradwire
+from gradwire.settings.training import Feedback
 from support.local_master import LocalMaster
 from support.sessions import (
     change,
@@ -21,9 +22,9 @@ from support.waiting import SOON
 from support.wording import naming
 
 
-@pytest.mark.parametrize("feedback", ["local", "shared", 0.25])
+@pytest.mark.parametrize("feedback", ["local", "shared"])
 def test_what_waited_in_the_residual_is_with_the_others(
-    master: LocalMaster, feedback: str | float
+    master: LocalMaster, feedback: Feedback
 ) -> None:
     mine, theirs = zeros(), zeros()
     one, other = join(master, mine, feedback=feedback), join(master, theirs)

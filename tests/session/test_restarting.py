@@ -1,6 +1,5 @@
 """A run that begins anew from checkpoints of its workers: every residual counts once."""
 
-import logging
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
@@ -13,28 +12,26 @@ from hypothesis import strategies as st
 
 from gradwire import Session
 from gradwire.replica.prior_residual import PriorResidual
+from gradwire.settings.training import Feedback
 from gradwire_codecs import LocalFeedback, Replica
 from gradwire_codecs.arrays import Float32Array
 from support.local_master import LocalMaster
 from support.sessions import change, finish, join, zeros
 from support.waiting import wait_until
-from support.wording import naming
 
-FEEDBACKS = pytest.mark.parametrize("feedback", ["local", "shared", 0.25])
+FEEDBACKS = pytest.mark.parametrize("feedback", ["local", "shared"])
 
 QUARTERS = st.lists(st.integers(-8, 8).map(lambda i: i / 4), min_size=4, max_size=4)
 
 
 @contextmanager
-def workers(*targets: Any, feedback: str | float = "local") -> Iterator[list[Session]]:
+def workers(*targets: Any, feedback: Feedback = "local") -> Iterator[list[Session]]:
     """Let workers join a run of their own in this order: the first founds it."""
     with LocalMaster() as master:
         yield [join(master, target, feedback=feedback) for target in targets]
 
 
-def saved(
-    *changes: Float32Array, feedback: str | float = "local"
-) -> list[tuple[Float32Array, Any]]:
+def saved(*changes: Float32Array, feedback: Feedback = "local") -> list[tuple[Float32Array, Any]]:
     """Return the checkpoints of workers that have made one step each, and know each other's."""
     targets = [zeros() for _ in changes]
     with workers(*targets, feedback=feedback) as sessions:
@@ -60,13 +57,12 @@ def has_pulled(session: Session, n: int) -> bool:
     [
         ("local", "local"),
         ("shared", "shared"),
-        (0.25, 0.25),
         ("local", "shared"),
         ("shared", "local"),
     ],
 )
 def test_who_founds_a_run_from_its_checkpoint_has_its_residual_once(
-    before: str | float, after: str | float
+    before: Feedback, after: Feedback
 ) -> None:
     """Of two kinds of feedback, that of the checkpoint counts."""
     [(parameters, state)] = saved(change(0.75, 0.125, 0, -0.25), feedback=before)
@@ -80,7 +76,7 @@ def test_who_founds_a_run_from_its_checkpoint_has_its_residual_once(
 
 @FEEDBACKS
 def test_of_workers_with_checkpoints_of_their_own_each_brings_its_residual_once(
-    feedback: str | float,
+    feedback: Feedback,
 ) -> None:
     (one, one_s), (other, other_s) = saved(
         change(0.75, 0.125, 0, 0), change(0, 0.25, 1.125, 0), feedback=feedback
@@ -94,14 +90,11 @@ def test_of_workers_with_checkpoints_of_their_own_each_brings_its_residual_once(
     assert one.tolist() == other.tolist() == [0.75, 0.375, 1.125, 0]
 
 
-@pytest.mark.parametrize("feedback", ["local", 0.25])
-def test_where_all_begin_with_the_checkpoint_of_one_its_residual_counts_once(
-    feedback: str | float,
-) -> None:
-    [(parameters, state)] = saved(change(0.75, 0.125, 0, 0), feedback=feedback)
+def test_where_all_begin_with_the_checkpoint_of_one_its_residual_counts_once() -> None:
+    [(parameters, state)] = saved(change(0.75, 0.125, 0, 0))
     targets = [parameters.copy() for _ in range(3)]
 
-    with workers(*targets, feedback=feedback) as sessions:
+    with workers(*targets) as sessions:
         for session in sessions:
             session.load_state_dict(state)
         finish(*sessions)
@@ -120,20 +113,6 @@ def test_who_founds_a_run_from_the_shared_parameters_adds_its_residual() -> None
     assert shared.tolist() == [0.75, 0.125, 0, 0]
 
 
-def test_a_portion_is_added_but_for_what_the_run_began_with(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    run = Replica.from_parameters(change(0.25, 0.5, 0, 0), -24)
-    prior = PriorResidual.of(LocalFeedback(change(0.25, 0.5, 0, 0), run), 0.25, is_founder=True)
-    state: Mapping[str, Any] = {"feedback": 0.25, "digest": "of others"}
-
-    with caplog.at_level(logging.INFO, "gradwire.session"):
-        rest = prior.unshared_part(change(0.5, 0, -1.0, 0), state)
-
-    assert rest.tolist() == [0.375, 0, -0.75, 0]
-    assert naming("residual", 0.25) in caplog.messages
-
-
 # The rule, whatever the values.
 
 
@@ -150,7 +129,7 @@ def test_shared_and_residual_together_are_what_they_were(
         "digest": f"{Replica.from_parameters(change(*shared), -24).digest():016x}",
     }
 
-    prior = PriorResidual.of(LocalFeedback(mine.copy(), run), "local", is_founder=is_founder)
+    prior = PriorResidual.of(LocalFeedback(mine.copy(), run), "local")
     rest = prior.unshared_part(change(*residual), state)
 
     begins_with_ours = founders.tolist() == mine.tolist()

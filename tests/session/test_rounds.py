@@ -283,10 +283,8 @@ def test_a_master_may_insist(insisting: LocalMaster) -> None:
     "settings",
     [
         {"scale": "mean"},
-        {"feedback": 0.5},
         {"staleness_bound": 3},
         {"finish_residual": "drop"},
-        {"residual_clip": 2.0},
         {"warm_up_workers": 1},
     ],
     ids=lambda settings: next(iter(settings)),

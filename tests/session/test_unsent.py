@@ -6,11 +6,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import gradwire
+from gradwire.settings.training import Feedback
 from support.local_master import LocalMaster
 from support.sessions import HALF, change, finish, join, zeros
 from support.tiers import examples
 
-FEEDBACKS = pytest.mark.parametrize("feedback", ["local", "shared", 0.25])
+FEEDBACKS = pytest.mark.parametrize("feedback", ["local", "shared"])
 
 
 # Evaluating the shared parameters.
@@ -18,7 +19,7 @@ FEEDBACKS = pytest.mark.parametrize("feedback", ["local", "shared", 0.25])
 
 @FEEDBACKS
 def test_the_shared_parameters_are_there_without_the_residual_which_comes_back(
-    master: LocalMaster, feedback: str | float
+    master: LocalMaster, feedback: Feedback
 ) -> None:
     mine = zeros()
     session = join(master, mine, feedback=feedback)
@@ -47,10 +48,10 @@ def test_the_shared_parameters_are_there_without_the_residual_which_comes_back(
         min_size=1,
         max_size=6,
     ),
-    st.sampled_from(["local", "shared", 0.25]),
+    st.sampled_from(["local", "shared"]),
 )
 def test_nothing_is_lost_by_evaluations(
-    master: LocalMaster, steps: list[tuple[list[float], bool, bool]], feedback: str | float
+    master: LocalMaster, steps: list[tuple[list[float], bool, bool]], feedback: Feedback
 ) -> None:
     """What the replica has and what waits are together all that was changed."""
     mine = zeros()
@@ -93,7 +94,7 @@ def test_finishing_inside_of_an_evaluation_is_refused(master: LocalMaster) -> No
 
 @FEEDBACKS
 def test_a_residual_that_is_to_be_dropped_is_in_nobody_s_parameters(
-    master: LocalMaster, feedback: str | float
+    master: LocalMaster, feedback: Feedback
 ) -> None:
     mine, theirs = zeros(), zeros()
     one = join(master, mine, feedback=feedback, finish_residual="drop")
@@ -111,7 +112,7 @@ def test_a_residual_that_is_to_be_dropped_is_in_nobody_s_parameters(
 
 @FEEDBACKS
 def test_workers_of_a_short_run_end_with_the_mean_of_their_own_parameters(
-    master: LocalMaster, feedback: str | float
+    master: LocalMaster, feedback: Feedback
 ) -> None:
     mine, theirs = zeros(), zeros()
     one = join(master, mine, feedback=feedback, finish_residual="auto")

@@ -128,7 +128,6 @@ def test_by_default_more_workers_send_sparser_updates(
     ("options", "says"),
     [
         ({"threshold": 0.1}, "warm_up_density=0.1 and threshold: a warm-up ends at a density"),
-        ({"update_bytes": 1e3}, "warm_up_density=0.1 and update_bytes"),
         ({"target_density": 0.1}, "warm_up_density=0.1; it has to be above the usual one, 0.1"),
         ({"density_band": (0.1, 0.2)}, "it has to be above the usual one, 0.14"),
     ],

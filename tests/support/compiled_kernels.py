@@ -18,7 +18,7 @@ MODULES = ("coding", "decoding", "digests", "lattice", "threshold")
 HOPPER = GPUTarget("cuda", 90, 32)
 
 TYPES = {
-    **dict.fromkeys(["quantum", "portion"], "fp32"),
+    "quantum": "fp32",
     **dict.fromkeys(["parameters", "waiting"], "*fp32"),
     **dict.fromkeys(["fault", "sums", "ends"], "*i64"),
     **dict.fromkeys(["start", "stop", "multiple", "capacity", "magnitude_max"], "i32"),

@@ -5,19 +5,11 @@ from typing import Final
 import numpy as np
 import pytest
 
-from gradwire_codecs import LocalFeedback, PartialFeedback, Replica, SharedFeedback
+from gradwire_codecs import LocalFeedback, Replica, SharedFeedback
 from gradwire_codecs.arrays import Float32Array
 from gradwire_codecs.feedback.host_feedback import HostFeedback
 
-
-class QuarterFeedback(PartialFeedback):
-    """A quarter of the residual is in the parameters."""
-
-    def __init__(self, parameters: Float32Array, replica: Replica, *, threads: int = 1) -> None:
-        super().__init__(parameters, replica, 0.25, threads=threads)
-
-
-KINDS: Final = pytest.mark.parametrize("kind", [LocalFeedback, SharedFeedback, QuarterFeedback])
+KINDS: Final = pytest.mark.parametrize("kind", [LocalFeedback, SharedFeedback])
 
 
 def start(kind: type[HostFeedback], initial: Float32Array) -> HostFeedback:
@@ -30,14 +22,3 @@ def start(kind: type[HostFeedback], initial: Float32Array) -> HostFeedback:
 def train(feedback: HostFeedback, random: np.random.Generator, scale: float = 1e-3) -> None:
     """Change all parameters by normal noise."""
     feedback.parameters += random.normal(0, scale, len(feedback.parameters)).astype(np.float32)
-
-
-def rounding_of(feedback: HostFeedback) -> float:
-    """Return what the rounding of a parameter does to a residual of which it has a portion."""
-    largest = np.abs(feedback.parameters).max()
-    return float(np.spacing(largest)) * (counts_for(feedback) - 1.0)
-
-
-def counts_for(feedback: HostFeedback) -> float:
-    """Return what a change of a parameter counts for."""
-    return 1.0 / (feedback.portion or 1.0)

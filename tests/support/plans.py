@@ -105,7 +105,7 @@ SETTINGS: Final[Sequence[Mapping[str, Any]]] = (
     {"shake_up_steps": 3, "shake_up_divisor": 4.0},
     {"threshold": None, "shake_up_steps": 5},
     {"alone_steps_max": 2},
-    {"alone_steps_max": 0, "threshold": None, "update_bytes": 64.0},
+    {"alone_steps_max": 0, "threshold": None, "target_density": 0.05},
 )
 """Of workers: thresholds that adapt, steps that wait for a master that is lost. None that loses a
 part of what was trained, or that multiplies it."""

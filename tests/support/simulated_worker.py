@@ -16,7 +16,6 @@ from gradwire.participant.participant import Participant
 from gradwire.replica.waits import Procedure, Wait
 from gradwire.session.entry import Entry
 from gradwire.settings.settings import Settings
-from gradwire.target.host import host_feedback
 from gradwire.target.parameters import NumpyParameters
 from gradwire.worker.inbox import Rebase
 from gradwire.worker.membership import Membership
@@ -31,7 +30,6 @@ from gradwire_protocol.messages.replicas import Blocks
 from gradwire_protocol.messages.states.records import Buffers
 from support.accounts_of_worker import WorkerAccounts
 from support.dialling import dial
-from support.feedbacks import counts_for
 from support.network import Host
 
 if TYPE_CHECKING:
@@ -103,25 +101,16 @@ class WatchedMembership(Membership):
 
 
 class SimulatedParameters(NumpyParameters):
-    """The parameters of a worker, with the kind of feedback that it is to have.
+    """The parameters of a worker, with gradients that the history gives it."""
 
-    Half of those with local feedback have but a quarter of the residual in their parameters.
-    """
-
-    def __init__(self, worker: "SimulatedWorker", values: np.ndarray[Any, np.dtype[Any]]) -> None:
+    def __init__(self, layout: Layout, values: np.ndarray[Any, np.dtype[Any]]) -> None:
         super().__init__(values)
-        self.layout = worker.run.layout
+        self.layout = layout
         self.gradient: np.ndarray[Any, np.dtype[np.float32]] | None = None
-        self._worker = worker
 
     def take_gradient(self) -> np.ndarray[Any, np.dtype[np.float32]] | None:
         gradient, self.gradient = self.gradient, None
         return gradient
-
-    def feedback(self, replica: Replica, *, portion: float, threads: int) -> Feedback:
-        if portion and self._worker.rank % 2:
-            portion = 0.25
-        return host_feedback(self.vector, replica, portion=portion, threads=threads)
 
 
 class SimulatedState(Averaged):
@@ -182,6 +171,9 @@ class SimulatedWorker:
         """Standard deviation of what its steps change."""
         self.trains = slice(None)
         """The parameters that its steps change."""
+        shares = run.mode is None or not run.mode.has_rounds
+        self.scale = 0.5 if shares and feedback == "local" and sum(name.encode()) % 2 else 1.0
+        """What its changes are multiplied by, for half of the workers with local feedback."""
         self.done = self.leaving = False
         self.module = run.new_buffers(name)
         """With the buffers that are averaged, if this one has any."""
@@ -206,7 +198,7 @@ class SimulatedWorker:
         self.membership = WatchedMembership(self, run.elements)
         self.membership.post = self._post
         self.membership.notify = self._look_later
-        self.parameters = SimulatedParameters(self, self.initial.copy())
+        self.parameters = SimulatedParameters(run.layout, self.initial.copy())
         entry = Entry(
             self.settings(feedback),
             self.parameters,
@@ -241,6 +233,7 @@ class SimulatedWorker:
         return Settings(
             master=self.run.dialled,
             feedback=feedback,  # type: ignore[arg-type]
+            scale="auto" if self.scale == 1.0 else self.scale,
             threshold=2 * CHANGE,
             shake_up_steps=0,
             finish_residual="send",
@@ -362,7 +355,7 @@ class SimulatedWorker:
             parameters = self.parameters.vector
             before = parameters.astype(np.float64)
             parameters[self.trains] += change[self.trains]
-            self.came_in += parameters - before
+            self.came_in += self.scale * (parameters - before)
         self._play(self.participant.step())
 
     def pull(self) -> None:
@@ -486,11 +479,6 @@ class SimulatedWorker:
         if contributing is not None and contributing._ahead.is_anywhere:
             residual -= contributing._ahead.total()  # it was not trained
         return residual[: self.run.elements]
-
-    @property
-    def counts_for(self) -> float:
-        """What the rounding of a parameter is multiplied by in its residual."""
-        return counts_for(self.feedback)
 
     @property
     def delivered(self) -> int:

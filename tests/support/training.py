@@ -401,5 +401,5 @@ class SimulatedRun:
                 update = decode(body, self.replica_elements)
                 is_own = update.index < own.size
                 own[update.index[is_own]] += update.change[is_own].astype(np.float64) * quantum
-        rounding = 2.0**-24 * (worker.sent + worker.applied + 8) * 2 * worker.counts_for
+        rounding = 2.0**-24 * (worker.sent + worker.applied + 8) * 2
         assert np.abs(own + worker.residual_at_the_end - worker.came_in).max() <= rounding

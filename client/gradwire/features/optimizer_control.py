@@ -59,9 +59,6 @@ class OptimizerControl(Feature):
         Each returns a factor of the learning rate.
     trains_all : bool
         Whether only this optimizer trains, so that nothing has to be sent if it made no step.
-    portion : float
-        A further factor of the learning rate, because the parameters contain a portion of the
-        residual. Without it, changes would count several times.
     """
 
     def __init__(
@@ -72,7 +69,6 @@ class OptimizerControl(Feature):
         factors: Sequence[Callable[[], float]] = (),
         tally: Tally,
         trains_all: bool = True,
-        portion: float = 1.0,
     ) -> None:
         self._optimizer = optimizer
         self._measured_lag = lag
@@ -85,7 +81,6 @@ class OptimizerControl(Feature):
         self._settled: dict[int, int] = {}
         """By group: how many states it had when none had to be rescaled any more."""
         self._trains_all = trains_all
-        self._portion = portion
         self._sees_steps = False
         """Whether a step of the optimizer was seen here."""
         self._gave_up = False
@@ -129,7 +124,7 @@ class OptimizerControl(Feature):
             return
         if self._measured_lag is not None:
             self._lag = approach(self._lag, self._measured_lag())
-        factor = self._portion * prod(factor() for factor in self._factors)
+        factor = prod(factor() for factor in self._factors)
         for number, group in enumerate(optimizer.param_groups):
             rate = factor * self._adapt(number, group)
             if rate != 1.0:
@@ -214,11 +209,6 @@ class OptimizerControl(Feature):
 
     def _give_up(self) -> None:
         """Leave the optimizer alone: replays of the CUDA graph being recorded call no hook."""
-        if self._portion != 1.0:
-            raise UsageError(
-                f"feedback={self._portion:g} needs a hook in every step of the optimizer, and this "
-                "one is recorded into a CUDA graph: join with feedback='local'"
-            )
         self._restore_all()
         self._gave_up = True
         logger.warning(

@@ -14,8 +14,7 @@ Where ``L0 - D`` is below 0, momentum can make up for no more; only the learning
 **What is late.** With the residual in the parameters (feedback "local"), they have a worker's own
 changes at once; of the change that all W workers make in a step, the part ``f = (W - 1)/W`` is
 late. So ``D = f * (age of the residual + excess network delay)``. With feedback "shared", a
-worker's own changes wait in the residual as well, and only the network delay has the f. With a
-portion a of the residual in the parameters, ``1 - a/W`` of the residual's age counts.
+worker's own changes wait in the residual as well, and only the network delay has the f.
 
 **Nesterov.** Torch's step is ``g + m * buffer`` with ``buffer = sum_k m**k * g(t - k)``: weight
 1 + m for lag 0 and m**(k+1) for lag k, 1 / (1 - m) in all. Its mean lag is ``m**2 / (1 - m)``,
@@ -94,7 +93,7 @@ def momentum_for(lag: float, *, nesterov: bool = False) -> float:
 
 
 def added_lag(
-    *, residual_age: float, network_delay: float, world_size: int, own: float = 1.0
+    *, residual_age: float, network_delay: float, world_size: int, is_local: bool = True
 ) -> Lag:
     """Return how many steps late changes are on average, beyond synchronous training.
 
@@ -106,12 +105,12 @@ def added_lag(
         Steps beyond synchronous training that updates of peers arrive late.
     world_size : int
         Number of workers.
-    own : float
-        Portion of its own residual in a worker's parameters, 0 to 1; that is not late.
+    is_local : bool
+        Whether a worker's own residual is in its parameters, where it is not late.
     """
     workers = max(world_size, 1)
     of_peers = (workers - 1) / workers
-    residual = (workers - own) / workers * residual_age
+    residual = (of_peers if is_local else 1.0) * residual_age
     return Lag(max(residual, 0.0), max(of_peers * network_delay, 0.0))
 
 

@@ -180,7 +180,7 @@ class Participant:
     def scale_changes(self) -> None:
         """Multiply the target's changes from now on, because no learning rate does it."""
         self.shared.scaled_change = ScaledChange(
-            self.shared.feedback, self.compensation.parameter_factor
+            self.shared.feedback, self.compensation.change_factor
         )
 
     def wait_for_workers(self, n: int, timeout_seconds: float) -> Procedure[None]:

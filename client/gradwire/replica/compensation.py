@@ -74,7 +74,7 @@ class Compensation:
             residual_age=self._delays.residual_age_steps,
             network_delay=self._delays.network_delay_steps(self._world_size),
             world_size=self._world_size,
-            own=self._shared.feedback.portion,
+            is_local=not self._shared.feedback.stores_residual,
         )
 
     def change_factor(self) -> float:
@@ -88,18 +88,9 @@ class Compensation:
         return self._tally.scale
 
     @property
-    def portion(self) -> float:
-        """How much of a change is made in the parameters."""
-        return self._shared.feedback.portion or 1.0  # with 0, encoding moves it out of them
-
-    @property
     def varies(self) -> bool:
         """Whether changes may be multiplied by anything but 1."""
-        return varies(self.scale) or self.portion != 1.0
-
-    def parameter_factor(self) -> float:
-        """Return what to multiply the next change by where it is made, in the parameters."""
-        return self.change_factor() * self.portion
+        return varies(self.scale)
 
     def final_residual_portion(self) -> float:
         """Return how much of its residual this worker sends when it has finished."""

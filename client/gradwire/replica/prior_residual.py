@@ -1,9 +1,8 @@
 """`PriorResidual`: which part of a saved residual the run has already.
 
-With local feedback, a worker's parameters contain its residual, or a portion of it. A worker that
-founds a run with the parameters of its own checkpoint has shared that part, and must not add it
-again. With shared feedback the parameters contain none of it, nor do those of a master's
-checkpoint.
+With local feedback, a worker's parameters contain its residual. A worker that founds a run with the
+parameters of its own checkpoint has shared it, and must not add it again. With shared feedback the
+parameters contain none of it, nor do those of a master's checkpoint.
 """
 
 import logging
@@ -13,7 +12,6 @@ from typing import Any, Final, Self
 import numpy as np
 
 from gradwire.settings.training import Feedback as FeedbackSetting
-from gradwire.settings.training import portion_of
 from gradwire_codecs import Feedback
 from gradwire_codecs.arrays import Float32Array
 
@@ -29,23 +27,18 @@ class PriorResidual:
 
     Parameters
     ----------
-    kind : str or float
+    kind : str
         The setting `feedback` of this worker.
     digest : str or None
         Of the parameters that the run began with, if they equal those that this worker brought.
-    is_founder : bool
-        Whether this worker founded the run.
     """
 
-    def __init__(
-        self, kind: FeedbackSetting, digest: str | None, *, is_founder: bool = False
-    ) -> None:
+    def __init__(self, kind: FeedbackSetting, digest: str | None) -> None:
         self._kind = kind
         self._digest = digest
-        self._is_founder = is_founder
 
     @classmethod
-    def of(cls, feedback: Feedback, kind: FeedbackSetting, *, is_founder: bool) -> Self:
+    def of(cls, feedback: Feedback, kind: FeedbackSetting) -> Self:
         """Compare the parameters that this worker brought with the run's, before they are replaced.
 
         A worker that brings the same parameters as the founder is taken to have the founder's
@@ -57,14 +50,14 @@ class PriorResidual:
             Over the parameters that this worker brought, with the run's replica.
         """
         replica = feedback.replica
-        near = replica.quantum / (feedback.portion or 1.0)  # the rounding of parameters
+        near = replica.quantum  # parameters are rounded
         # Part by part: a copy of the whole residual is as large as the model.
         is_far = any(
             np.abs(feedback.residual(slice(start, start + PART_ELEMENTS))).max() > near
             for start in range(0, len(replica), PART_ELEMENTS)
         )
         digest = None if is_far else f"{replica.digest():016x}"
-        return cls(kind, digest, is_founder=is_founder)
+        return cls(kind, digest)
 
     def unshared_part(self, residual: Float32Array, state: Mapping[str, Any]) -> Float32Array:
         """Return the part of a saved residual that the run lacks. No step may have been made yet.
@@ -76,13 +69,12 @@ class PriorResidual:
             The saved state with that residual. It says with which feedback the residual was saved,
             and beside which shared parameters.
         """
-        contained = portion_of(state.get("feedback", self._kind))
+        contained = state.get("feedback", self._kind) == "local"
         # With the digest of the state, this worker brought shared parameters, without residual.
         if self._digest in (None, state.get("digest")) or not contained or not residual.any():
             return residual
         logger.info(
-            "the run began with this worker's parameters, which contain %s that was saved: it is "
-            "not added again",
-            "the residual" if contained == 1.0 else f"{contained:g} of the residual",
+            "the run began with this worker's parameters, which contain the residual that was "
+            "saved: it is not added again"
         )
-        return residual * np.float32(self._is_founder * (1.0 - contained))
+        return np.zeros_like(residual)

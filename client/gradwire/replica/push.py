@@ -22,7 +22,6 @@ from gradwire.replica.stats import Tally
 from gradwire.replica.thresholds import Thresholds
 from gradwire.settings.settings import Settings
 from gradwire.worker.membership import Membership
-from gradwire_codecs import clip_residual
 from gradwire_codecs.arrays import Float32Array
 from gradwire_protocol.messages.updates import UPDATE_BYTES_MAX
 
@@ -192,7 +191,7 @@ class Push:
     def _add(self, change: Any) -> None:
         flat = self._shared.checked_change(change)
         if self._shared.scaled_change is None and self._compensation.varies:
-            flat = flat * np.float32(self._compensation.parameter_factor())
+            flat = flat * np.float32(self._compensation.change_factor())
         self._feedback.add_change(flat)
         self._parameters.scatter()
 
@@ -248,22 +247,10 @@ class Push:
         self._compensation.note_step(self._feedback.quanta_sent)
         tally.density = thresholds.observe(sent=sent, size_bytes=sum(map(len, bodies)))
         tally.threshold = thresholds.last * shared.quantum
-        self._clip()
         tally.encode_seconds += self._clock() - began
         return sent
 
-    def _clip(self) -> None:
-        """Clip the residual, if the settings say so and it is due; count what was cut off."""
-        times, ordinary = self._settings.residual_clip, self._thresholds.ordinary
-        if times is None or ordinary is None or self._tally.steps % self._settings.clip_steps:
-            return
-        clipped = clip_residual(self._feedback, ordinary, times)
-        self._tally.elements_clipped += clipped.elements
-        self._tally.magnitude_clipped += clipped.magnitude
-        if clipped.elements:
-            self._parameters.scatter()
-
     def _scatter_sent(self) -> None:
         """Write the parameters to the target, if encoding changes them."""
-        if self._feedback.moves_parameters:
+        if self._feedback.stores_residual:
             self._parameters.scatter()

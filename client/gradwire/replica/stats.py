@@ -87,17 +87,6 @@ class Tally:
     )
     elements_sent: int = statistic("Elements changed by own updates.", "counter", default=0)
     bytes_encoded: int = statistic("Length of own encoded updates.", "counter", default=0)
-    elements_clipped: int = statistic(
-        "Times that an element of the residual was cut off by the setting `residual_clip`.",
-        "counter",
-        default=0,
-    )
-    magnitude_clipped: float = statistic(
-        "Sum of the absolute values of what was cut off the residual, and is lost, in units of the "
-        "parameters.",
-        "counter",
-        default=0.0,
-    )
     density: float = statistic(
         "Part of all elements that the last own update changed.", "gauge", default=0.0
     )

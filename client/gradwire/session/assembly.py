@@ -122,7 +122,6 @@ def _momentum_and_scale(
             factors=factors,
             tally=participant.tally,
             trains_all=alone,
-            portion=compensation.portion if by_rate else 1.0,
         )
     if scaled and not by_rate:
         participant.scale_changes()

@@ -16,7 +16,6 @@ from gradwire.session.meeting import Meeting
 from gradwire.session.resolution import warn_of_small
 from gradwire.session.warm_start import WarmStart
 from gradwire.settings.settings import Settings
-from gradwire.settings.training import portion_of
 from gradwire.target.buffers import ModuleBuffers, first_buffers
 from gradwire.target.parameters import Parameters
 from gradwire.target.with_state import WithState
@@ -104,13 +103,11 @@ class Entry:
         self._warn_of_settings(replica)
         assert self.membership.welcome is not None
         settings, parameters = self._settings_here(), self._parameters
-        portion = portion_of(settings.feedback)
+        kind = settings.feedback
         if self.membership.welcome.mode.optimizer is not None:
-            portion = 1.0  # gradients have a feedback of their own, so nothing is left here
-        feedback = parameters.feedback(replica, portion=portion, threads=settings.codec_threads)
-        prior_residual = PriorResidual.of(
-            feedback, settings.feedback, is_founder=self._is_founder()
-        )
+            kind = "local"  # gradients have a feedback of their own, so nothing is left here
+        feedback = parameters.feedback(replica, kind=kind, threads=settings.codec_threads)
+        prior_residual = PriorResidual.of(feedback, settings.feedback)
         feedback.drop_residual()
         parameters.scatter()
         if self._averaged is not None:

@@ -63,11 +63,7 @@ class SettingKeywords(TypedDict, total=False):
     initial_threshold: float | None
     target_density: float | None
     density_band: tuple[float, float] | None
-    update_bytes: float | None
-    bytes_per_second: float | None
     shake_up_steps: int | None
     shake_up_divisor: float | None
-    residual_clip: float | None
-    clip_steps: int | None
     warm_up_steps: int | None
     warm_up_density: float | None

@@ -57,7 +57,6 @@ IN_ROUNDS: Final[dict[str, Any]] = {
     "momentum": "keep",
     "staleness_bound": "off",
     "finish_residual": "send",
-    "residual_clip": None,
     "warm_up_workers": None,
 }
 """What settings mean where workers contribute to rounds: the mean needs no scale, and nothing is

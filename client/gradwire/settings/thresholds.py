@@ -5,7 +5,6 @@ from typing import Final
 
 from gradwire.errors import UsageError
 from gradwire_codecs import (
-    ByteBudget,
     CodecError,
     DensityBand,
     FixedThreshold,
@@ -13,17 +12,10 @@ from gradwire_codecs import (
     ThresholdPolicy,
     WarmUp,
 )
-from gradwire_codecs.feedback.residuals import TIMES_MIN
 from gradwire_codecs.policies.density import TARGET_DENSITY
 from gradwire_protocol.settings import setting
 
-CHOICES: Final = (
-    "threshold",
-    "target_density",
-    "density_band",
-    "update_bytes",
-    "bytes_per_second",
-)
+CHOICES: Final = ("threshold", "target_density", "density_band")
 """Settings that choose the threshold; at most one of them can be given."""
 
 WARM_UP_DENSITY: Final = 0.05
@@ -37,13 +29,12 @@ def _is_policy(value: object) -> bool:
 
 @dataclass(frozen=True, kw_only=True)
 class ThresholdSettings:
-    """How a session chooses its threshold, and what it does with its residual."""
+    """How a session chooses its threshold."""
 
     threshold: float | ThresholdPolicy | None = setting(
         None,
         "Size of a sent element: a number is a fixed threshold, an object of `gradwire_codecs` "
-        "a policy. By default it adapts: to `target_density`, `density_band`, `update_bytes` or "
-        "`bytes_per_second`.",
+        "a policy. By default it adapts: to `target_density` or `density_band`.",
         above=0,
         accepts=_is_policy,
         accepts_text="a threshold policy",
@@ -70,12 +61,6 @@ class ThresholdSettings:
         "between them.",
     )
 
-    update_bytes: float | None = setting(None, "Bytes that one update should take on average.")
-
-    bytes_per_second: float | None = setting(
-        None, "Bytes per second that this worker's updates should take, for a slow line.", above=0
-    )
-
     shake_up_steps: int = setting(
         0,
         "One in this many steps has a much smaller threshold, so that small changes do not wait "
@@ -85,15 +70,6 @@ class ThresholdSettings:
     )
 
     shake_up_divisor: float = setting(8.0, "Divisor of the threshold in such a step.", above=1)
-
-    residual_clip: float | None = setting(
-        None,
-        "Largest residual of an element, in thresholds; what is above is dropped, and counted. "
-        "None drops nothing.",
-        least=TIMES_MIN,
-    )
-
-    clip_steps: int = setting(5, "Steps between two such clippings of the residual.", least=1)
 
     warm_up_steps: int = setting(
         200,
@@ -177,9 +153,5 @@ class ThresholdSettings:
             return self.threshold
         if self.density_band is not None:
             return DensityBand(*self.density_band, initial=initial)
-        if self.update_bytes is not None:
-            return ByteBudget(update_bytes=self.update_bytes, initial=initial)
-        if self.bytes_per_second is not None:
-            return ByteBudget(bytes_per_second=self.bytes_per_second, initial=initial)
         target = TARGET_DENSITY if self.target_density is None else self.target_density
         return TargetDensity(target, initial=initial)

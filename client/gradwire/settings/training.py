@@ -7,10 +7,8 @@ from typing import Final, Literal, TypeAlias
 from gradwire.settings.thresholds import ThresholdSettings
 from gradwire_protocol.settings import setting
 
-FeedbackName = Literal["local", "shared"]
-Feedback: TypeAlias = FeedbackName | float
-"""How much of its own residual a worker has in the parameters that it trains: all, nothing, or this
-portion."""
+Feedback = Literal["local", "shared"]
+"""Whether a worker's own residual is in the parameters that it trains."""
 
 FinishResidual = Literal["auto", "send", "drop"]
 Momentum = Literal["auto", "keep"]
@@ -39,9 +37,7 @@ class TrainingSettings(ThresholdSettings):
     feedback: Feedback = setting(
         "local",
         "Where unsent changes are kept: 'local' in the worker's own parameters, 'shared' outside "
-        "of them, as in Strom's paper. A number up to 1 is the portion in the parameters.",
-        above=0,
-        most=1,
+        "of them, as in Strom's paper.",
     )
 
     finish_residual: FinishResidual = setting(
@@ -124,10 +120,3 @@ def names_in(averaged_buffers: str | Sequence[str]) -> tuple[str, ...]:
     if isinstance(averaged_buffers, str):
         averaged_buffers = averaged_buffers.split(",")
     return tuple(name.strip() for name in averaged_buffers if name.strip())
-
-
-def portion_of(feedback: Feedback) -> float:
-    """Return the portion of the residual that is in the parameters, 0 to 1."""
-    if isinstance(feedback, str):
-        return 1.0 if feedback == "local" else 0.0
-    return float(feedback)

@@ -1,14 +1,13 @@
-"""`host_feedback`: residual feedback over a vector in the memory of the host."""
+"""`host_feedback`: the feedback over an array."""
 
-from gradwire_codecs import Feedback, LocalFeedback, PartialFeedback, Replica, SharedFeedback
+from gradwire.settings.training import Feedback as FeedbackSetting
+from gradwire_codecs import Feedback, LocalFeedback, Replica, SharedFeedback
 from gradwire_codecs.arrays import Float32Array
 
 
 def host_feedback(
-    vector: Float32Array, replica: Replica, *, portion: float, threads: int
+    vector: Float32Array, replica: Replica, *, kind: FeedbackSetting, threads: int
 ) -> Feedback:
-    """Return a feedback with `portion` of the residual, 0 to 1, in the vector itself."""
-    if 0.0 < portion < 1.0:
-        return PartialFeedback(vector, replica, portion, threads=threads)
-    kind = LocalFeedback if portion else SharedFeedback
-    return kind(vector, replica, threads=threads)
+    """Return a feedback over the vector, of the kind that the setting `feedback` says."""
+    found = LocalFeedback if kind == "local" else SharedFeedback
+    return found(vector, replica, threads=threads)

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gradwire.errors import UsageError
+from gradwire.settings.training import Feedback as FeedbackSetting
 from gradwire.target.host import host_feedback
 from gradwire_codecs import Feedback, Replica
 from gradwire_codecs.arrays import Float32Array, describe
@@ -67,11 +68,10 @@ class Parameters(Protocol):
         `TypeError`, `ValueError` or `RuntimeError` if numpy cannot read it.
         """
 
-    def feedback(self, replica: Replica, *, portion: float, threads: int) -> Feedback:
+    def feedback(self, replica: Replica, *, kind: FeedbackSetting, threads: int) -> Feedback:
         """Return a feedback over the vector, wherever its memory is.
 
-        `portion` of the residual, 0 to 1, is in the parameters. `threads` threads encode, where the
-        vector is in the memory of the host.
+        `threads` threads encode, where the vector is in the memory of the host.
         """
 
 
@@ -118,6 +118,6 @@ class NumpyParameters:
         """Return the change as numpy reads it."""
         return np.asarray(change)
 
-    def feedback(self, replica: Replica, *, portion: float, threads: int) -> Feedback:
+    def feedback(self, replica: Replica, *, kind: FeedbackSetting, threads: int) -> Feedback:
         """Return a feedback over the vector."""
-        return host_feedback(self.vector, replica, portion=portion, threads=threads)
+        return host_feedback(self.vector, replica, kind=kind, threads=threads)

@@ -30,6 +30,7 @@ import numpy.typing as npt
 import torch
 
 from gradwire.errors import UsageError
+from gradwire.settings.training import Feedback as FeedbackSetting
 from gradwire.target.host import host_feedback
 from gradwire.target.module_tree import ModuleTree, memory_of
 from gradwire.target.version_counters import VersionCounters
@@ -114,23 +115,16 @@ class TorchParameters:
         vector: Float32Array = self._flat.numpy(force=True)
         return vector
 
-    def feedback(self, replica: Replica, *, portion: float, threads: int) -> Feedback:
+    def feedback(self, replica: Replica, *, kind: FeedbackSetting, threads: int) -> Feedback:
         """Return a feedback over the vector, which works on the device that it is on."""
         if not self.on_device:
-            return host_feedback(self.vector, replica, portion=portion, threads=threads)
+            return host_feedback(self.vector, replica, kind=kind, threads=threads)
         # A machine without a GPU needs no kernels for it, and perhaps has no Triton.
-        from gradwire_codecs.cuda import (
-            DeviceLocalFeedback,
-            DevicePartialFeedback,
-            DeviceSharedFeedback,
-            warm_up,
-        )
+        from gradwire_codecs.cuda import DeviceLocalFeedback, DeviceSharedFeedback, warm_up
 
         warm_up(self._flat.device)
-        if 0.0 < portion < 1.0:
-            return DevicePartialFeedback(self._flat, replica, portion)
-        kind = DeviceLocalFeedback if portion else DeviceSharedFeedback
-        return kind(self._flat, replica)
+        found = DeviceLocalFeedback if kind == "local" else DeviceSharedFeedback
+        return found(self._flat, replica)
 
     @torch.no_grad()
     def gather(self) -> None:

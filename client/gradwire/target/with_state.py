@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from gradwire.settings.training import Feedback as FeedbackSetting
 from gradwire.target.host import host_feedback
 from gradwire.target.parameters import Parameters
 from gradwire_codecs import Feedback, Replica
@@ -65,6 +66,6 @@ class WithState:
         """Return an array or tensor as an array."""
         return self._target.to_array(change)
 
-    def feedback(self, replica: Replica, *, portion: float, threads: int) -> Feedback:
+    def feedback(self, replica: Replica, *, kind: FeedbackSetting, threads: int) -> Feedback:
         """Return a feedback over the vector."""
-        return host_feedback(self.vector, replica, portion=portion, threads=threads)
+        return host_feedback(self.vector, replica, kind=kind, threads=threads)

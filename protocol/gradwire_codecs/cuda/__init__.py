@@ -4,11 +4,7 @@ The threshold pass, encoding and applying updates run on the device, with the sa
 bit, as on the CPU. Only encoded updates are copied between device and host.
 """
 
-from gradwire_codecs.cuda.feedback import (
-    DeviceLocalFeedback,
-    DevicePartialFeedback,
-    DeviceSharedFeedback,
-)
+from gradwire_codecs.cuda.feedback import DeviceLocalFeedback, DeviceSharedFeedback
 from gradwire_codecs.cuda.warm_up import warm_up
 
-__all__ = ["DeviceLocalFeedback", "DevicePartialFeedback", "DeviceSharedFeedback", "warm_up"]
+__all__ = ["DeviceLocalFeedback", "DeviceSharedFeedback", "warm_up"]

@@ -7,7 +7,6 @@ of the replica to send all of it or to compare it with the master's.
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import ClassVar
 
 import numpy as np
 import torch
@@ -24,9 +23,7 @@ from gradwire_codecs.errors import CodecError, NonFiniteError
 from gradwire_codecs.feedback.feedback import (
     EVERYWHERE,
     Feedback,
-    checked_portion,
     dense_multiple,
-    portion_error,
 )
 from gradwire_codecs.format.header import START
 from gradwire_codecs.format.reading import read_encoded
@@ -35,7 +32,7 @@ from gradwire_codecs.replica.replica import Replica
 
 
 class DeviceFeedback(Feedback):
-    """The base of all kinds whose vectors are tensors on a device.
+    """The base of both kinds whose vectors are tensors on a device.
 
     Parameters
     ----------
@@ -46,15 +43,6 @@ class DeviceFeedback(Feedback):
     """
 
     replica: DeviceReplica
-
-    _stores_residual: ClassVar[bool] = False
-    """Whether the residual has a vector of its own."""
-
-    _scanned_portion: float = 1.0
-    """The part of the residual that the parameters and `_stored` contain."""
-
-    _inverse_portion: float = 1.0
-    """The factor from that part to the residual."""
 
     def __init__(self, parameters: torch.Tensor, replica: Replica) -> None:
         if (
@@ -70,11 +58,10 @@ class DeviceFeedback(Feedback):
         self._quantum = float(replica.quantum)
         self._stream = SideStream(parameters.device)
         self.replica = DeviceReplica(replica, self._stream)
-        self._stored = torch.zeros_like(parameters) if self._stores_residual else None
+        self._stored = torch.zeros_like(parameters) if self.stores_residual else None
         self._pass = DevicePass(
-            parameters, self._stored, self.replica.tensor, self._quantum, self._stream,
-            self._scanned_portion,
-        )  # fmt: skip
+            parameters, self._stored, self.replica.tensor, self._quantum, self._stream
+        )
 
     @torch.no_grad()
     def _encode(
@@ -103,8 +90,6 @@ class DeviceFeedback(Feedback):
     @torch.no_grad()
     def take(self, start: int, stop: int, magnitude_max: int) -> DenseUpdate | None:
         """Take all elements of a range out of the residual, each rounded to whole thresholds."""
-        if self._scanned_portion != 1.0:
-            raise portion_error(self._scanned_portion)
         span = slice(start, stop)
         with self._stream.turn():
             self._absorb(start, stop)
@@ -178,30 +163,8 @@ class DeviceFeedback(Feedback):
             found = self.parameters[where] - self._replica_values(where)
             if self._stored is not None:
                 found += self._stored[where]
-            found *= self._inverse_portion
             copy: Float32Array = self._stream.fetch(found).numpy().copy()
             return copy
-
-    @torch.no_grad()
-    def clip(self, limit: np.float32) -> tuple[int, float]:
-        """Clip the residual to plus or minus `limit`."""
-        most = float(limit * np.float32(self._scanned_portion))
-        with self._stream.turn():
-            shared = self._replica_values(EVERYWHERE)
-            before = self.parameters - shared
-            if self._stored is not None:
-                before += self._stored
-            over = before.abs() > most
-            cut = torch.where(before > 0, most, -most).to(torch.float32)
-            if self._stored is not None:
-                self._stored.copy_(torch.where(over, cut, self._stored))
-                self.parameters.copy_(torch.where(over, shared, self.parameters))
-            else:
-                self.parameters.copy_(torch.where(over, cut + shared, self.parameters))
-                cut = cut + shared - shared  # the residual that is left: the sum was rounded
-            lost = torch.where(over, (before.double() - cut.double()).abs(), 0.0)
-            elements, magnitude = self._stream.fetch(torch.stack([over.sum(), lost.sum()])).tolist()
-            return int(elements), magnitude / self._scanned_portion
 
     @torch.no_grad()
     def check_finite(self) -> None:
@@ -237,7 +200,7 @@ class DeviceFeedback(Feedback):
             restored = self._to_device(residual)
             self.parameters.copy_(self._replica_values(EVERYWHERE))
             if self._stored is None:
-                self.parameters += restored * self._scanned_portion
+                self.parameters += restored
             else:
                 self._stored.copy_(restored)
 
@@ -293,29 +256,10 @@ class DeviceFeedback(Feedback):
 class DeviceLocalFeedback(DeviceFeedback):
     """The residual stays in the parameters, as with `LocalFeedback`."""
 
-    moves_parameters = False
-    portion = 1.0
+    stores_residual = False
 
 
 class DeviceSharedFeedback(DeviceFeedback):
     """The residual has a vector of its own, as with `SharedFeedback`."""
 
-    moves_parameters = True
-    portion = 0.0
-    _stores_residual = True
-
-
-class DevicePartialFeedback(DeviceFeedback):
-    """The parameters contain a portion of the residual, as with `PartialFeedback`."""
-
-    moves_parameters = True
-
-    def __init__(self, parameters: torch.Tensor, replica: Replica, portion: float) -> None:
-        self.portion = checked_portion(portion)
-        self._scanned_portion = float(np.float32(portion))
-        self._inverse_portion = float(np.float32(1.0 / portion))
-        super().__init__(parameters, replica)
-
-    def add_growth(self, before: Float32Array, factor: np.float32) -> None:
-        """Add `factor` times the growth of the residual since `before`."""
-        super().add_growth(before, factor * np.float32(self._scanned_portion))
+    stores_residual = True

@@ -46,30 +46,6 @@ def commit_stored(
     tl.store(parameters + i, value.to(tl.float32) * quantum, mask=hit)
 
 
-@kernel("quantum", "portion", "hits")
-def commit_partial(
-    parameters: tl.tensor,
-    values: tl.tensor,
-    quantum: tl.tensor,
-    portion: tl.tensor,
-    index: tl.tensor,
-    change: tl.tensor,
-    hits: tl.tensor,
-    TILE: tl.constexpr,  # noqa: N803
-) -> None:
-    """Move hits from the residual, of which the parameters contain a portion, to the replica."""
-    j = tl.program_id(0) * TILE + tl.arange(0, TILE)
-    hit = j < hits
-    i = tl.load(index + j, mask=hit, other=0).to(tl.int64)
-    moved = tl.load(change + j, mask=hit, other=0)
-    ahead = tl.load(parameters + i, mask=hit, other=0.0) - shared(values, quantum, i, hit)
-    value = tl.load(values + i, mask=hit, other=0) + moved
-    tl.store(values + i, value, mask=hit)
-    left = ahead.to(tl.float64) - moved.to(tl.float64) * quantum * portion
-    reached = value.to(tl.float64) * quantum + left
-    tl.store(parameters + i, reached.to(tl.float32), mask=hit)
-
-
 @kernel("quantum", "elements")
 def absorb(
     parameters: tl.tensor,

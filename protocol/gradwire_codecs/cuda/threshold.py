@@ -8,8 +8,8 @@ Of its four steps, only the first reads all of the vectors:
 3. `order_hits` moves them there, ascending, and computes the thresholds that each one sends. Only
    this step, for the hits alone, divides and uses double precision, for which most GPUs have few
    units.
-4. If no element is at fault, `add_to_replica`, `commit_stored` or `commit_partial` of `lattice`
-   counts the hits as shared.
+4. If no element is at fault, `add_to_replica` or `commit_stored` of `lattice` counts
+   the hits as shared.
 
 If there is no room for all hits, `find_fault` checks all of them instead.
 """
@@ -51,7 +51,6 @@ def fault_of(
     d: tl.tensor,
     values: tl.tensor,
     quantum: tl.tensor,
-    portion: tl.tensor,
     i: tl.tensor,
     hit: tl.tensor,
 ) -> tl.tensor:
@@ -59,19 +58,18 @@ def fault_of(
     finite = tl.abs(d) < float("inf")
     value = tl.load(values + i, mask=hit, other=0).to(tl.float64)
     # The replica moves towards this and never past it, so it stays in range too.
-    target = value * quantum + d.to(tl.float64) / portion
+    target = value * quantum + d.to(tl.float64)
     outside = tl.abs(target) >= 2147483648.0 * quantum
     fault = tl.where(finite, tl.where(outside, 2 * i + 1, NO_FAULT), 2 * i)
     return tl.min(tl.where(hit, fault, NO_FAULT))
 
 
-@kernel("quantum", "portion", "multiple", "start", "stop", "capacity")
+@kernel("quantum", "multiple", "start", "stop", "capacity")
 def mark_hits(
     parameters: tl.tensor,
     stored: tl.tensor,
     values: tl.tensor,
     quantum: tl.tensor,
-    portion: tl.tensor,
     multiple: tl.tensor,
     start: tl.tensor,
     stop: tl.tensor,
@@ -88,7 +86,7 @@ def mark_hits(
     i = tile.to(tl.int64) * TILE + start + tl.arange(0, TILE)
     inside = i < stop
     d = residual(parameters, stored, values, quantum, i, inside, HAS_STORED)
-    hit = inside & ((tl.abs(d) < multiple.to(tl.float32) * quantum * portion) == 0)
+    hit = inside & ((tl.abs(d) < multiple.to(tl.float32) * quantum) == 0)
     hits = tl.sum(hit.to(tl.int32))
     tl.store(tile_hits + tile, hits)
     if hits > 0:
@@ -98,13 +96,12 @@ def mark_hits(
         tl.store(found + at, i.to(tl.int32), mask=hit & (at < capacity))
 
 
-@kernel("quantum", "portion", "magnitude_max", "multiple", "capacity")
+@kernel("quantum", "magnitude_max", "multiple", "capacity")
 def order_hits(
     parameters: tl.tensor,
     stored: tl.tensor,
     values: tl.tensor,
     quantum: tl.tensor,
-    portion: tl.tensor,
     magnitude_max: tl.tensor,
     multiple: tl.tensor,
     found: tl.tensor,
@@ -131,10 +128,10 @@ def order_hits(
             hit = j < hits
             i = tl.load(found + place + j, mask=hit, other=0).to(tl.int64)
             d = residual(parameters, stored, values, quantum, i, hit, HAS_STORED)
-            wrong = fault_of(d, values, quantum, portion, i, hit)
+            wrong = fault_of(d, values, quantum, i, hit)
             if wrong < NO_FAULT:
                 tl.atomic_min(fault, wrong, sem="relaxed")
-            tau = (multiple.to(tl.float32) * quantum * portion).to(tl.float64)
+            tau = (multiple.to(tl.float32) * quantum).to(tl.float64)
             thresholds = tl.where(tl.abs(d) < float("inf"), d, 0.0).to(tl.float64) / tau
             most = tl.zeros_like(tau) + magnitude_max
             c = tl.minimum(tl.maximum(thresholds, -most), most).to(tl.int32)
@@ -143,13 +140,12 @@ def order_hits(
             tl.store(change + to + j, c * multiple, mask=hit)
 
 
-@kernel("quantum", "portion", "multiple", "start", "stop")
+@kernel("quantum", "multiple", "start", "stop")
 def find_fault(
     parameters: tl.tensor,
     stored: tl.tensor,
     values: tl.tensor,
     quantum: tl.tensor,
-    portion: tl.tensor,
     multiple: tl.tensor,
     start: tl.tensor,
     stop: tl.tensor,
@@ -162,8 +158,8 @@ def find_fault(
     i = tile.to(tl.int64) * TILE + start + tl.arange(0, TILE)
     inside = i < stop
     d = residual(parameters, stored, values, quantum, i, inside, HAS_STORED)
-    hit = inside & ((tl.abs(d) < multiple.to(tl.float32) * quantum * portion) == 0)
-    wrong = fault_of(d, values, quantum, portion, i, hit)
+    hit = inside & ((tl.abs(d) < multiple.to(tl.float32) * quantum) == 0)
+    wrong = fault_of(d, values, quantum, i, hit)
     if wrong < NO_FAULT:
         tl.atomic_min(fault, wrong, sem="relaxed")
 

@@ -28,16 +28,14 @@ class DevicePass:
         values: torch.Tensor,
         quantum: float,
         stream: SideStream,
-        portion: float = 1.0,
     ) -> None:
         self._parameters = parameters
         self._stored = stored
         self._values = values
         self._quantum = quantum
-        self._portion = portion
         # Without `stored`, the kernels still need a tensor in its place, which they do not read.
         residual = parameters if stored is None else stored
-        self._vectors = parameters, residual, values, quantum, portion
+        self._vectors = parameters, residual, values, quantum
         """The first arguments of the kernels of the pass."""
         self._stream = stream
         elements = parameters.numel()
@@ -143,11 +141,7 @@ class DevicePass:
     def commit(self, hits: int) -> None:
         """Move the hits from the residual to the replica."""
         programs, moved = threshold.tiles_of(hits, TILE), (self.index, self.change, hits)
-        if self._portion != 1.0:
-            lattice.commit_partial[programs,](
-                self._parameters, self._values, self._quantum, self._portion, *moved, TILE=TILE
-            )
-        elif self._stored is None:
+        if self._stored is None:
             lattice.add_to_replica[programs,](self._values, *moved, TILE=TILE)
         else:
             lattice.commit_stored[programs,](
@@ -184,8 +178,7 @@ class DevicePass:
         value = float(self._parameters[element])
         if self._stored is not None:
             value += float(self._stored[element])
-        shared, finite = int(self._values[element]), bool(out_of_range)
-        raise fault_of(element, value, shared, self._quantum, self._portion, finite=finite)
+        raise fault_of(element, value, self._quantum, finite=bool(out_of_range))
 
     def _empty(self, elements: int) -> torch.Tensor:
         return torch.empty(elements, dtype=torch.int32, device=self._parameters.device)

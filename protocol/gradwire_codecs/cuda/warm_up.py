@@ -7,11 +7,7 @@ import numpy as np
 import torch
 
 from gradwire_codecs.arrays import Float32Array
-from gradwire_codecs.cuda.feedback import (
-    DeviceLocalFeedback,
-    DevicePartialFeedback,
-    DeviceSharedFeedback,
-)
+from gradwire_codecs.cuda.feedback import DeviceLocalFeedback, DeviceSharedFeedback
 from gradwire_codecs.replica.replica import Replica
 
 ELEMENTS: Final = 400
@@ -28,8 +24,6 @@ def warm_up(device: torch.device) -> None:
         change = torch.tensor(each, device=device)
         mine = DeviceLocalFeedback(change, Replica.zeros(ELEMENTS))
         theirs = DeviceSharedFeedback(torch.zeros_like(change), Replica.zeros(ELEMENTS))
-        half = DevicePartialFeedback(change.clone(), Replica.zeros(ELEMENTS), 0.5)
-        half.encode(2**24)
         for part in mine.encode(2**24):
             theirs.apply(part)
     theirs.apply_sum(np.ones(ELEMENTS, np.int32))

@@ -1,15 +1,12 @@
 """Residual feedback: a worker's parameters P, its replica S, and its residual, the unsent change.
 
-All kinds guarantee the same: what is sent plus the residual equals the changes that were made, to
+Both kinds guarantee the same: what is sent plus the residual equals the changes that were made, to
 the rounding of one float32. They differ in where the residual is stored:
 
 - `LocalFeedback`: in the parameters. ``P = S * quantum + residual``, so the residual needs no
   memory and the worker computes its next gradient with its own unsent change applied.
 - `SharedFeedback`: in a vector of its own, as in Strom's paper and in Deeplearning4j. After
   encoding, ``P = S * quantum`` everywhere, so all workers compute with the same parameters.
-- `PartialFeedback`: a portion of it in the parameters, ``P = S * quantum + portion * residual``,
-  and the rest follows from that portion. A change of the parameters counts ``1 / portion`` times,
-  so the caller changes them by that portion only; sending moves the parameters by the rest.
 """
 
 import math
@@ -39,16 +36,14 @@ BYTES_MAX: Final = 2**22
 
 
 class Feedback(ABC):
-    """The interface of all kinds, whether their vectors are arrays or tensors on a device.
+    """The interface of both kinds, whether their vectors are arrays or tensors on a device.
 
-    See `LocalFeedback`, `SharedFeedback` and `PartialFeedback`.
+    See `LocalFeedback` and `SharedFeedback`.
     """
 
-    moves_parameters: ClassVar[bool]
-    """Whether `encode` and `absorb` change the parameters."""
-
-    portion: float
-    """The part of the residual that is in the parameters, 0 to 1."""
+    stores_residual: ClassVar[bool]
+    """Whether the residual has a vector of its own, so that `encode` and `absorb` change the
+    parameters; else it is in them."""
 
     replica: Replica
     """The shared parameters; the owner of the feedback may read it."""
@@ -115,11 +110,6 @@ class Feedback(ABC):
         -------
         DenseUpdate or None
             What was taken; None if the residual is zero.
-
-        Raises
-        ------
-        CodecError
-            If the parameters contain a portion of the residual only.
         """
 
     @abstractmethod
@@ -201,18 +191,6 @@ class Feedback(ABC):
         return trained
 
     @abstractmethod
-    def clip(self, limit: np.float32) -> tuple[int, float]:
-        """Clip the residual to plus or minus `limit`.
-
-        Returns
-        -------
-        elements : int
-            How many were clipped.
-        magnitude : float
-            Sum of the absolute values that were cut off.
-        """
-
-    @abstractmethod
     def check_finite(self) -> None:
         """Raise `NonFiniteError` for the first parameter that is NaN or infinite."""
 
@@ -223,7 +201,6 @@ class Feedback(ABC):
         Parameters
         ----------
         change : ndarray of shape (n,), dtype float32
-            With `PartialFeedback`, `portion` times the change that is to be shared.
         start : int
             Position of the first element.
         """
@@ -328,21 +305,6 @@ def dense_multiple(peak: float, quantum: float, magnitude_max: int) -> int:
     It is rounded up to a whole number, and is 1 to `MULTIPLE_MAX`.
     """
     return min(max(math.ceil(peak / quantum / magnitude_max), 1), MULTIPLE_MAX)
-
-
-def portion_error(portion: float) -> CodecError:
-    """Return the error for parameters from which no residual can be taken."""
-    return CodecError(
-        f"the parameters contain {portion:g} of the residual; it can be taken from where all of it "
-        "is in the parameters, or none"
-    )
-
-
-def checked_portion(portion: float) -> float:
-    """Return `portion`, or raise `CodecError` unless it is above 0 and at most 1."""
-    if not 0.0 < portion <= 1.0:
-        raise CodecError(f"portion={portion}; it has to be above 0 and at most 1")
-    return portion
 
 
 def multiple_of(threshold: float, quantum: float) -> int:

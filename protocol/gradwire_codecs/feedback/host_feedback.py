@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import ClassVar, Final
+from typing import Final
 
 import numpy as np
 
@@ -14,7 +14,6 @@ from gradwire_codecs.feedback.feedback import (
     Feedback,
     dense_multiple,
     multiple_of,
-    portion_error,
 )
 from gradwire_codecs.feedback.threshold_pass import ThresholdPass
 from gradwire_codecs.format.header import INT32_MAX
@@ -41,12 +40,6 @@ class HostFeedback(Feedback):
         Threads of `encode`, the calling one included. Its result does not depend on them.
     """
 
-    _stores_residual: ClassVar[bool] = False
-    """Whether the residual has a vector of its own."""
-
-    _scanned_portion = np.float32(1.0)
-    """The part of the residual that the parameters and `_stored` contain."""
-
     def __init__(self, parameters: Float32Array, replica: Replica, *, threads: int = 1) -> None:
         if (
             parameters.dtype != np.float32
@@ -61,9 +54,9 @@ class HostFeedback(Feedback):
             )
         self.parameters = parameters
         self.replica = replica
-        stored = len(replica) if self._stores_residual else 0
+        stored = len(replica) if self.stores_residual else 0
         self._stored: Float32Array = np.zeros(stored, np.float32)
-        self._pass = ThresholdPass(*self._vectors, threads, self._scanned_portion)
+        self._pass = ThresholdPass(*self._vectors, threads)
 
     def _encode(
         self, start: int, stop: int, multiple: int, magnitude_max: int, bytes_max: int
@@ -75,8 +68,8 @@ class HostFeedback(Feedback):
                 stop,
                 multiple,
                 magnitude_max,
-                absorbing=self._stores_residual,
-                committing=not self.moves_parameters,
+                absorbing=self.stores_residual,
+                committing=not self.stores_residual,
             ):
                 index, count = self._pass.hits_in(low, high)
                 parts += split_update(Update(low, high, multiple, index, count), bytes_max)
@@ -97,8 +90,6 @@ class HostFeedback(Feedback):
 
     def take(self, start: int, stop: int, magnitude_max: int) -> DenseUpdate | None:
         """Take all elements of a range out of the residual, each rounded to whole thresholds."""
-        if self._scanned_portion != 1.0:
-            raise portion_error(float(self._scanned_portion))
         peak = self._pass.peak(start, stop)
         if not peak:
             return None
@@ -139,7 +130,7 @@ class HostFeedback(Feedback):
         where = slice(start, start + len(error))
         before = self._replica_values(where)
         self.replica.values[where] += error
-        if self._stores_residual:
+        if self.stores_residual:
             after = self._replica_values(where)
             self._stored[where] += before - after
             self._pass.forget_stored_max()
@@ -147,7 +138,7 @@ class HostFeedback(Feedback):
 
     def absorb(self) -> None:
         """Move what the optimizer has changed to the residual, if that has a vector of its own."""
-        if self._stores_residual:
+        if self.stores_residual:
             self._pass.absorb(0, len(self.replica))
 
     def residual(self, where: slice = EVERYWHERE) -> Float32Array:
@@ -156,11 +147,6 @@ class HostFeedback(Feedback):
         if self._stored.size:
             found += self._stored[where]
         return found
-
-    def clip(self, limit: np.float32) -> tuple[int, float]:
-        """Clip the residual to plus or minus `limit`."""
-        self._pass.forget_stored_max()
-        return lattice.clip(*self._vectors, limit)
 
     def check_finite(self) -> None:
         """Raise `NonFiniteError` for the first parameter that is NaN or infinite."""
@@ -192,11 +178,11 @@ class HostFeedback(Feedback):
         """Replace the residual, and compute the parameters from the replica and it."""
         self.check_residual(residual)
         self.replica.write_parameters(self.parameters)
-        if self._stores_residual:
+        if self.stores_residual:
             self._stored[:] = residual
             self._pass.forget_stored_max()
         else:
-            self.parameters += residual * self._scanned_portion
+            self.parameters += residual
 
     def drop_residual(self) -> None:
         """Set the residual to zero: the parameters become those of the replica, bit by bit."""
@@ -215,13 +201,10 @@ class HostFeedback(Feedback):
 
     def _commit(self, index: UInt32Array, change: Int32Array) -> None:
         """Move changes, in quanta, from the residual to the replica."""
-        values, quantum, portion = self.replica.values, self.replica.quantum, self._scanned_portion
-        if self._stores_residual:
+        if self.stores_residual:
             lattice.commit_stored(*self._vectors, index, change)
-        elif self.moves_parameters:
-            lattice.commit_partial(self.parameters, values, quantum, portion, index, change)
         else:
-            lattice.add_to_replica(values, index, change)
+            lattice.add_to_replica(self.replica.values, index, change)
 
     def _add(self, index: UInt32Array, change: Int32Array) -> None:
         replica = self.replica
@@ -237,16 +220,13 @@ class HostFeedback(Feedback):
 class LocalFeedback(HostFeedback):
     """The residual stays in the parameters; arguments as for `HostFeedback`."""
 
-    moves_parameters = False
-    portion = 1.0
+    stores_residual = False
 
 
 class SharedFeedback(HostFeedback):
     """The residual has a vector of its own; arguments as for `HostFeedback`."""
 
-    moves_parameters = True
-    portion = 0.0
-    _stores_residual = True
+    stores_residual = True
 
 
 def encode(

@@ -28,8 +28,6 @@ time."""
 CHUNKS_PER_THREAD_MIN: Final = 8
 """Waking a thread takes as long as scanning this many chunks."""
 
-WHOLE: Final = np.float32(1.0)
-
 MARGIN: Final = 2.0**-16
 """More than three roundings of float32 to at most twice the range, 2^-24 each."""
 
@@ -47,13 +45,11 @@ class ThresholdPass:
         values: Int32Array,
         quantum: np.float32,
         threads: int,
-        portion: np.float32 = WHOLE,
     ) -> None:
         self._parameters = parameters
         self._stored = stored
         self._values = values
         self._quantum = quantum
-        self._portion = portion
         self._threads = Threads(threads)
         elements = parameters.size
         self.capacity = capacity_of(elements)
@@ -156,7 +152,6 @@ class ThresholdPass:
 
         No element may be at fault.
         """
-        assert self._portion == WHOLE
         if self._stored.size:
             return self._absorb_spans(start, stop)
 
@@ -199,8 +194,6 @@ class ThresholdPass:
     def nothing_can_fail(self) -> bool:
         """Return whether no element can be at fault; see `_nothing_can_fail`."""
         elements = self._parameters.size
-        if self._portion != WHOLE:
-            return False
         if self._stored_max < self._limit and self._nothing_can_fail(0, elements):
             return True
         # What is stored may have become smaller since the largest magnitude was noted.
@@ -256,7 +249,6 @@ class ThresholdPass:
                 self._stored,
                 self._values,
                 self._quantum,
-                self._portion,
                 self._multiple,
                 self._magnitude_max,
                 low,
@@ -296,9 +288,7 @@ class ThresholdPass:
         value = float(self._parameters[element])
         if self._stored.size:
             value += float(self._stored[element])
-        quantum, portion = float(self._quantum), float(self._portion)
-        finite = hits == OUT_OF_RANGE
-        raise fault_of(element, value, int(self._values[element]), quantum, portion, finite=finite)
+        raise fault_of(element, value, float(self._quantum), finite=hits == OUT_OF_RANGE)
 
     def _nothing_can_fail(self, start: int, stop: int) -> bool:
         """Return whether parameters and `stored` are too small for any element to be at fault.
@@ -317,15 +307,9 @@ class ThresholdPass:
 
 
 def fault_of(
-    element: int, value: float, shared: int, quantum: float, portion: float, *, finite: bool
+    element: int, value: float, quantum: float, *, finite: bool
 ) -> NonFiniteError | OutOfRangeError:
-    """Return the error for an element whose parameter, plus its stored residual, is `value`.
-
-    `value` contains `portion` of the residual, and the error names the value with all of it.
-    `shared` is the element of the replica.
-    """
-    if portion != WHOLE:
-        value = shared * quantum + (value - shared * quantum) / portion
+    """Return the error for an element whose parameter, plus its stored residual, is `value`."""
     if finite:
         return OutOfRangeError(element, value, 2.0**31 * quantum)
     return NonFiniteError(element, value)

@@ -3,8 +3,7 @@
 Element i of the replica is worth ``values[i] * quantum``, rounded to float32. The loops share these
 arguments: `parameters`, of shape (N,), dtype float32; `stored`, the residual if it has a vector of
 its own, of shape (N,), else (0,), dtype float32; `values`, the replica, of shape (N,), dtype int32;
-`portion`, the part of the residual that is in the parameters; `index`, dtype uint32, and `change`,
-dtype int32, positions of hits and their changes in quanta.
+`index`, dtype uint32, and `change`, dtype int32, positions of hits and their changes in quanta.
 """
 
 from typing import Final
@@ -74,25 +73,6 @@ def commit_stored(
 
 
 @compiled
-def commit_partial(
-    parameters: Float32Array,
-    values: Int32Array,
-    quantum: np.float32,
-    portion: np.float32,
-    index: UInt32Array,
-    change: Int32Array,
-) -> None:
-    """Move hits from the residual, of which the parameters contain a portion, to the replica."""
-    for j in range(index.size):
-        i = index[j]
-        ahead = parameters[i] - np.float32(values[i]) * quantum
-        values[i] = np.int32(np.int64(values[i]) + np.int64(change[j]))
-        sent = np.float64(change[j]) * np.float64(quantum)
-        left = np.float64(ahead) - np.float64(portion) * sent
-        parameters[i] = np.float32(np.float64(values[i]) * np.float64(quantum) + left)
-
-
-@compiled
 def add_to_both(
     parameters: Float32Array,
     values: Int32Array,
@@ -143,37 +123,6 @@ def add_counts_to_replica(values: Int32Array, counts: Int8Array, multiple: int) 
     factor = np.int32(multiple)
     for i in range(counts.size):
         values[i] = np.int32(values[i] + np.int32(np.int32(counts[i]) * factor))
-
-
-@compiled
-def clip(
-    parameters: Float32Array,
-    stored: Float32Array,
-    values: Int32Array,
-    quantum: np.float32,
-    limit: np.float32,
-) -> tuple[int, float]:
-    """Clip the residual to `limit`; return how many elements were clipped, and what was cut off."""
-    elements = 0
-    magnitude = 0.0
-    for i in range(values.size):
-        shared = np.float32(values[i]) * quantum
-        before = parameters[i] - shared
-        if stored.size:
-            before += stored[i]
-        if not abs(before) > limit:
-            continue
-        cut = np.float32(limit) if before > 0 else -np.float32(limit)
-        if stored.size:
-            parameters[i] = shared
-            stored[i] = cut
-        else:
-            cut += shared
-            parameters[i] = cut
-            cut -= shared  # the residual that is left: the sum was rounded
-        elements += 1
-        magnitude += abs(np.float64(before) - np.float64(cut))
-    return elements, magnitude
 
 
 @compiled

@@ -2,8 +2,7 @@
 
 The residual of element ``i`` is ``d = parameters[i] - values[i] * quantum``, plus ``stored[i]`` if
 the residual has a vector of its own. An element with ``|d| >= tau`` is a hit and sends
-``c = trunc(d / tau)`` whole thresholds, at most `magnitude_max` of them [1]_. If the parameters
-contain a portion of the residual, ``d`` is that portion, and `tau` that portion of the threshold.
+``c = trunc(d / tau)`` whole thresholds, at most `magnitude_max` of them [1]_.
 
 The pass reads two (or three) vectors. With `stored` it writes none, so that a NaN in the last
 element leaves everything as it was; moving to `stored` what the optimizer has changed is done in
@@ -160,7 +159,6 @@ def _count(
     values: Int32Array,
     quantum: np.float32,
     tau: np.float32,
-    portion: np.float32,
     magnitude_max: int,
     index: UInt32Array,
     count: Int32Array,
@@ -175,7 +173,7 @@ def _count(
         i = index[j]
         d = np.float64(_residual(parameters, stored, values, quantum, i))
         # The replica moves towards this and never past it, so it stays in range too.
-        target = np.float64(values[i]) * np.float64(quantum) + d / np.float64(portion)
+        target = np.float64(values[i]) * np.float64(quantum) + d
         fits = bool(abs(target) < limit)
         c = d / np.float64(tau) if fits else 0.0
         count[j] = np.int32(max(min(c, largest), -largest))
@@ -199,7 +197,6 @@ def _fault(
     stored: Float32Array,
     values: Int32Array,
     quantum: np.float32,
-    portion: np.float32,
     index: UInt32Array,
     first: int,
 ) -> tuple[int, int]:
@@ -211,7 +208,7 @@ def _fault(
         d = _residual(parameters, stored, values, quantum, i)
         if not math.isfinite(d):
             return NOT_FINITE, i
-        target = np.float64(values[i]) * np.float64(quantum) + np.float64(d) / np.float64(portion)
+        target = np.float64(values[i]) * np.float64(quantum) + np.float64(d)
         if abs(target) >= limit:
             return OUT_OF_RANGE, i
         j += 1
@@ -223,7 +220,6 @@ def scan(
     stored: Float32Array,
     values: Int32Array,
     quantum: np.float32,
-    portion: np.float32,
     multiple: int,
     magnitude_max: int,
     start: int,
@@ -245,8 +241,6 @@ def scan(
         The replica.
     quantum : float32
         Value of one unit of the replica, a power of two.
-    portion : float32
-        The part of the residual that `parameters` and `stored` contain, 1 or less.
     multiple : int
         The threshold in quanta, 1 to 2^24: the product with `quantum` is exact in float32.
     magnitude_max : int
@@ -277,16 +271,16 @@ def scan(
     chunk_hits[:] = 0
     hits = 0
     top = np.int32(0)
-    tau = np.float32(multiple) * quantum * portion
+    tau = np.float32(multiple) * quantum
     low = start
     while low < stop:
         chunk = (low - start) // CHUNK
         high = min(low + BLOCK, start + (chunk + 1) * CHUNK, stop)
         first = min(hits, capacity)
         end = _find(parameters, stored, values, quantum, tau, low, high, index, first)
-        if not _count(parameters, stored, values, quantum, tau, portion, magnitude_max, index,
+        if not _count(parameters, stored, values, quantum, tau, magnitude_max, index,
                       count, first, end):  # fmt: skip
-            what, element = _fault(parameters, stored, values, quantum, portion, index, first)
+            what, element = _fault(parameters, stored, values, quantum, index, first)
             return what, element, top
         if committed.size and end <= capacity and committed[0] == hits:
             _commit(values, multiple, index, count, first, end)

@@ -7,6 +7,5 @@ that of the session.
 - `FixedThreshold`: the threshold never changes, as in Strom's paper.
 - `TargetDensity`: steers towards a part of all elements per update.
 - `DensityBand`: changes the threshold while that part is outside of a band.
-- `ByteBudget`: steers towards a size per update, or a rate in bytes per second.
 - `WarmUp`: wraps a policy that steers a density, and sends more in the first steps.
 """

@@ -159,14 +159,13 @@ class Member:
             residual_age=self._delays.residual_age_steps,
             network_delay=self._delays.network_delay_steps(self._workers),
             world_size=self._workers,
-            own=self._sharing.feedback.portion,
+            is_local=not self._sharing.feedback.stores_residual,
         )
 
     def _factor(self) -> float:
         factor = scale_factor(
             self._scale, self._workers, self._delays.staleness, self._agreement.value
         )
-        factor *= self._sharing.feedback.portion or 1.0
         if self._settings.momentum == "auto":
             delay = self._delays.network_delay_steps(self._workers)
             factor *= network_factor(delay, self._workers)

@@ -94,8 +94,8 @@ _SESSION: Final = (
     'master = "host"\ntarget_density = 0.1\nidle_timeout_seconds = 1e300\ntransport = "tcp"',
     'master = "host"\nthreshold = 1' + 320 * "0",
     'master = "host"\ndensity_band = [1e-4, 1e-2]\ninitial_threshold = 1e-4\nshake_up_steps = 50',
-    'master = "host"\nupdate_bytes = 4096\nshare_buffers = true\nresidual_clip = 5',
-    'master = "host"\nbytes_per_second = 1e5\nclip_steps = 5\nshake_up_divisor = 3.0',
+    'master = "host"\nshare_buffers = true\nwarm_up_density = 0.1',
+    'master = "host"\ntarget_density = 1e-3\nshake_up_divisor = 3.0',
 )
 _MASTER: Final = (
     'listen = "0.0.0.0:40123"\nworkers_max = 4\nreassembly_mib_max = 100\nprocesses = 2',

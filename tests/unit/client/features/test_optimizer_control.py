@@ -210,22 +210,6 @@ def test_a_scale_of_no_use_is_an_error_of_the_step_and_changes_nothing() -> None
     assert same(parameters, reference)
 
 
-def test_a_step_that_becomes_a_graph_is_refused_where_changes_would_count_several_times(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    parameters, reference = matrix(), matrix()
-    optimizer = torch.optim.SGD(parameters, 0.1)
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
-
-    control = OptimizerControl(optimizer, lag=None, tally=Tally(), portion=0.5)
-    with pytest.raises(UsageError, match=naming("feedback", 0.5, "CUDA")):
-        train(parameters, optimizer, 1)
-    control.on_leave()
-
-    assert same(parameters, reference)
-
-
 @pytest.mark.parametrize("fused", [False, True])
 def test_a_step_that_a_grad_scaler_skips_is_none(fused: bool) -> None:
     """A fused optimizer is called all the same, and skips it itself."""

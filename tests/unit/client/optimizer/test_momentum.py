@@ -109,13 +109,13 @@ def test_the_steps_of_a_sum_keep_their_size(momentum: float, lag: float) -> None
     assert after == pytest.approx(gain(momentum), rel=1e-12)
 
 
-@given(age=lags, delay=lags, more=lags, world_size=st.integers(1, 1000), own=st.floats(0, 1))
+@given(age=lags, delay=lags, more=lags, world_size=st.integers(1, 1000), is_local=st.booleans())
 def test_the_added_lag_grows_with_both_delays(
-    age: float, delay: float, more: float, world_size: int, own: float
+    age: float, delay: float, more: float, world_size: int, is_local: bool
 ) -> None:
     def lag(age: float, delay: float, world_size: int = world_size) -> float:
         return added_lag(
-            residual_age=age, network_delay=delay, world_size=world_size, own=own
+            residual_age=age, network_delay=delay, world_size=world_size, is_local=is_local
         ).total
 
     assert lag(0.0, 0.0) == 0.0
@@ -124,14 +124,15 @@ def test_the_added_lag_grows_with_both_delays(
 
 
 def test_own_changes_are_late_only_where_they_wait_with_the_rest() -> None:
-    def lag(world_size: int, *, own: float) -> Lag:
-        return added_lag(residual_age=8.0, network_delay=4.0, world_size=world_size, own=own)
+    def lag(world_size: int, *, is_local: bool) -> Lag:
+        return added_lag(
+            residual_age=8.0, network_delay=4.0, world_size=world_size, is_local=is_local
+        )
 
-    assert lag(1, own=1.0) == Lag()
-    assert lag(1, own=0.0) == Lag(residual=8.0)
-    assert lag(4, own=1.0) == Lag(residual=6.0, network=3.0)
-    assert lag(4, own=0.5) == Lag(residual=7.0, network=3.0)
-    assert lag(4, own=0.0) == Lag(residual=8.0, network=3.0)
+    assert lag(1, is_local=True) == Lag()
+    assert lag(1, is_local=False) == Lag(residual=8.0)
+    assert lag(4, is_local=True) == Lag(residual=6.0, network=3.0)
+    assert lag(4, is_local=False) == Lag(residual=8.0, network=3.0)
 
 
 @given(lags, lags)

@@ -8,7 +8,7 @@ from gradwire.replica.scaled_change import ScaledChange
 from gradwire_codecs import LocalFeedback, Replica
 from gradwire_codecs.arrays import Float32Array
 from gradwire_codecs.feedback.host_feedback import HostFeedback
-from support.feedbacks import KINDS, counts_for
+from support.feedbacks import KINDS
 
 ELEMENTS = 500
 
@@ -46,7 +46,7 @@ def test_what_is_sent_and_kept_is_what_came_in_times_the_factor(
         receive()
         change = random.normal(0, 1e-2, ELEMENTS).astype(np.float32)
         feedback.parameters += change
-        trained += change * counts_for(feedback)
+        trained += change
         receive()
         scaled.apply()
         feedback.encode(multiple)
@@ -55,7 +55,7 @@ def test_what_is_sent_and_kept_is_what_came_in_times_the_factor(
     shared = feedback.replica.values * float(feedback.replica.quantum)
     expected = factor * trained + received
     # Every step rounds a few float32 of magnitude below 1, and what peers send as well.
-    rounding = 40 * steps * 2.0**-24 * counts_for(feedback)
+    rounding = 40 * steps * 2.0**-24
     assert np.abs(shared + feedback.residual() - expected).max() <= rounding
 
 
@@ -83,6 +83,5 @@ def test_it_is_added_bit_by_bit_as_several_passes_would_add_it(
     feedback.add_growth(before, np.float32(factor))
 
     assert into.tobytes() == residual.tobytes()
-    portion = np.float32(feedback.portion or 1.0)
-    expected = parameters + (residual - before) * (np.float32(factor) * portion)
+    expected = parameters + (residual - before) * np.float32(factor)
     assert feedback.parameters.tobytes() == expected.tobytes()

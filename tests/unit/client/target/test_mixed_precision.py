@@ -10,7 +10,7 @@ from gradwire.target.torch_parameters import TorchParameters
 from gradwire_codecs import LocalFeedback, Replica, quantum_exponent_for
 from gradwire_codecs.arrays import Float32Array
 from gradwire_codecs.feedback.host_feedback import HostFeedback
-from support.feedbacks import KINDS, counts_for
+from support.feedbacks import KINDS
 
 DTYPES = st.lists(
     st.sampled_from([torch.bfloat16, torch.float16, torch.float32]), min_size=1, max_size=4
@@ -53,7 +53,7 @@ class Worker:
         """Do what a step does, until it has bytes."""
         self.parameters.gather()
         parts = self.feedback.encode(multiple, magnitude_max=magnitude_max)
-        if self.feedback.moves_parameters:
+        if self.feedback.stores_residual:
             self.parameters.scatter()
         return parts
 
@@ -113,7 +113,7 @@ def test_what_the_tensors_changed_and_nothing_else_is_sent_or_kept(
     steps = 5
 
     for _ in range(steps):
-        expected += mine.train(random, scale) * counts_for(mine.feedback)
+        expected += mine.train(random, scale)
         before = peer.feedback.replica.values.copy()
         peer.pull(mine.push(multiple=500))
         changed_by_me = peer.feedback.replica.values - before
@@ -125,7 +125,7 @@ def test_what_the_tensors_changed_and_nothing_else_is_sent_or_kept(
     got = mine.feedback.replica.values * quantum + mine.feedback.residual()
     # Each step rounds some float32 of this magnitude.
     largest = np.float32(np.abs(expected).max() + scale)
-    rounding = 8 * steps * np.spacing(largest) * counts_for(mine.feedback)
+    rounding = 8 * steps * np.spacing(largest)
     assert np.abs(got - expected).max() <= rounding
     assert mine.feedback.replica.digest() == peer.feedback.replica.digest()
 

@@ -1,20 +1,14 @@
-"""Clipping residuals, which loses just what it says, and looking at them."""
+"""Looking at residuals."""
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gradwire_codecs import (
-    CodecError,
-    ResidualStatistics,
-    clip_residual,
-)
+from gradwire_codecs import ResidualStatistics
 from gradwire_codecs.arrays import Float32Array
 from gradwire_codecs.feedback.host_feedback import HostFeedback
-from support.feedbacks import KINDS, counts_for, start, train
-
-QUANTUM = 2.0**-24
+from support.feedbacks import KINDS, start, train
 
 
 def trained(kind: type[HostFeedback], seed: int, elements: int) -> HostFeedback:
@@ -25,51 +19,6 @@ def trained(kind: type[HostFeedback], seed: int, elements: int) -> HostFeedback:
         feedback.encode(8_000)
         train(feedback, random)
     return feedback
-
-
-@KINDS
-@given(
-    seed=st.integers(0, 2**32),
-    elements=st.integers(1, 3_000),
-    multiple=st.integers(1, 50_000),
-    times=st.floats(1, 20),
-)
-def test_what_was_there_is_what_is_left_and_what_was_cut_off(
-    kind: type[HostFeedback],
-    seed: int,
-    elements: int,
-    multiple: int,
-    times: float,
-) -> None:
-    feedback = trained(kind, seed, elements)
-    before = feedback.residual().astype(np.float64)
-    digest = feedback.replica.digest()
-
-    clipped = clip_residual(feedback, multiple, times)
-
-    after = feedback.residual().astype(np.float64)
-    limit = times * multiple * QUANTUM
-    # Where the residual waits in the parameters, their sum is rounded to float32.
-    rounding = 2.0**-24 * np.maximum(np.abs(feedback.parameters), np.abs(before)).max() + 1e-45
-    rounding *= counts_for(feedback)
-    assert (np.abs(after) <= limit + rounding).all()
-    assert np.array_equal(after[np.abs(before) <= limit], before[np.abs(before) <= limit])
-    assert limit <= rounding or (np.sign(after) == np.sign(before)).all()
-    assert clipped.magnitude == pytest.approx(np.abs(before - after).sum(), rel=1e-6, abs=1e-12)
-    # A limit as a float32 is not quite the same as the limit.
-    certain = np.abs(np.abs(before) - limit) > 1e-6 * limit
-    assert clipped.elements >= (np.abs(before) > limit)[certain].sum()
-    assert clipped.elements <= (np.abs(before) > limit)[certain].sum() + (~certain).sum()
-    assert feedback.replica.digest() == digest
-
-
-@KINDS
-@pytest.mark.parametrize("times", [0.0, 0.99, -5.0, float("nan"), float("inf")])
-def test_a_limit_below_the_threshold_is_refused(kind: type[HostFeedback], times: float) -> None:
-    feedback = trained(kind, 1, 10)
-
-    with pytest.raises(CodecError, match=f"times={times}; it has to be 1 or more"):
-        clip_residual(feedback, 1, times)
 
 
 @KINDS

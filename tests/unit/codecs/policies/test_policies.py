@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 import gradwire_codecs
 from gradwire_codecs import (
-    ByteBudget,
     CodecError,
     DensityBand,
     FixedThreshold,
@@ -32,8 +31,6 @@ Make = Callable[[float | None], ThresholdPolicy]
 POLICIES: dict[str, Make] = {
     "target": lambda initial: TargetDensity(initial=initial),
     "band": lambda initial: DensityBand(initial=initial),
-    "update_bytes": lambda initial: ByteBudget(update_bytes=4_096, initial=initial),
-    "bytes_per_second": lambda initial: ByteBudget(bytes_per_second=4e4, initial=initial),
 }
 ADAPTING = pytest.mark.parametrize("make", POLICIES.values(), ids=POLICIES)
 
@@ -151,12 +148,8 @@ def test_a_restored_policy_goes_on_like_the_one_that_was_saved(
         ),
         *(
             (name, {"threshold": 0.25, "updates": value}, "updates")
-            for name in ("target", "update_bytes")
+            for name in ("target",)
             for value in (-1, -0.5, 2.0**54, float("nan"), float("inf"), [1], 10**400)
-        ),
-        *(
-            ("bytes_per_second", {"threshold": 0.25, "updates": 1.0, "seconds": value}, "seconds")
-            for value in (0.0, float("nan"), [1])
         ),
     ],
 )
@@ -184,12 +177,6 @@ def test_a_saved_state_that_cannot_be_is_refused_and_changes_nothing(
         (DensityBand, {"decay": 0.49}),
         (DensityBand, {"decay": 1.0}),
         (DensityBand, {"initial": float("nan")}),
-        (ByteBudget, {"update_bytes": None}),
-        (ByteBudget, {"update_bytes": 100, "bytes_per_second": 100}),
-        (ByteBudget, {"update_bytes": 63}),
-        (ByteBudget, {"update_bytes": float("inf")}),
-        (ByteBudget, {"bytes_per_second": 0}),
-        (ByteBudget, {"update_bytes": 100, "initial": -1}),
         (FixedThreshold, {"threshold": 0}),
         (FixedThreshold, {"threshold": -1}),
         (FixedThreshold, {"threshold": float("inf")}),
@@ -330,66 +317,3 @@ def test_twenty_updates_outside_of_a_band_double_or_halve_the_threshold() -> Non
         for _ in range(20):
             policy.observe(observation(density, threshold_of(policy)))
         assert policy.threshold == pytest.approx(expected)
-
-
-# A budget of bytes.
-
-
-@given(initial=st.floats(0.01, 10.0), budget=st.integers(200, 100_000), scale=st.floats(0.1, 10.0))
-def test_updates_take_their_budget(initial: float, budget: int, scale: float) -> None:
-    policy = ByteBudget(update_bytes=budget, initial=initial * scale)
-
-    seen = train(policy, 300, scale=scale)
-
-    assert seen[-1].size_bytes == pytest.approx(budget, rel=0.05)
-
-
-@given(rate=st.floats(1e4, 1e6), seconds=st.floats(0.02, 0.2))
-def test_a_rate_is_kept_whatever_the_time_between_updates(rate: float, seconds: float) -> None:
-    policy = ByteBudget(bytes_per_second=rate, initial=2.0)
-
-    seen = train(policy, 300, seconds=seconds)
-
-    assert seen[-1].size_bytes / seconds == pytest.approx(rate, rel=0.05)
-
-
-def test_a_pause_between_two_updates_hardly_moves_the_threshold() -> None:
-    """Such as an evaluation: what it leaves free is not made up for."""
-    policy = ByteBudget(bytes_per_second=1e5, initial=2.0)
-    train(policy, 300)
-    before = threshold_of(policy)
-
-    policy.observe(normal_update(before, seconds=600.0))
-
-    assert policy.threshold == pytest.approx(before, rel=0.02)
-
-
-def test_a_first_update_has_no_rate() -> None:
-    policy = ByteBudget(bytes_per_second=1e5, initial=2.0)
-
-    policy.observe(observation(1.0, 2.0, size_bytes=10**6, seconds=0.0))
-
-    assert policy.threshold == 2.0
-
-
-@pytest.mark.parametrize("elements", [10, 1_000, ELEMENTS, 10**9])
-@pytest.mark.parametrize("budget", [64, 10_000, 10**8])
-def test_a_budget_begins_with_the_density_that_fills_it(elements: int, budget: int) -> None:
-    density = ByteBudget(update_bytes=budget).first_density(elements)
-    rest = 1 - density
-    bits = density - density * math.log2(density) - rest * math.log2(rest)
-
-    assert 1 / elements <= density <= 0.5
-    if 1 / elements < density < 0.49:
-        assert elements * bits / 8 == pytest.approx(budget, rel=1e-4)
-
-
-def test_an_update_that_carries_nothing_does_not_halve_a_small_budget_s_threshold() -> None:
-    policy = ByteBudget(update_bytes=64, initial=1.0)
-    for _ in range(100):
-        policy.observe(observation(1e-5, threshold_of(policy), size_bytes=64))
-    before = threshold_of(policy)
-
-    policy.observe(observation(0.0, before))
-
-    assert 0.8 < threshold_of(policy) / before < 1
