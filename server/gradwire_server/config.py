@@ -196,7 +196,8 @@ class MasterConfig:
     )
     checkpoint_keep: int = setting(
         3,
-        "Checkpoints to keep, and of finished runs as many. Each takes 4 bytes for each parameter.",
+        "Checkpoints to keep, and of finished runs as many. Each takes 4 to 8 bytes for each "
+        "parameter.",
         least=1,
         most=CHECKPOINTS_MAX,
     )

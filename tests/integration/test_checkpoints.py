@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import safetensors
+import safetensors.torch
 import torch
 
 import gradwire
@@ -95,7 +96,7 @@ def buffers_in(module: torch.nn.Module) -> dict[str, list[float]]:
 def test_buffers_are_in_checkpoints_for_models_and_for_the_run_that_goes_on(
     tmp_path: Path,
 ) -> None:
-    trained, *fresh = (with_buffers(seed) for seed in range(3))
+    trained, *fresh = (with_buffers(seed) for seed in range(4))
     with MasterProcess("--checkpoint", str(tmp_path), *NEVER) as master:
         session = gradwire.join(trained, master=master.address, buffer_steps=1)
         for _ in range(20):
@@ -108,11 +109,13 @@ def test_buffers_are_in_checkpoints_for_models_and_for_the_run_that_goes_on(
     session.close()
 
     loaded = gradwire.load_checkpoint(tmp_path, fresh[0])
+    message = fresh[1].load_state_dict(safetensors.torch.load_file(loaded.path))
     with MasterProcess("--checkpoint", str(tmp_path), "--resume", str(tmp_path)) as master:
-        gradwire.join(fresh[1], master=master.address).close()
+        gradwire.join(fresh[2], master=master.address).close()
 
     assert set(loaded.buffers) == set(buffers_in(trained))
-    assert [buffers_in(module) for module in fresh] == [buffers_in(trained)] * 2
+    assert str(message) == "<All keys matched successfully>"
+    assert [buffers_in(module) for module in fresh] == [buffers_in(trained)] * 3
 
 
 def test_the_documentation_says_how_to_read_a_checkpoint_without_gradwire(

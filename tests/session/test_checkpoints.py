@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import safetensors.torch
 import torch
 
 import gradwire
@@ -93,6 +94,21 @@ def test_a_model_that_was_loaded_can_begin_a_run(tmp_path: Path, master: LocalMa
 
     with join(master, module) as session:
         assert session.digest() == loaded.digest
+
+
+# Without gradwire.
+
+
+@pytest.mark.parametrize("scale", [1, 100])
+def test_safetensors_loads_a_checkpoint_into_a_model(tmp_path: Path, scale: int) -> None:
+    """Exactly what `load_checkpoint` loads, also where float32 lacks the integers."""
+    path, module, other = save(tmp_path, scale * of_model()), model(), model()
+
+    message = module.load_state_dict(safetensors.torch.load_file(path))
+    safetensors.torch.load_model(other, path)
+
+    assert str(message) == "<All keys matched successfully>"
+    assert flat(module) == flat(other) == expected(scale * of_model())
 
 
 # Buffers.

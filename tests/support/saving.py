@@ -7,6 +7,7 @@ the values, the bytes, or the error.
 import copy
 import io
 import pickle
+import re
 import warnings
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -39,7 +40,9 @@ def saved_by_torch(what: object, **options: Any) -> Saved:
     content = io.BytesIO()
     torch.save(what, content, **options)
     content.seek(0)
-    return Saved(plain(state_in(torch.load(content, weights_only=False))), len(content.getvalue()))
+    state = state_in(torch.load(content, weights_only=False))
+    # The old format names storages by their addresses.
+    return Saved(plain(state), len(re.sub(rb"\d{9,}", b"", content.getvalue())))
 
 
 def state_in(what: object) -> State:

@@ -1,25 +1,27 @@
 """Checkpoints: a run as a file, from which a master resumes and a model is loaded.
 
-A checkpoint is a safetensors file, so other programs can read it, too::
+A checkpoint is a safetensors file, so other programs can load it, too::
 
     offset  bytes  field
     0       8      length h of the header
     8       h      header: JSON in UTF-8, then spaces, so that 8 + h is a multiple of 64
-    8 + h   4 N    the replica: N int32, little-endian; N follows from the header. With DiLoCo the
-                   second half is the last step of the outer optimizer
-    after          the buffers
+    8 + h          the parameters, tensor by tensor, and what an optimizer keeps
+                   the buffers
 
 The header, which has no line breaks::
 
     {"__metadata__":{"gradwire_checkpoint":"2","sha256":"<64 hexadecimal digits>","run":"mnist",
     "quantum_exponent":"-24","versions":"[[0,5],[2,7]]","works":"[]",
     "mode":"sharing","finished":"false","digest":"<16 hexadecimal digits>","buffers":"[4,1,0,0]"},
-    "weights":{"dtype":"I32","shape":[2,3],"data_offsets":[0,24]},
-    "bias":{"dtype":"I32","shape":[1],"data_offsets":[24,28]},
-    "running_mean":{"dtype":"F32","shape":[1],"data_offsets":[28,32]}}
+    "weights":{"dtype":"F32","shape":[2,3],"data_offsets":[0,24]},
+    "bias":{"dtype":"F64","shape":[1],"data_offsets":[24,32]},
+    "running_mean":{"dtype":"F32","shape":[1],"data_offsets":[32,36]}}
 
-The first tensors are those of the layout, in its order and without gaps. A parameter is its integer
-times two to the power of `quantum_exponent`.
+The first tensors are those of the layout, in its order and without gaps. A parameter is an integer
+of the replica times two to the power of `quantum_exponent`, and both are the same number: a tensor
+is F32 where float32 has all of its values, and F64 where one of them takes more than 24 bits. So a
+model that loads it gets what it computes with, and a master the integers. What an optimizer keeps
+is I32: the integers themselves.
 
 `versions` are pairs of a rank and its last sequence. `works` has a record (`work.WorkState`) for
 each work whose items are granted: which are done. `mode` is the text of a mode, as in
@@ -27,7 +29,8 @@ each work whose items are granted: which are done. `mode` is the text of a mode,
 buffers are floats that are averaged, integers that are, and others; these stand last.
 
 The reader packs the contents of the header again and refuses a header with other bytes. So the
-header has no duplicate names, gaps, overlaps or other types, and no other form of JSON.
+header has no duplicate names, gaps, overlaps or other types, and no other form of JSON. It does the
+same with the parameters.
 
 The SHA-256 covers everything behind its own digits. The bytes before them are constant, except h,
 and the length of the file has to fit the header. So a changed byte stays undetected once in 2^256
@@ -41,7 +44,10 @@ import struct
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import chain, islice, zip_longest
-from typing import Annotated, Final, NamedTuple
+from typing import Annotated, Any, Final, NamedTuple, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
 
 from gradwire_protocol.delivery.shaped_message import Payload
 from gradwire_protocol.errors import UsageError
@@ -59,6 +65,7 @@ from gradwire_protocol.messages.layout import (
     Layout,
     Tensor,
 )
+from gradwire_protocol.messages.modes.kept_state import STATE
 from gradwire_protocol.messages.modes.mode import LAST_STEP, Mode, parse_mode
 from gradwire_protocol.messages.schema import (
     SHOWN_MAX,
@@ -75,6 +82,7 @@ from gradwire_protocol.messages.states.buffers import (
     WIDTHS,
     BufferLayout,
     BufferTensor,
+    dtype_of,
 )
 from gradwire_protocol.messages.work import (
     OPEN_MAX,
@@ -82,6 +90,8 @@ from gradwire_protocol.messages.work import (
     WORKS_MAX,
     WorkState,
 )
+
+Int32Array: TypeAlias = npt.NDArray[np.int32]
 
 LENGTH: Final = struct.Struct("<Q")
 
@@ -114,11 +124,17 @@ HEAD_BYTES_MAX: Final = LENGTH.size + HEADER_BYTES_MAX
 """Most bytes before the replica. They suffice to check everything but the replica, and to find the
 right length of the file, before memory for the replica is allocated."""
 
-FILE_BYTES_MAX: Final = HEAD_BYTES_MAX + ELEMENT_BYTES * ELEMENTS_MAX + 8 * BUFFERS_BYTES_MAX
-"""File with the largest replica: slightly more than 8 GiB."""
+FILE_BYTES_MAX: Final = HEAD_BYTES_MAX + 8 * (ELEMENTS_MAX + BUFFERS_BYTES_MAX)
+"""File with the largest replica: slightly more than 16 GiB."""
+
+FLOAT32_QUANTA_MAX: Final = 2**24
+"""Up to this number of quanta, float32 has every integer."""
 
 PIECE_BYTES: Final = MIB
-"""Bytes of a file that are checked or written at once."""
+"""Bytes that are checked at once."""
+
+PIECE_ELEMENTS: Final = PIECE_BYTES // ELEMENT_BYTES
+"""Elements of a replica that are written or read at once."""
 
 TENSORS_IN_FILE_MAX: Final = TENSORS_MAX + 3 * BUFFER_TENSORS_MAX
 
@@ -159,13 +175,17 @@ class Checkpoint(Record):
         return sum(self.versions.values())
 
 
+Kinds: TypeAlias = tuple[str, ...]
+"""The type of each tensor of a layout in a file: F32, F64 or I32."""
+
+
 # Writing.
 
 
 def pieces_of(
     checkpoint: Checkpoint, values: Payload, buffers: bytes = b""
 ) -> Iterator[bytes | memoryview]:
-    """Yield the bytes of a file, piece by piece, without copying the replica.
+    """Yield the bytes of a file, piece by piece, without copying the replica as a whole.
 
     Parameters
     ----------
@@ -174,16 +194,20 @@ def pieces_of(
     buffers : bytes
         The values of the buffers, as `BufferLayout.to_file` returns them.
     """
-    replica = memoryview(values).cast("B")
-    elements = checkpoint.layout.elements
-    assert len(replica) == ELEMENT_BYTES * elements, "the replica is that of the layout"
+    quanta: Int32Array = np.frombuffer(values, "<i4")
+    assert len(quanta) == checkpoint.layout.elements, "the replica is that of the layout"
     assert len(buffers) == checkpoint.buffers.bytes_in_file, "the buffers are those of the layout"
-    header = _header_of(checkpoint)
+    kinds = _kinds_of(checkpoint.layout, quanta)
+    header = _header_of(checkpoint, kinds)
     assert len(header) <= HEADER_BYTES_MAX, "each of its fields has a limit"
     head = LENGTH.pack(len(header)) + header
 
     def body() -> Iterator[memoryview]:
-        yield from _pieces(replica)
+        exponent = checkpoint.quantum_exponent
+        for kind, part in _parts_of(checkpoint.layout, kinds, quanta):
+            for at in range(0, len(part), PIECE_ELEMENTS):
+                piece = part[at : at + PIECE_ELEMENTS]
+                yield _encoded(piece, exponent, kind).data.cast("B")
         yield from _pieces(memoryview(buffers))
 
     checksum = _checksum(chain((memoryview(head)[CHECKED_AT:],), body()))
@@ -191,7 +215,44 @@ def pieces_of(
     yield from body()
 
 
-def _header_of(checkpoint: Checkpoint, checksum: str = "0" * CHECKSUM_DIGITS) -> bytes:
+def _kinds_of(layout: Layout, quanta: Int32Array) -> Kinds:
+    kinds, at = [], 0
+    for tensor in layout.tensors:
+        part = quanta[at : at + tensor.elements]
+        at += tensor.elements
+        if tensor.name.startswith(STATE):
+            kinds.append("I32")
+        else:
+            kinds.append("F32" if _fits_float32(part) else "F64")
+    return tuple(kinds)
+
+
+def _fits_float32(quanta: Int32Array) -> bool:
+    """Return whether float32 has all of these integers."""
+    if not quanta.size or max(-int(quanta.min()), int(quanta.max())) <= FLOAT32_QUANTA_MAX:
+        return True
+    pieces = (quanta[at : at + PIECE_ELEMENTS] for at in range(0, len(quanta), PIECE_ELEMENTS))
+    return all(np.array_equal(each.astype(np.float32).astype(np.int64), each) for each in pieces)
+
+
+def _parts_of(layout: Layout, kinds: Kinds, quanta: Int32Array) -> Iterator[tuple[str, Int32Array]]:
+    """Yield the integers of each tensor, with its type in the file."""
+    at = 0
+    for tensor, kind in zip(layout.tensors, kinds, strict=True):
+        yield kind, quanta[at : at + tensor.elements]
+        at += tensor.elements
+
+
+def _encoded(quanta: Int32Array, exponent: int, kind: str) -> npt.NDArray[Any]:
+    """Return integers as they are in a file: exactly."""
+    if kind == "I32":
+        return quanta
+    return np.ldexp(quanta.astype(np.float64), exponent).astype(f"<f{WIDTHS[kind]}")
+
+
+def _header_of(
+    checkpoint: Checkpoint, kinds: Kinds, checksum: str = "0" * CHECKSUM_DIGITS
+) -> bytes:
     members: dict[str, object] = {
         METADATA: {
             "gradwire_checkpoint": "2",
@@ -208,7 +269,7 @@ def _header_of(checkpoint: Checkpoint, checksum: str = "0" * CHECKSUM_DIGITS) ->
     }
     end = 0
     named: Iterator[tuple[Tensor | BufferTensor, str]] = chain(
-        ((tensor, "I32") for tensor in checkpoint.layout.tensors), checkpoint.buffers.in_file()
+        zip(checkpoint.layout.tensors, kinds, strict=True), checkpoint.buffers.in_file()
     )
     for tensor, kind in named:
         start, end = end, end + WIDTHS[kind] * tensor.elements
@@ -249,6 +310,11 @@ def parse_head(data: Payload, size: int) -> tuple[Checkpoint, int]:
     CheckpointError
         If the file is no checkpoint, or has another length than its header requires.
     """
+    checkpoint, _, start = _parse_head(data, size)
+    return checkpoint, start
+
+
+def _parse_head(data: Payload, size: int) -> tuple[Checkpoint, Kinds, int]:
     view = memoryview(data).cast("B")
     if bytes(view[LENGTH.size : CHECKSUM_AT]) != SIGNATURE:
         raise CheckpointError(
@@ -264,16 +330,17 @@ def parse_head(data: Payload, size: int) -> tuple[Checkpoint, int]:
     if len(view) < start:
         raise CheckpointError(f"it ends after {len(view)} bytes, within its header of {start}")
     try:
-        checkpoint = _parse_header(bytes(view[LENGTH.size : start]))
+        checkpoint, kinds = _parse_header(bytes(view[LENGTH.size : start]))
     except (ValueError, RecursionError) as error:
         raise CheckpointError(f"its header is damaged: {error}") from None
-    size_due = start + ELEMENT_BYTES * checkpoint.layout.elements
+    tensors = zip(checkpoint.layout.tensors, kinds, strict=True)
+    size_due = start + sum(WIDTHS[kind] * tensor.elements for tensor, kind in tensors)
     size_due += checkpoint.buffers.bytes_in_file
     if size != size_due:
         raise CheckpointError(
             f"it has {size} bytes; with {checkpoint.layout.elements} parameters it takes {size_due}"
         )
-    return checkpoint, start
+    return checkpoint, kinds, start
 
 
 _TENSOR: Final = re.compile(
@@ -283,7 +350,7 @@ _TENSOR: Final = re.compile(
 """A tensor in a header: name and shape. Its offsets follow from the tensors before it."""
 
 
-def _parse_header(header: bytes) -> Checkpoint:
+def _parse_header(header: bytes) -> tuple[Checkpoint, Kinds]:
     """Parse a header; only parts whose length is limited are unpacked."""
     text = header.decode()
     start = SIGNATURE.index(b":") + 1
@@ -305,13 +372,17 @@ def _parse_header(header: bytes) -> Checkpoint:
     plain = {**fields, "layout": {"tensors": tensors[:model]}, "buffers": buffers.to_plain()}
     checkpoint = Checkpoint.from_plain(plain)
     check_names(checkpoint)
+    of_model = tuple(
+        "I32" if tensor.name.startswith(STATE) else kind if kind == "F64" else "F32"
+        for tensor, kind in zip(checkpoint.layout.tensors, kinds, strict=False)
+    )
     digits = text[CHECKSUM_AT - LENGTH.size : CHECKED_AT - LENGTH.size]
-    expected = _header_of(checkpoint, digits)
+    expected = _header_of(checkpoint, of_model, digits)
     if header != expected:
         at = next(i for i, (one, other) in enumerate(zip_longest(header, expected)) if one != other)
         around = slice(at - SHOWN_MAX // 2, at + SHOWN_MAX)
         raise ValueError(f"around byte {at} it has {header[around]!r}, not {expected[around]!r}")
-    return checkpoint
+    return checkpoint, of_model
 
 
 def check_names(checkpoint: Checkpoint) -> None:
@@ -337,7 +408,8 @@ def _parse_field(name: str, text: str) -> object:
 def parse(data: Payload) -> Contents:
     """Parse a whole file; return the contents of its header, the replica and the buffers.
 
-    Neither is copied. The caller has to check that the replica has the `digest` of the header.
+    The replica takes the place of the parameters in `data`, where that can be written to. The
+    caller has to check that it has the `digest` of the header.
 
     Raises
     ------
@@ -345,14 +417,43 @@ def parse(data: Payload) -> Contents:
         If the file is no checkpoint, or any byte of it was changed.
     """
     view = memoryview(data).cast("B")
-    checkpoint, start = parse_head(view, len(view))
+    checkpoint, kinds, start = _parse_head(view, len(view))
     found, wanted = _checksum(_pieces(view[CHECKED_AT:])), bytes(view[CHECKSUM_AT:CHECKED_AT])
     if found != wanted:
         raise CheckpointError(
             f"it is damaged: the checksum of its contents is {found!r}, its header has {wanted!r}"
         )
-    end = len(view) - checkpoint.buffers.bytes_in_file
-    return Contents(checkpoint, view[start:end], view[end:])
+    buffers = view[len(view) - checkpoint.buffers.bytes_in_file :]
+    if view.readonly:
+        view = memoryview(bytearray(view))
+    quanta = _decode(view[start:], checkpoint, kinds)
+    return Contents(checkpoint, quanta, buffers)
+
+
+def _decode(body: memoryview, checkpoint: Checkpoint, kinds: Kinds) -> memoryview:
+    """Replace parameters by their integers, which take no more room; return these."""
+    quanta: Int32Array = np.frombuffer(body, "<i4", checkpoint.layout.elements)
+    at = 0
+    parts = _parts_of(checkpoint.layout, kinds, quanta)
+    for tensor, (kind, part) in zip(checkpoint.layout.tensors, parts, strict=True):
+        for first in range(0, len(part), PIECE_ELEMENTS):
+            target = part[first : first + PIECE_ELEMENTS]
+            size = WIDTHS[kind] * len(target)
+            source = np.frombuffer(body[at : at + size], dtype_of(kind))
+            at += size
+            if kind == "I32":
+                target[:] = source
+                continue
+            with np.errstate(all="ignore"):  # what is no integer differs when it is encoded again
+                wide = source.astype(np.float64)
+                numbers = np.ldexp(wide, -checkpoint.quantum_exponent).astype(np.int64)
+                integers = numbers.astype("<i4")
+            if _encoded(integers, checkpoint.quantum_exponent, kind).tobytes() != source.tobytes():
+                raise CheckpointError(f"parameter {tensor.name!r} has a value between two quanta")
+            target[:] = integers
+    if _kinds_of(checkpoint.layout, quanta) != kinds:
+        raise CheckpointError(f"its parameters are not all of the types {', '.join(set(kinds))}")
+    return body[: ELEMENT_BYTES * checkpoint.layout.elements]
 
 
 def _pieces(view: memoryview) -> Iterator[memoryview]:

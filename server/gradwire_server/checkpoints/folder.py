@@ -5,7 +5,7 @@ renamed, and then the folder is flushed, too. So whatever happens in between, a 
 included, a file with the name of a checkpoint is whole, and the one before it is still there. Then
 older files are removed: of each run's name, the last K are kept, and of runs that are over as many,
 so that the next run does not push out the result of the last one. A file is written before another
-is removed: there are at most 2 K + 1 files of a name, of 4 bytes for each parameter.
+is removed: there are at most 2 K + 1 files of a name, of 4 to 8 bytes for each parameter.
 """
 
 import errno

@@ -69,7 +69,7 @@ def refuse(data: bytes) -> None:
 def seeds() -> Iterable[bytes]:
     """Return checkpoints, with and without their checksum, and some that are damaged."""
     layout = Layout((Tensor("weights", (3, 4)), Tensor("bias", (4,)), Tensor("scale", ())))
-    values = b"".join(i.to_bytes(4, "little", signed=True) for i in range(-8, 9))
+    values = b"".join((i << i % 30).to_bytes(4, "little", signed=True) for i in range(-8, 9))
     small = Layout((Tensor("array", (1,)),))
     for checkpoint, replica in (
         (Checkpoint("run", layout, -24, {0: 5, 7: 2**32 - 1}, False, 2**64 - 1), values),
@@ -81,11 +81,11 @@ def seeds() -> Iterable[bytes]:
         yield whole[:200]
         yield whole[CHECKED_AT : whole.index(b"}}") + 2]
     header = whole[CHECKED_AT : whole.index(b"}}") + 2]
-    yield header.replace(b"I32", b"F32")
-    yield header.replace(b"[4,0,0,0]", b"[4,0,1,0]")
+    yield header.replace(b"F32", b"F64")
+    yield header.replace(b"[4,0,0,0]", b"[4,0,1,0]").replace(b"F32", b"I32")
     yield header.replace(b'"shape":[', b'"shape":[0,')
     yield header.replace(b'"versions":"[]"', b'"versions":"[[0,5],[7,1e9]]"')
-    bias = b'"bias":{"dtype":"I32","shape":[],"data_offsets":[0,4]},'
+    bias = b'"bias":{"dtype":"F32","shape":[],"data_offsets":[0,4]},'
     yield header.replace(b'"array"', bias + b'"array"').replace(b"[0,4]}}", b"[4,8]}}")
     yield LENGTH.pack(0) + SIGNATURE
     yield LENGTH.pack(2**64 - 1) + SIGNATURE

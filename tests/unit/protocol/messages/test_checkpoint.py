@@ -34,6 +34,7 @@ from gradwire_protocol.messages.checkpoint import (
 from gradwire_protocol.messages.fields import SEQUENCE_MAX
 from gradwire_protocol.messages.kinds import RANK_END, RANKS_MAX
 from gradwire_protocol.messages.layout import ELEMENTS_MAX, METADATA, TENSORS_MAX, Layout, Tensor
+from gradwire_protocol.messages.modes.kept_state import STATE
 from gradwire_protocol.messages.states.buffers import (
     BUFFER_TENSORS_MAX,
     INTEGER_TYPES,
@@ -155,7 +156,7 @@ def test_what_is_written_is_read(checkpoint: Checkpoint, seed: int) -> None:
 
 
 def test_a_name_may_look_like_a_header() -> None:
-    name = ',"b":{"dtype":"I32","shape":[1],"data_offsets":[0,4]}}\\"'
+    name = ',"b":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}}\\"'
     checkpoint = checkpoint_of(run=name, layout=Layout((Tensor(name, (7,)), Tensor("", (0,)))))
 
     assert parse(bytes_of(checkpoint))[0] == checkpoint
@@ -163,6 +164,7 @@ def test_a_name_may_look_like_a_header() -> None:
 
 @given(checkpoint=checkpoints(), seed=st.integers(0, 2**32 - 1))
 def test_safetensors_reads_what_is_written(checkpoint: Checkpoint, seed: int) -> None:
+    """The parameters that the replica stands for; in float64 where float32 lacks the integers."""
     values = quanta_of(checkpoint, seed)
     content = np.random.default_rng(seed).bytes(checkpoint.buffers.bytes_in_file)
 
@@ -173,12 +175,17 @@ def test_safetensors_reads_what_is_written(checkpoint: Checkpoint, seed: int) ->
     shapes |= {tensor.name: tensor.shape for tensor in checkpoint.buffers.tensors}
     assert {name: array.shape for name, array in found.items()} == shapes
     flat = np.concatenate([found[tensor.name].reshape(-1) for tensor in tensors])
-    assert flat.dtype == "<i4"
-    assert flat.tolist() == values.tolist()
+    quantum = 2.0**checkpoint.quantum_exponent
+    assert (flat.astype(np.float64) / quantum).tolist() == values.tolist()
     parameters = np.empty(len(values), np.float32)
     Replica(values, checkpoint.quantum_exponent).write_parameters(parameters)
-    quantum = 2.0**checkpoint.quantum_exponent
-    assert (flat * quantum).astype(np.float32).tolist() == parameters.tolist()
+    assert flat.astype(np.float32).tolist() == parameters.tolist()
+    at = 0
+    for tensor in tensors:
+        part = values[at : at + tensor.elements].astype(np.int64)
+        at += tensor.elements
+        fits = np.array_equal(part.astype(np.float32).astype(np.int64), part)
+        assert found[tensor.name].dtype == (np.float32 if fits else np.float64)
     for name, array in checkpoint.buffers.arrays(content).items():
         assert (found[name].dtype, found[name].tobytes()) == (array.dtype, array.tobytes())
 
@@ -189,15 +196,45 @@ def test_the_replica_stands_where_arrays_like_to_begin() -> None:
         assert parse_head(data, len(data))[1] % ALIGNMENT == 0
 
 
-def test_a_replica_goes_out_piece_by_piece_and_uncopied(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "PIECE_BYTES", 8)
-    values = bytearray(VALUES.astype("<i4").tobytes())
+def test_a_replica_goes_out_piece_by_piece(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "PIECE_ELEMENTS", 2)
 
-    head, *pieces = pieces_of(checkpoint_of(), values)
+    head, *pieces = pieces_of(checkpoint_of(), VALUES.astype("<i4").tobytes())
 
     assert [len(piece) for piece in pieces] == [8, 8, 8, 4]
-    assert all(piece.obj is values for piece in pieces if isinstance(piece, memoryview))
     assert b"".join([head, *pieces]) == WHOLE
+
+
+def test_one_element_of_many_bits_makes_its_tensor_float64_and_no_other() -> None:
+    """2^24 + 1 quanta are the first number that float32 does not have."""
+    for value, kind in ((2**24, "F32"), (2**24 + 1, "F64"), (2**31 - 1, "F64"), (-(2**31), "F32")):
+        values = VALUES.copy()
+        values[6] = value
+        data = bytes_of(checkpoint_of(values), values)
+
+        assert b'"weights":{"dtype":"F32"' in data
+        assert b'"bias":{"dtype":"%s"' % kind.encode() in data
+        assert np.frombuffer(parse(data).values, "<i4").tolist() == values.tolist()
+
+
+@pytest.mark.parametrize("value", [2.0**-25, np.nan, np.inf, -0.0, 2.0**7, 1e30])
+def test_a_value_that_is_no_number_of_quanta_is_refused(value: float) -> None:
+    """Such a file has its checksum: somebody has written it."""
+    data = bytearray(WHOLE)
+    data[-4:] = np.float32(value).tobytes()
+    checksum = hashlib.sha256(data[CHECKED_AT:]).hexdigest().encode()
+    data[CHECKSUM_AT:CHECKED_AT] = checksum
+
+    assert refusal(bytes(data)) == naming("bias")
+
+
+def test_what_an_optimizer_keeps_stays_integers() -> None:
+    layout = Layout((Tensor("weights", (3,)), Tensor(STATE + "last", (4,))))
+
+    data = bytes_of(checkpoint_of(layout=layout))
+
+    assert safetensors.numpy.load(data)[STATE + "last"].tolist() == VALUES[3:].tolist()
+    assert np.frombuffer(parse(data).values, "<i4").tolist() == VALUES.tolist()
 
 
 def test_two_tensors_of_one_name_are_refused() -> None:
@@ -276,10 +313,11 @@ def test_anything_else_is_refused_and_nothing_else_raised(data: bytes) -> None:
         (edited('"bias"', '"weights"'), ("header", "weights", "taken")),
         (edited('"bias"', '"__metadata__"'), ("header", "__metadata__", "taken")),
         (edited('"run"', '"run":"beta","run"'), ("header", '"beta"', '"alpha"')),
-        (edited('"bias":{"dtype":"I32', '"bias":{"dtype":"F32'), ("header", '"F32"', '"I32"')),
+        (edited('"bias":{"dtype":"F32', '"bias":{"dtype":"I32'), ("header", '"I32"', '"F32"')),
         (edited("[4,0,0,0]", "[4,0,0]"), ("header", "buffers")),
         (edited("[4,0,0,0]", "[4,0,3,0]"), ("header", "buffers", 3, 2)),
         (edited("[4,0,0,0]", "[2,0,0,0]"), ("header", "float_bytes", 2, 4, 8)),
+        (edited("[4,0,0,0]", "[4,0,1,0]"), ("header", "integers", "'F32'")),
         (edited("[4,0,0,0]", "[4,1e9,0,0]"), ("header", "buffers")),
         (edited("[24,28]", "[20,24]"), ("header", "[20,24]", "[24,28]")),
         (edited("[24,28]", "[28,32]"), ("header", "[28,32]", "[24,28]")),
@@ -304,7 +342,7 @@ def check_refusal(data: bytes) -> None:
 
 @pytest.mark.parametrize(
     "flood",
-    ["[],", "{},", '"":{"dtype":"I32","shape":[],"data_offsets":[0,0]},', '"ab",', "[", '\\"'],
+    ["[],", "{},", '"":{"dtype":"F32","shape":[],"data_offsets":[0,0]},', '"ab",', "[", '\\"'],
 )
 def test_a_header_takes_little_more_memory_than_it_has_bytes(flood: str) -> None:
     count = HEADER_BYTES_MAX // len(flood) - 1_000
