@@ -19,7 +19,7 @@ from benchmarks.rivals.dl4j import encode
 from gradwire.cli.demo.command import DENSITY, WORKERS
 from gradwire.cli.demo.model import CONTEXT, loss_of, new_model
 from gradwire.cli.demo.text import Batches, load_text
-from gradwire.cli.demo.train import BATCH, LEARNING_RATE_SHARED, MOMENTUM_SHARED
+from gradwire.cli.demo.train import BATCH, LEARNING_RATE, MOMENTUM_SHARED
 from gradwire.replica.thresholds import Thresholds
 from gradwire.settings.settings import Settings
 from gradwire.target.torch_parameters import TorchParameters
@@ -55,7 +55,7 @@ class _Trainee:
         self._batches = batches
         self._model = new_model()
         self._optimizer = torch.optim.AdamW(
-            self._model.parameters(), lr=LEARNING_RATE_SHARED, betas=(MOMENTUM_SHARED, 0.99)
+            self._model.parameters(), lr=LEARNING_RATE, betas=(MOMENTUM_SHARED, 0.99)
         )
         self._parameters = TorchParameters(list(self._model.named_parameters()))
         vector = self._parameters.vector

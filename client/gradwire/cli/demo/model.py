@@ -1,10 +1,7 @@
-"""A small character transformer: about 0.8 million parameters with the defaults.
+"""A small character transformer: about 0.8 million parameters.
 
-A decoder with learned positions and normalization before each block, as in GPT-2 [1]_.
-
-References
-----------
-.. [1] A. Radford et al., "Language models are unsupervised multitask learners", 2019.
+A decoder with learned positions and normalization before each block, as in GPT-2 (A. Radford et
+al., "Language models are unsupervised multitask learners", 2019).
 """
 
 from typing import Final
@@ -22,33 +19,6 @@ WIDTH: Final = 128
 LAYERS: Final = 4
 HEADS: Final = 4
 
-EVALUATION_BATCH: Final = 64
-EVALUATION_BATCHES: Final = 12
-
-
-class Block(nn.Module):
-    """Attention, then a perceptron, each added to its input."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.norm_attention = nn.LayerNorm(WIDTH)
-        self.query_key_value = nn.Linear(WIDTH, 3 * WIDTH)
-        self.project = nn.Linear(WIDTH, WIDTH)
-        self.norm_perceptron = nn.LayerNorm(WIDTH)
-        self.perceptron = nn.Sequential(
-            nn.Linear(WIDTH, 4 * WIDTH), nn.GELU(), nn.Linear(4 * WIDTH, WIDTH)
-        )
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Map (batch, context, width) to the same shape."""
-        batch, context, _ = x.shape
-        heads = self.query_key_value(self.norm_attention(x))
-        query, key, value = heads.view(batch, context, 3, HEADS, -1).permute(2, 0, 3, 1, 4)
-        attended = functional.scaled_dot_product_attention(query, key, value, is_causal=True)
-        x = x + self.project(attended.transpose(1, 2).reshape(batch, context, WIDTH))
-        result: Tensor = x + self.perceptron(self.norm_perceptron(x))
-        return result
-
 
 class CharTransformer(nn.Module):
     """Predicts the next character from up to `CONTEXT` characters before it."""
@@ -57,17 +27,26 @@ class CharTransformer(nn.Module):
         super().__init__()
         self.characters = nn.Embedding(VOCABULARY, WIDTH)
         self.positions = nn.Parameter(torch.zeros(CONTEXT, WIDTH))
-        self.blocks = nn.Sequential(*(Block() for _ in range(LAYERS)))
+        self.blocks = nn.ModuleList(
+            nn.TransformerEncoderLayer(
+                WIDTH, HEADS, 4 * WIDTH, 0.0, "gelu", batch_first=True, norm_first=True
+            )
+            for _ in range(LAYERS)
+        )
         self.norm = nn.LayerNorm(WIDTH)
         self.predict = nn.Linear(WIDTH, VOCABULARY)
-        for module in self.modules():
-            if isinstance(module, nn.Linear | nn.Embedding):
-                nn.init.normal_(module.weight, std=0.02)
+        for parameter in self.parameters():
+            if parameter.ndim == 2 and parameter is not self.positions:
+                nn.init.normal_(parameter, std=0.02)
 
     def forward(self, characters: Tensor) -> Tensor:
         """Map codes of shape (batch, context) to scores of shape (batch, context, vocabulary)."""
-        x = self.characters(characters) + self.positions[: characters.shape[1]]
-        scores: Tensor = self.predict(self.norm(self.blocks(x)))
+        context = characters.shape[1]
+        mask = nn.Transformer.generate_square_subsequent_mask(context)
+        x = self.characters(characters) + self.positions[:context]
+        for block in self.blocks:
+            x = block(x, mask, is_causal=True)
+        scores: Tensor = self.predict(self.norm(x))
         return scores
 
 
@@ -88,6 +67,6 @@ def loss_of(
 @torch.no_grad()
 def evaluate(model: nn.Module, held_out: npt.NDArray[np.uint8]) -> float:
     """Return the loss on fixed windows of the held-out text."""
-    batches = Batches(held_out, batch=EVALUATION_BATCH, context=CONTEXT, seed=0)
-    losses = [loss_of(model, *batches.next()).item() for _ in range(EVALUATION_BATCHES)]
+    batches = Batches(held_out, batch=64, context=CONTEXT, seed=0)
+    losses = [loss_of(model, *batches.next()).item() for _ in range(12)]
     return sum(losses) / len(losses)

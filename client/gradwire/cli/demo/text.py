@@ -1,8 +1,4 @@
-"""The demo's text: the source code of Python's standard library.
-
-Every machine with Python has it, it is some ten megabytes, and a glance at a model's output tells
-whether the model has learnt anything.
-"""
+"""The demo's text: the source code of Python's standard library, some ten megabytes."""
 
 import sysconfig
 from pathlib import Path
@@ -19,10 +15,7 @@ HELD_OUT_EVERY: Final = 20
 
 
 def load_text() -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.uint8]]:
-    """Return the text for training and the text held out, as character codes.
-
-    Whole modules are held out, so that training sees no part of them.
-    """
+    """Return the text for training and the modules that are held out, as character codes."""
     library = Path(sysconfig.get_path("stdlib"))
     modules = sorted(p for p in library.glob("*.py") if p.is_file())
     packages = ("asyncio", "concurrent", "email", "http", "json", "logging", "unittest", "xml")
@@ -39,16 +32,7 @@ def _codes(text: str) -> npt.NDArray[np.uint8]:
 
 
 class Batches:
-    """Random windows of a text.
-
-    Parameters
-    ----------
-    codes : ndarray of shape (n,), dtype uint8
-    batch, context : int
-        Windows in a batch, and characters of each that the model sees.
-    seed : int
-        Determines the windows.
-    """
+    """Random windows of a text: `batch` at a time, of `context` characters and the next one."""
 
     def __init__(
         self, codes: npt.NDArray[np.uint8], *, batch: int, context: int, seed: int

@@ -1,95 +1,74 @@
-"""Program of every worker of the demo: a training loop, with gradwire's two lines.
+"""Program of every worker of the demo: ``PARENT FILE STEPS [DENSITY]``; alone without a density."""
 
-It writes a JSON object per line to stdout, for the demo's display and report.
-"""
-
-import argparse
-import json
+import signal
 import sys
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import asdict
-from pathlib import Path
-from typing import Any, Final
+from contextlib import ExitStack
+from typing import Final
 
 import torch
 
 import gradwire
 from gradwire.cli.demo.model import CONTEXT, loss_of, new_model
 from gradwire.cli.demo.text import Batches, load_text
+from gradwire_udp.process import end_with_parent
 
 BATCH: Final = 4
 
-LEARNING_RATE_ALONE: Final = 2.5e-4
-LEARNING_RATE_SHARED: Final = 2.5e-4
-"""Both the best of a grid in steps of 2x."""
+LEARNING_RATE: Final = 2.5e-4
+"""The best of a grid in steps of 2x, alone and with sharing."""
 
 MOMENTUM_ALONE: Final = 0.9
 MOMENTUM_SHARED: Final = 0.0
-"""The optimizer's beta1. Changes of peers arrive late, and delay acts like momentum (I. Mitliagkas
-et al., "Asynchrony begets momentum", 2016), so with sharing the optimizer adds none."""
+"""The optimizer's beta1. Changes of peers arrive late, which acts like momentum (I. Mitliagkas et
+al., "Asynchrony begets momentum", 2016), so with sharing the optimizer adds none."""
 
-REPORT_EVERY: Final = 5
+COUNT_EVERY: Final = 5
+"""Bytes are counted after so many steps."""
 
 
-def say(event: str, **fields: Any) -> None:
-    """Print an event as JSON."""
-    sys.stdout.write(json.dumps({"event": event, "time": time.time(), **fields}) + "\n")
-    sys.stdout.flush()
+def bytes_of(stats: gradwire.SessionStats) -> int:
+    """Return what this worker has sent and received: that of all workers is all there is."""
+    return stats.bytes_sent + stats.bytes_received
 
 
 def main() -> None:
-    """Train."""
-    parser = argparse.ArgumentParser(description="One worker of gradwire's demo.")
-    parser.add_argument("--steps", type=int, required=True)
-    parser.add_argument("--density", type=float, required=True)
-    parser.add_argument("--seed", type=int, required=True)
-    parser.add_argument("--save", type=Path, required=True, help="where the parameters go")
-    parser.add_argument("--alone", action="store_true", help="train without gradwire")
-    arguments = parser.parse_args()
-
-    training_text, _ = load_text()
-    batches = Batches(training_text, batch=BATCH, context=CONTEXT, seed=arguments.seed)
+    """Train, and write what came of it to a file."""
+    parent, file, steps, density = int(sys.argv[1]), sys.argv[2], int(sys.argv[3]), sys.argv[4:]
+    end_with_parent(parent, signal.SIGKILL)
     model = new_model()
     optimizer = torch.optim.AdamW(
         model.parameters(),
-        lr=LEARNING_RATE_ALONE if arguments.alone else LEARNING_RATE_SHARED,
-        betas=(MOMENTUM_ALONE if arguments.alone else MOMENTUM_SHARED, 0.99),
+        lr=LEARNING_RATE,
+        betas=(MOMENTUM_SHARED if density else MOMENTUM_ALONE, 0.99),
     )
-
-    with membership(model, arguments) as session:
-        losses = []
-        for step in range(1, arguments.steps + 1):
+    losses, counts = [], []
+    with ExitStack() as stack:
+        session = None
+        if density:
+            joined = gradwire.join(model, target_density=float(density[0]), quiet=True)
+            session = stack.enter_context(joined)
+        rank = 0 if session is None else session.rank
+        batches = Batches(load_text()[0], batch=BATCH, context=CONTEXT, seed=rank)
+        for step in range(1, steps + 1):
             optimizer.zero_grad()
             loss = loss_of(model, *batches.next())
             loss.backward()  # type: ignore[no-untyped-call]
             optimizer.step()
             if session is not None:
                 session.step()
-
+                if step % COUNT_EVERY == 0:
+                    counts.append((step, bytes_of(session.stats)))
             losses.append(loss.item())
-            if step % REPORT_EVERY == 0 or step == arguments.steps:
-                stats = None if session is None else asdict(session.stats)
-                say("progress", step=step, losses=losses, stats=stats)
-                losses = []
+            if rank == 0 and step % max(steps // 10, 1) == 0:
+                sys.stderr.write(f"step {step} of {steps}, loss {losses[-1]:.3f}\n")
 
-    torch.save(model.state_dict(), arguments.save)
+    found = {"state": model.state_dict(), "losses": losses}
     if session is not None:
-        say("finished", stats=asdict(session.stats), digest=session.digest())
-
-
-@contextmanager
-def membership(
-    model: torch.nn.Module, arguments: argparse.Namespace
-) -> Iterator[gradwire.Session | None]:
-    """Join the run, and finish it at the end; do neither for a worker alone."""
-    if arguments.alone:
-        yield None
-        return
-    with gradwire.join(model, target_density=arguments.density, quiet=True) as session:
-        say("joined", rank=session.rank)
-        yield session
+        stats = session.stats
+        found["bytes"] = [*counts, (steps, bytes_of(stats))]
+        found["digest"] = session.digest()
+        found["updates"] = (stats.updates_sent, stats.updates_applied)
+    torch.save(found, file)
 
 
 if __name__ == "__main__":

@@ -1,10 +1,9 @@
 """`Check`: the result of one check, and what to do about it."""
 
-import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, Final, Self
+from typing import Any, Final
 
 import typer
 
@@ -24,13 +23,6 @@ class State(StrEnum):
 EXIT_STATUS: Final = {State.BROKEN: 5, State.SLOW: 1, State.OK: 0}
 """Exit status by the worst verdict; 5 means an unreachable master in every command."""
 
-COLORS: Final = {
-    State.OK: typer.colors.GREEN,
-    State.SLOW: typer.colors.YELLOW,
-    State.BROKEN: typer.colors.RED,
-    State.UNMEASURED: typer.colors.BRIGHT_BLACK,
-}
-
 
 @dataclass(frozen=True, slots=True)
 class Check:
@@ -45,11 +37,6 @@ class Check:
     figures: Mapping[str, Any] = field(default_factory=dict)
     """The result as plain data, for machines."""
 
-    def slow(self, remedy: str, *, text: str | None = None) -> Self:
-        """Return the same check as slow, with what to do about it, and perhaps another text."""
-        text = self.text if text is None else text
-        return replace(self, state=State.SLOW, text=text, remedy=remedy)
-
 
 def worst(checks: Sequence[Check]) -> State:
     """Return the worst state among checks; `UNMEASURED` counts as ok."""
@@ -61,15 +48,7 @@ def show(checks: Sequence[Check]) -> None:
     """Print each check to stdout in a line, with its remedy below."""
     width = max(len(check.name) for check in checks)
     for check in checks:
-        shown = "-" if check.state is State.UNMEASURED else check.state.value
-        state = f"{shown:<6}"
-        if sys.stdout.isatty():
-            state = typer.style(state, fg=COLORS[check.state])
-        typer.echo(f"{state}  {check.name:<{width}}  {check.text}")
+        state = "-" if check.state is State.UNMEASURED else check.state.value
+        typer.echo(f"{state:<6}  {check.name:<{width}}  {check.text}")
         if check.remedy:
             typer.echo(f"{'':6}  {'':{width}}  -> {check.remedy}")
-
-
-def as_json(checks: Sequence[Check]) -> dict[str, Any]:
-    """Return checks as plain data."""
-    return {"verdict": worst(checks).value, "checks": [asdict(check) for check in checks]}

@@ -21,6 +21,7 @@ from typing import Any, Final
 import typer
 
 from gradwire.cli.launch.local_master import local_master
+from gradwire.cli.launch.signals import exit_on_signals
 from gradwire.errors import UsageError
 from gradwire.session.session import Session
 from gradwire_udp.files.keys import write_key
@@ -42,6 +43,7 @@ def measure(script: Path, arguments: Sequence[str]) -> tuple[int, float]:
     What it prints goes to stderr. `UsageError` if it makes too few steps with a session;
     `typer.Exit` if it fails.
     """
+    exit_on_signals()
     typer.echo(f"running {script} alone, for {STEPS} steps or {SECONDS_MAX} s", err=True)
     with TemporaryDirectory(prefix="gradwire-estimate-") as folder, local_master() as master:
         key_file, file = Path(folder, "worker.key"), Path(folder, "steps.json")

@@ -61,9 +61,3 @@ def local_keys(workers: int, run_key_file: Path | None = None) -> Iterator[Local
 def _memory_folder() -> str | None:
     """Return a folder whose files are on no disk; None for the usual one where there is none."""
     return MEMORY_FOLDER if os.access(MEMORY_FOLDER, os.W_OK | os.X_OK) else None
-
-
-def run_key_file_from_environment() -> Path | None:
-    """Return the run key file that GRADWIRE_KEY_FILE names; None without it."""
-    given = os.environ.get("GRADWIRE_KEY_FILE")
-    return Path(given) if given else None

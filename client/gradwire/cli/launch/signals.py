@@ -2,38 +2,25 @@
 
 import asyncio
 import signal
-from collections.abc import Callable, Coroutine
-from typing import Any, TypeVar
+import sys
+from collections.abc import Callable
+from typing import Final
 
-Outcome = TypeVar("Outcome")
+ENDING: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def handle_ending_signals(handler: Callable[[signal.Signals], object]) -> None:
-    """Have a function called in the running event loop for SIGINT, SIGTERM and SIGHUP."""
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+    """Have a function called in the running event loop for each of `ENDING`."""
+    for number in ENDING:
         if signal.getsignal(number) is not signal.SIG_IGN:  # nohup has SIGHUP ignored
             asyncio.get_running_loop().add_signal_handler(number, handler, number)
 
 
-def run_until_signal(work: Coroutine[Any, Any, Outcome]) -> Outcome:
-    """Run a coroutine in an event loop of its own. A signal cancels it.
+def exit_on_signals() -> None:
+    """Have each of `ENDING` raise `SystemExit`, with 128 plus its number, as shells have it.
 
-    `SystemExit` after a signal, with 128 plus its number, as shells have it.
+    So what a block has started ends with it, and its files are deleted.
     """
-    received: list[signal.Signals] = []
-
-    async def work_under_signals() -> Outcome:
-        task = asyncio.current_task()
-        assert task is not None
-
-        def cancel(number: signal.Signals) -> None:
-            received.append(number)
-            task.cancel()
-
-        handle_ending_signals(cancel)
-        return await work
-
-    try:
-        return asyncio.run(work_under_signals())
-    except asyncio.CancelledError:
-        raise SystemExit(128 + received[0]) from None
+    for number in ENDING:
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, lambda number, _: sys.exit(128 + number))
