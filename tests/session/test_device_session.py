@@ -11,15 +11,12 @@ import gradwire
 from gradwire import UsageError
 from gradwire.target.torch_parameters import TorchParameters
 from gradwire_codecs.arrays import Float32Array
-from support.device import DEVICE, HAS_GPU
+from support.device import DEVICE
 from support.local_master import LocalMaster
 from support.sessions import HALF, change, finish, join, pull
 from support.wording import naming
 
-pytest.importorskip("triton")
-
-FEEDBACKS = pytest.mark.parametrize("feedback", ["local", "shared", 0.25])
-
+FEEDBACKS = pytest.mark.parametrize("feedback", ["local", "shared"])
 
 CPU = torch.device("cpu")
 
@@ -48,8 +45,7 @@ def codec_on_device(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
     """Return what lets the codec treat tensors as a device's, where there is no other device."""
 
     def treat() -> None:
-        if not HAS_GPU:
-            monkeypatch.setattr(TorchParameters, "on_device", property(lambda _: True))
+        monkeypatch.setattr(TorchParameters, "on_device", True)
 
     return treat
 
@@ -59,7 +55,7 @@ def codec_on_device(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
 def test_a_model_on_a_device_and_one_on_the_host_train_each_other(
     master: LocalMaster,
     codec_on_device: Callable[[], None],
-    feedback: str | float,
+    feedback: str,
     dtype: torch.dtype,
 ) -> None:
     here, there = Model(CPU), Model(DEVICE, dtype)
@@ -75,7 +71,7 @@ def test_a_model_on_a_device_and_one_on_the_host_train_each_other(
     host.push()
     pull(device, 1)
 
-    portion = {"local": 1.0, "shared": 0.0, 0.25: 0.25}[feedback]
+    portion = 1.0 if feedback == "local" else 0.0
     assert there.values() == [HALF, 2.0, -1.0 - 0.25 * portion, 0.125 * portion]
     assert device.digest() == host.digest()
     finish(device, host)
@@ -84,7 +80,7 @@ def test_a_model_on_a_device_and_one_on_the_host_train_each_other(
 
 @FEEDBACKS
 def test_a_session_on_a_device_is_saved_and_loaded(
-    master: LocalMaster, codec_on_device: Callable[[], None], feedback: str | float
+    master: LocalMaster, codec_on_device: Callable[[], None], feedback: str
 ) -> None:
     codec_on_device()
     model = Model()
@@ -99,6 +95,15 @@ def test_a_session_on_a_device_is_saved_and_loaded(
     assert state["residual"].tolist() == [0.25, 0.25, 0, 0]
     assert state["residual"].device.type == "cpu"
     assert session.push(torch.full((4,), 0.25, device=DEVICE)) == 2
+
+
+def test_a_portion_of_the_residual_is_refused_on_a_device(
+    master: LocalMaster, codec_on_device: Callable[[], None]
+) -> None:
+    codec_on_device()
+
+    with pytest.raises(UsageError, match=naming("feedback=0.25")):
+        join(master, Model(), feedback=0.25)
 
 
 def test_a_change_that_cannot_be_sent_is_taken_back(
