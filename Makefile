@@ -98,7 +98,7 @@ pins: venv
 	$(COMPILE) --output-file requirements/runtime.txt pyproject.toml
 	printf 'build\nhatchling\n' | $(COMPILE) --output-file requirements/build.txt -
 	$(COMPILE) --output-file .cache/develop.txt constraints.txt
-	awk '/^[^ ]/ { kept = !/^(torch==|nvidia-|cuda-)/ } kept' .cache/develop.txt > requirements/develop.txt
+	awk '/^[^ ]/ { kept = !/^(torch==|triton==|nvidia-|cuda-)/ } kept' .cache/develop.txt > requirements/develop.txt
 
 format: venv
 	$(BIN)/ruff check --fix .

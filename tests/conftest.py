@@ -5,11 +5,6 @@ from collections.abc import Iterator
 
 import pytest
 
-from support.tiers import IS_DEEP
-
-if IS_DEEP:  # the quick tier starts sooner without torch
-    import support.device  # noqa: F401  # before anything else that a test imports imports Triton
-
 pytest_plugins = [
     "support.dispositions",
     "support.leavings",

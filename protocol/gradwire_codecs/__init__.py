@@ -15,7 +15,7 @@ before them. `format.hits` decodes an update, `format.reading` adds it to vector
 
 `replica` is the sum of all updates, as integers; its digests show whether two replicas are equal,
 and `format.block_packing` shrinks its blocks for the network. `feedback` holds what is not sent
-yet: `host_feedback` for arrays, `cuda` for tensors on a GPU. `residuals` measures it. `policies`
+yet: `host_feedback` for arrays, `device` for tensors on a GPU. `residuals` measures it. `policies`
 choose the threshold.
 """
 

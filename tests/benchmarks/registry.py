@@ -74,7 +74,6 @@ BENCHMARKS: Final[Mapping[str, Benchmark]] = {
     "attack": Benchmark("benchmarks.attack"),
     "badlinks": Benchmark("benchmarks.badlinks"),
     "codec": Benchmark("benchmarks.codec"),
-    "codec-gpu": Benchmark("benchmarks.codec_gpu"),
     "codec-size": Benchmark("benchmarks.codec_size"),
     "convergence": Benchmark("benchmarks.convergence.comparison"),
     "defaults": Benchmark("benchmarks.defaults.comparison"),

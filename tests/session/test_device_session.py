@@ -12,15 +12,12 @@ from gradwire import UsageError
 from gradwire.settings.training import Feedback
 from gradwire.target.torch_parameters import TorchParameters
 from gradwire_codecs.arrays import Float32Array
-from support.device import DEVICE, HAS_GPU
+from support.device import DEVICE
 from support.local_master import LocalMaster
 from support.sessions import HALF, change, finish, join, pull
 from support.wording import naming
 
-pytest.importorskip("triton")
-
 FEEDBACKS = pytest.mark.parametrize("feedback", ["local", "shared"])
-
 
 CPU = torch.device("cpu")
 
@@ -49,8 +46,7 @@ def codec_on_device(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
     """Return what lets the codec treat tensors as a device's, where there is no other device."""
 
     def treat() -> None:
-        if not HAS_GPU:
-            monkeypatch.setattr(TorchParameters, "on_device", property(lambda _: True))
+        monkeypatch.setattr(TorchParameters, "on_device", True)
 
     return treat
 
@@ -100,6 +96,15 @@ def test_a_session_on_a_device_is_saved_and_loaded(
     assert state["residual"].tolist() == [0.25, 0.25, 0, 0]
     assert state["residual"].device.type == "cpu"
     assert session.push(torch.full((4,), 0.25, device=DEVICE)) == 2
+
+
+def test_a_portion_of_the_residual_is_refused_on_a_device(
+    master: LocalMaster, codec_on_device: Callable[[], None]
+) -> None:
+    codec_on_device()
+
+    with pytest.raises(UsageError, match=naming("feedback=0.25")):
+        join(master, Model(), feedback=0.25)
 
 
 def test_a_change_that_cannot_be_sent_is_taken_back(

@@ -1,17 +1,7 @@
-"""Where the codec's kernels run in tests: on a GPU, or interpreted on tensors of the CPU.
+"""Where tests have the vectors of the codec for devices: on a GPU, or on the CPU where none is."""
 
-Triton decides when a kernel is defined, its own library's at import; some other packages import
-it. So conftest.py imports this before any test module, in the deep tier: the quick one runs no such
-kernel.
-"""
-
-import os
+from typing import Final
 
 import torch
 
-HAS_GPU = torch.cuda.is_available()
-
-if not HAS_GPU:
-    os.environ["TRITON_INTERPRET"] = "1"
-
-DEVICE = torch.device("cuda" if HAS_GPU else "cpu")
+DEVICE: Final = torch.device("cuda" if torch.cuda.is_available() else "cpu")

@@ -62,7 +62,7 @@ NEEDS_TORCH = {
 }
 """The modules that may import it, and so may those of `WITH_FRAMEWORKS`."""
 
-WITH_FRAMEWORKS: Final = ("gradwire_codecs.cuda", "gradwire.spark")
+WITH_FRAMEWORKS: Final = ("gradwire_codecs.device", "gradwire.spark")
 """What is for users of a framework alone, and imports it."""
 
 
@@ -71,7 +71,7 @@ LAYERS = {
         messages connection recovery congestion security delivery wire crypto
         counters settings removed errors limits
     """,
-    "gradwire_codecs": "warm_up policies cuda feedback replica format kernels errors arrays",
+    "gradwire_codecs": "warm_up policies device feedback replica format kernels errors arrays",
     "gradwire_udp": "tcp udp drivers endpoint_driver accepting timers loops sockets process files",
     "gradwire_server": """
         daemon http standby runs master replica checkpoints state metrics config updates

@@ -346,7 +346,7 @@ class Participant:
         """
         shared = self.shared
         dropped, self.sending.dropped = self.sending.dropped, None
-        if self.observes or (shared.feedback.portion == 1.0 and dropped is None):
+        if self.observes or (not shared.feedback.stores_residual and dropped is None):
             return
         shared.parameters.gather()
         feedback = shared.feedback

@@ -50,8 +50,8 @@ def join(
     ----------
     target : torch.nn.Module, list of torch.Tensor, or ndarray of dtype float32
         What is trained, in place. Tensors of dtype float32 are moved into one block of memory; they
-        stay the same objects, each with a storage of its own. If all are on one GPU and Triton is
-        installed, the codec runs there, too.
+        stay the same objects, each with a storage of its own. If all are on one GPU, what is to be
+        sent is looked for there, too.
     optimizer : torch.optim.Optimizer, optional
         What changes the target. Its momentum and learning rate are then adapted as the settings
         `momentum` and `scale` say, in its steps alone: the values in its `param_groups` stay.

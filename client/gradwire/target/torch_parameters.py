@@ -2,8 +2,8 @@
 
 Where possible, parameters are moved into one block of memory: their `data` becomes a part of it.
 They stay the same objects, so optimizers and modules notice nothing, and neither encoding nor
-applying copies anything. With all tensors on one GPU the block is in its memory, and the codec
-works there.
+applying copies anything. With all tensors on one GPU the block is in its memory, and so is what
+looks for what is to be sent.
 
 Each parameter has a storage of its own over its part of the block. Views of one storage would not
 do: `torch.save` writes the whole storage of a tensor, and safetensors and what builds on it takes
@@ -22,7 +22,6 @@ copies of its own keeps it.
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from importlib.util import find_spec
 from typing import Any, Final
 
 import numpy as np
@@ -36,6 +35,7 @@ from gradwire.target.module_tree import ModuleTree, memory_of
 from gradwire.target.version_counters import VersionCounters
 from gradwire_codecs import Feedback, Replica
 from gradwire_codecs.arrays import Float32Array
+from gradwire_codecs.device import DeviceLocalFeedback, DeviceSharedFeedback
 from gradwire_protocol.messages.layout import NAME_CHARACTERS_MAX, TENSORS_MAX, Layout
 from gradwire_protocol.messages.layout import Tensor as TensorLayout
 
@@ -119,10 +119,6 @@ class TorchParameters:
         """Return a feedback over the vector, which works on the device that it is on."""
         if not self.on_device:
             return host_feedback(self.vector, replica, kind=kind, threads=threads)
-        # A machine without a GPU needs no kernels for it, and perhaps has no Triton.
-        from gradwire_codecs.cuda import DeviceLocalFeedback, DeviceSharedFeedback, warm_up
-
-        warm_up(self._flat.device)
         found = DeviceLocalFeedback if kind == "local" else DeviceSharedFeedback
         return found(self._flat, replica)
 
@@ -284,9 +280,7 @@ def _device_of(tensors: Sequence[torch.Tensor]) -> torch.device:
     """Return the device for the vector: the GPU that has all tensors, else the CPU."""
     devices = {tensor.device for tensor in tensors}
     gpu = devices.pop()
-    if devices or gpu.type != "cuda" or find_spec("triton") is None:
-        return torch.device("cpu")
-    return gpu
+    return torch.device("cpu") if devices or gpu.type != "cuda" else gpu
 
 
 def _can_be_viewed(tensor: torch.Tensor, device: torch.device) -> bool:

@@ -3,7 +3,7 @@
 import signal
 import sys
 from contextlib import ExitStack
-from typing import Final
+from typing import Any, Final
 
 import torch
 
@@ -62,7 +62,7 @@ def main() -> None:
             if rank == 0 and step % max(steps // 10, 1) == 0:
                 sys.stderr.write(f"step {step} of {steps}, loss {losses[-1]:.3f}\n")
 
-    found = {"state": model.state_dict(), "losses": losses}
+    found: dict[str, Any] = {"state": model.state_dict(), "losses": losses}
     if session is not None:
         stats = session.stats
         found["bytes"] = [*counts, (steps, bytes_of(stats))]

@@ -23,7 +23,14 @@ from gradwire_protocol import (
 )
 from gradwire_protocol.limits import DATAGRAM_BYTES_MIN
 from gradwire_protocol.wire.close_codes import CloseCode
-from gradwire_udp import SocketCounters, TcpCounters, TcpDriver, UdpDriver, open_socket
+from gradwire_udp import (
+    SocketCounters,
+    TcpAddress,
+    TcpCounters,
+    TcpDriver,
+    UdpDriver,
+    open_socket,
+)
 from gradwire_udp.sockets import SocketAddress, wildcard
 
 Destination: TypeAlias = tuple[socket.AddressFamily, SocketAddress]
@@ -103,15 +110,15 @@ async def handshake(
     try:
         if tcp:
             driver = TcpDriver(endpoint, application, loop, TcpCounters())
-            address = driver.dial(address, family)
+            dialled: SocketAddress | TcpAddress = driver.dial(address, family)
         else:
-            sock = open_socket(wildcard(family), family)
+            sock, dialled = open_socket(wildcard(family), family), address
             driver = UdpDriver(sock, endpoint, application, loop, SocketCounters())
     except OSError as error:
         return Answer(None, 0, error.strerror or str(error))
     application.driver = driver
     began = monotonic()
-    endpoint.connect(address, began)
+    endpoint.connect(dialled, began)
     driver.turn()
     ended, event = await application.over
     sent = 1 if isinstance(driver, TcpDriver) else driver.counters.datagrams_sent
