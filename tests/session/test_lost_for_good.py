@@ -18,7 +18,7 @@ from support.sessions import HALF, change, join, loss_of, membership_of, zeros
 from support.waiting import comes_true, wait_until
 from support.wording import naming
 
-FEEDBACKS = pytest.mark.parametrize("feedback", ["local", "shared", 0.25])
+FEEDBACKS = pytest.mark.parametrize("feedback", ["local", "shared"])
 KEPT = "the model keeps what this worker has trained"
 STEP = change(HALF + 0.25, 0.125, 0, 0)
 

@@ -46,7 +46,7 @@ LATENESS_UPDATES_MIN: Final = 8
 
 SETTLED_AGES: Final = 6.0
 """In a run this many times as long as the residual is old, the residual is a small part of what was
-trained, and mostly noise: docs/decisions/finish-residual.md has the figures."""
+trained, and mostly noise: docs/decisions/residual.md has the figures."""
 
 SAMPLE_EVERY: Final = 7
 SAMPLE_ALL_UNTIL: Final = 32
