@@ -16,6 +16,9 @@ SEEDS = pytest.mark.seeds(3)
 BY_PACKETS = Bursts(mean=0.02, packets=20)
 BY_TIME = Bursts(mean=0.02, packets=20, by_time=True)
 
+PROBES = 0.15
+"""Seconds in which two probes are sent, however near the other side is."""
+
 
 @SEEDS
 @pytest.mark.parametrize("rtt", variants(0.05, 0.01, 0.1))
@@ -42,7 +45,8 @@ def test_updates_now_and_then_arrive_within_a_few_round_trips(
 ) -> None:
     seconds = updates(seed, size=size, spacing=spacing, rtt=rtt, bursts=bursts)
 
-    assert percentile(seconds, 0.98) <= 6 * rtt
+    # A burst that takes the end of an update and its first probe is outlasted by the second one.
+    assert percentile(seconds, 0.98) <= max(6 * rtt, PROBES)
 
 
 @SEEDS
