@@ -279,7 +279,7 @@ class Contributing:
     @property
     def _rounds(self) -> int:
         """How many rounds the replica contains, where fragments take turns, else 0."""
-        return int(self._feedback.replica.values[-1]) if self.overlaps else 0
+        return int(self._feedback.replica.values_at(slice(-1, None))[0]) if self.overlaps else 0
 
     @property
     def _turn(self) -> int:

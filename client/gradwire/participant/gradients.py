@@ -60,7 +60,7 @@ class Gradients(Contributing):
 
     def _based_on(self) -> int:
         """Return how many steps of the master's optimizer the parameters contain."""
-        return max(int(self._shared.feedback.replica.values[-1]), 0)
+        return max(int(self._shared.feedback.replica.values_at(slice(-1, None))[0]), 0)
 
     def _check_unchanged(self) -> None:
         shared = self._shared

@@ -190,9 +190,9 @@ class Repair:
 
     def _block_without(self, updates: list[Update], number: int) -> Int32Array:
         """Return a copy of a block as it was before these updates."""
-        values = self._feedback.replica.values
-        span = block_span(number, len(values))
-        block = values[span].copy()
+        replica = self._feedback.replica
+        span = block_span(number, len(replica))
+        block = replica.values_at(span).copy()
         for update in updates:
             low, high = np.searchsorted(update.index, [span.start, span.stop])
             place = update.index[low:high].astype(np.intp) - span.start

@@ -86,19 +86,21 @@ def unchanged(feedback: DeviceFeedback) -> Iterator[None]:
 def changes_of(random: np.random.Generator, elements: int, tau: float) -> Float32Array:
     """Return changes of all sizes around a threshold, with all that is special about floats."""
     change = random.normal(0, tau, elements).astype(np.float32)
-    change *= random.choice([0.0, 1e-40, 0.01, 0.5, 1.0, 30.0], elements).astype(np.float32)
+    change *= random.choice([0.0, 1e-40, 0.01, 0.5, 1.0, 30.0, 1e6], elements).astype(np.float32)
     below, above = np.nextafter(np.float32(tau), [np.float32(0), np.float32(1)])
     special = np.array([tau, -tau, below, -below, above, 0.0, -0.0, 1e-42], np.float32)
     places = random.integers(0, elements, min(elements, 20))
     change[places] = random.choice(special, places.size)
-    return change
+    whole = random.integers(0, elements, elements // 2)
+    change[whole] = random.integers(-30, 30, whole.size) * tau
+    return change.clip(-30, 30)
 
 
 @KINDS
 @given(
     seed=st.integers(0, 2**32),
     elements=st.sampled_from([1, 2, 63, 64, 65, 2500]),
-    multiple=st.sampled_from([1, 3, 1000, 2**20]),
+    multiple=st.sampled_from([1, 3, 1000, 2**20, 2**24 - 3]),
     magnitude_max=st.sampled_from([1, 2, 127, INT32_MAX]),
 )
 def test_what_is_sent_and_applied_is_the_same(
@@ -122,8 +124,10 @@ def test_what_is_sent_and_applied_is_the_same(
 
 @KINDS
 @pytest.mark.parametrize("magnitude_max", [7, 127])
-@pytest.mark.parametrize("elements", [1, 2500])
-def test_dense_contributions_are_the_same(kind: Kind, magnitude_max: int, elements: int) -> None:
+@pytest.mark.parametrize(("elements", "scale"), [(1, 1e-3), (2500, 1e-3), (2500, 10.0)])
+def test_dense_contributions_are_the_same(
+    kind: Kind, magnitude_max: int, elements: int, scale: float
+) -> None:
     """Over two rounds, and results that come in bytes and decoded."""
     random = np.random.default_rng(6)
     pair = Pair.start(kind, random.normal(0, 0.1, elements).astype(np.float32))
@@ -135,7 +139,7 @@ def test_dense_contributions_are_the_same(kind: Kind, magnitude_max: int, elemen
         return sent[:]
 
     for _ in range(2):
-        pair.train(random.normal(0, 1e-3, elements).astype(np.float32))
+        pair.train(random.normal(0, scale, elements).astype(np.float32))
         pair.both(contribute)
         assert sent
         for part in sent:
@@ -164,7 +168,9 @@ def test_what_is_done_seldom_has_the_same_bits_too(kind: Kind) -> None:
     """Sums, mended blocks, steps that send nothing, saved residuals, and the end."""
     random = np.random.default_rng(3)
     pair = Pair.start(kind, random.normal(0, 0.1, 2500).astype(np.float32))
-    pair.train(random.normal(0, 1e-3, 2500).astype(np.float32))
+    # Some so far below their elements of the replica that the distance is rounded.
+    pair.host.parameters[::2] = random.normal(0, 1e-4, 1250)
+    pair.train(random.choice([0, 10], 2500).astype(np.float32))
     total = np.where(random.random(2000) < 0.3, random.integers(-9999, 9999, 2000), 0)
     damage = random.integers(-(2**31), 2**31, 700).astype(np.int32)
     residual = random.normal(0, 1e-3, 2500).astype(np.float32)
@@ -227,6 +233,18 @@ def test_an_element_at_fault_is_named_and_changes_nothing(
         assert vars(raised.value).keys() == vars(expected.value).keys()
 
 
+def test_what_is_stored_counts_towards_the_range() -> None:
+    pair = Pair.start((SharedFeedback, DeviceSharedFeedback), np.zeros(100, np.float32))
+    for _ in range(2):
+        pair.both(lambda feedback: feedback.check())
+        pair.both(lambda feedback: feedback.absorb())
+        pair.train(np.full(100, 70.0, np.float32))
+
+    for feedback in (pair.host, pair.device):
+        with pytest.raises(OutOfRangeError, match="element 0 is 140"):
+            feedback.check()
+
+
 @pytest.mark.parametrize("value", [np.nan, np.inf])
 def test_what_is_not_finite_is_found_without_a_threshold(value: float) -> None:
     feedback = DeviceLocalFeedback(torch.zeros(3000, device=DEVICE), Replica.zeros(3000))
@@ -244,8 +262,9 @@ def test_a_malformed_update_changes_nothing(kind: Kind) -> None:
     pair.train(np.ones(100, np.float32))
     [sent] = pair.host.encode(2**20)
 
-    with unchanged(pair.device), pytest.raises(MalformedUpdateError):
-        pair.device.apply(sent[:-1])
+    for malformed in (sent[:-1], decode(sent, 100).within(0, 101)):
+        with unchanged(pair.device), pytest.raises(MalformedUpdateError):
+            pair.device.apply(malformed)
 
 
 class Waits(TorchDispatchMode):  # type: ignore[no-untyped-call]
