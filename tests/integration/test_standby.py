@@ -16,11 +16,9 @@ from support.tiers import variants
 from support.waiting import SILENCE, wait_for_process
 
 WORKERS = 3
-QUICK = (
-    *("--idle-timeout-seconds", str(SILENCE)),
-    *("--recovery-seconds", str(2 * SILENCE)),
-    *("--takeover-seconds", "1"),
-)
+QUICK = ("--idle-timeout-seconds", str(SILENCE), "--takeover-seconds", "1")
+RECOVERY = ("--recovery-seconds", str(2 * SILENCE))
+"""Of the standby, whose workers come back; the primary has none to wait for."""
 
 
 def free_address() -> str:
@@ -55,7 +53,7 @@ class Pair:
     def start_standby(self) -> MasterProcess:
         other, mine = self.addresses
         return self.stack.enter_context(
-            MasterProcess("--standby-of", other, *self.options, listen=mine)
+            MasterProcess("--standby-of", other, *RECOVERY, *self.options, listen=mine)
         )
 
     def state_of(self, master: MasterProcess) -> dict[str, Any]:
