@@ -37,9 +37,10 @@ class Pair:
         self.options = (*QUICK, *options)
         self.primary = self.start_primary()
         self.standby = self.start_standby()
+        # Nobody has called either of them so far.
+        wait_for_process(lambda: self.state_of(self.primary)["standby_connected"], "the standby")
         settings = {"idle_timeout_seconds": SILENCE, **settings}
         self.workers = start(stack, self.primary.address, WORKERS, **settings)
-        wait_for_process(lambda: self.state_of(self.primary)["standby_connected"], "the standby")
         wait_for_process(
             lambda: run_status(self.standby.announcement["http"])["parameters"], "its copy"
         )

@@ -157,6 +157,7 @@ class Daemon:
             if self._keys.key_file is not None:
                 loop.add_signal_handler(signal.SIGHUP, self._read_keys_again)
             self._runs.begin(drivers.now())
+            drivers.turn()  # a standby dials its primary at once, not when somebody calls
             self._announce(http_address)
             refusals = asyncio.create_task(self._look_for_refusals(drivers))
             refused = RefusedHandshakes(listening.counters, has_keys=self._keyring is not None)
