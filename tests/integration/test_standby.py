@@ -16,11 +16,9 @@ from support.tiers import variants
 from support.waiting import SILENCE, wait_for_process
 
 WORKERS = 3
-QUICK = (
-    *("--idle-timeout-seconds", str(SILENCE)),
-    *("--recovery-seconds", str(2 * SILENCE)),
-    *("--takeover-seconds", "1"),
-)
+QUICK = ("--idle-timeout-seconds", str(SILENCE), "--takeover-seconds", "1")
+RECOVERY = ("--recovery-seconds", str(2 * SILENCE))
+"""Of the standby, whose workers come back; the primary has none to wait for."""
 
 
 def free_address() -> str:
@@ -39,9 +37,10 @@ class Pair:
         self.options = (*QUICK, *options)
         self.primary = self.start_primary()
         self.standby = self.start_standby()
+        # Nobody has called either of them so far.
+        wait_for_process(lambda: self.state_of(self.primary)["standby_connected"], "the standby")
         settings = {"idle_timeout_seconds": SILENCE, **settings}
         self.workers = start(stack, self.primary.address, WORKERS, **settings)
-        wait_for_process(lambda: self.state_of(self.primary)["standby_connected"], "the standby")
         wait_for_process(
             lambda: run_status(self.standby.announcement["http"])["parameters"], "its copy"
         )
@@ -55,7 +54,7 @@ class Pair:
     def start_standby(self) -> MasterProcess:
         other, mine = self.addresses
         return self.stack.enter_context(
-            MasterProcess("--standby-of", other, *self.options, listen=mine)
+            MasterProcess("--standby-of", other, *RECOVERY, *self.options, listen=mine)
         )
 
     def state_of(self, master: MasterProcess) -> dict[str, Any]:

@@ -98,15 +98,6 @@ def test_a_session_on_a_device_is_saved_and_loaded(
     assert session.push(torch.full((4,), 0.25, device=DEVICE)) == 2
 
 
-def test_a_portion_of_the_residual_is_refused_on_a_device(
-    master: LocalMaster, codec_on_device: Callable[[], None]
-) -> None:
-    codec_on_device()
-
-    with pytest.raises(UsageError, match=naming("feedback=0.25")):
-        join(master, Model(), feedback=0.25)
-
-
 def test_a_change_that_cannot_be_sent_is_taken_back(
     master: LocalMaster, codec_on_device: Callable[[], None]
 ) -> None:

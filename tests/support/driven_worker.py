@@ -147,7 +147,11 @@ def main() -> None:
         try:
             match command["do"]:
                 case "join":
-                    settings = {"finish_residual": "send", **options["settings"]}
+                    settings = {
+                        "finish_residual": "send",
+                        "join_timeout_seconds": JOB,
+                        **options["settings"],
+                    }
                     session = gradwire.join(parameters, master=options["master"], **settings)
                     answer: dict[str, Any] = {"rank": session.rank}
                 case _ if session is not None:

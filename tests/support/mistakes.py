@@ -242,6 +242,20 @@ def _(place: Place) -> str:
         )
 
 
+@mistake("`mode='centrl'`")
+def _(place: Place) -> str:
+    return place.joins(mode="centrl")
+
+
+@mistake("no step: `session.step()` is never called")
+def _(place: Place) -> str:
+    session = place.join(run="bert")
+    said = session._loss_warning()
+    session.close("done")
+    assert said is not None
+    return said
+
+
 @mistake("another model under the name of a run")
 def _(place: Place) -> str:
     with place.join(run="bert"):

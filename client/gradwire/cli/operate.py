@@ -1,6 +1,7 @@
 """``gradwire operate``: an order to a running master, whose answer goes to stdout."""
 
 import os
+from dataclasses import replace
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Annotated, Final
@@ -21,6 +22,15 @@ from gradwire_udp import resolve_all, show_addresses
 ANSWER_SECONDS: Final = 10.0
 """Time for the answer of a master that is reached: orders are carried out at once."""
 
+KEYLESS_SECONDS: Final = 2.0
+"""Time for the first answer of a master on this machine to an operator without a key: one that has
+keys says nothing, and one that has none answers at once."""
+
+MAKE_KEY: Final = (
+    "make one with `gradwire keygen --worker NAME --role operator --from run.key`, and say "
+    "--key-file NAME.key"
+)
+
 
 def operate(
     action: Annotated[
@@ -29,10 +39,11 @@ def operate(
             help="What to do. status: show the workers. drain: let no more workers in, and stop "
             "when the last one has left. resume: let workers in again. deny NAME: accept no key of "
             "this name. admit NAME: accept such keys again. release NAME: end a quarantine. expel "
-            "NAME: close a connection. checkpoint: write one. stop-training: have all workers end "
-            "their loops and finish. pause-items, resume-items: grant no items of session.items(), "
-            "grant them again. pause-items EPOCHS: none of later epochs. end-run: send the workers "
-            "away; the next one to join begins another run.",
+            "NAME: close a connection. checkpoint: write one. stop-training: tell all scripts to "
+            "end; those with a loop of their own have to look at session.stopping. pause-items, "
+            "resume-items: grant no items of session.items(), grant them again. pause-items "
+            "EPOCHS: none of later epochs. end-run: send the workers away; the next one to join "
+            "begins another run.",
         ),
     ],
     name: Annotated[
@@ -111,9 +122,7 @@ def answer_to(order: Order, settings: Settings) -> str:
     key = None if credentials is None else credentials.key
     if key is None and not all(ip_address(address[0]).is_loopback for _, address in addresses):
         raise UsageError(
-            "an operator needs a key, but for a master without keys on loopback: make one with "
-            "`gradwire keygen --worker NAME --role operator --from run.key`, and say --key-file "
-            "NAME.key"
+            f"an operator needs a key, but for a master without keys on loopback: {MAKE_KEY}"
         )
     if key is not None and key.role is not Role.OPERATOR:
         raise UsageError(
@@ -122,6 +131,9 @@ def answer_to(order: Order, settings: Settings) -> str:
         )
     shown = show_addresses(addresses)
     operator = Operator(order, shown)
+    if key is None:
+        seconds = min(settings.connect_timeout_seconds, KEYLESS_SECONDS)
+        settings = replace(settings, connect_timeout_seconds=seconds)
     network = NetworkThread(settings, operator, operator, credentials)
     try:
         network.start(addresses)
@@ -129,5 +141,12 @@ def answer_to(order: Order, settings: Settings) -> str:
         raise UnreachableError(f"no socket to reach {shown} with: {error}") from None
     try:
         return operator.wait(settings.connect_timeout_seconds + ANSWER_SECONDS)
+    except UnreachableError:
+        if key is None and not operator.is_refused:
+            raise UnreachableError(
+                f"the master at {shown} does not answer an operator without a key, as one with "
+                f"keys does not: {MAKE_KEY}"
+            ) from None
+        raise
     finally:
         network.stop()

@@ -59,6 +59,11 @@ class Operator:
                 "`gradwire operate status` may show whether it was carried out"
             ) from None
 
+    @property
+    def is_refused(self) -> bool:
+        """Whether nothing listens at the master's port."""
+        return self._dialing is not None and self._dialing.is_refused
+
     # The network thread.
 
     def dial(self, dialing: Dialing, now: float) -> None:

@@ -5,16 +5,24 @@ import os
 import signal
 import socket
 import sys
+from collections import deque
 from collections.abc import Callable, Coroutine, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
-from typing import Annotated, Any, Final, TextIO
+from time import monotonic
+from typing import Annotated, Any, Final, Literal, TextIO
 
 import typer
 
-from gradwire.cli.launch.ends import how
+from gradwire.cli.launch.ends import SIGNALLED, how
 from gradwire.cli.launch.gpus import about_gpus, gpu_of, visible_gpus
 from gradwire.cli.launch.keys import local_keys
-from gradwire.cli.launch.lasting_master import LastingMaster, lasting_master
+from gradwire.cli.launch.lasting_master import (
+    DEATHS_MAX,
+    DEATHS_SECONDS,
+    LastingMaster,
+    lasting_master,
+)
 from gradwire.cli.launch.processes import (
     Child,
     master_options,
@@ -30,6 +38,8 @@ COLOURS: Final = (36, 33, 32, 35, 34, 31)
 """ANSI colours of the prefixes, by rank."""
 
 LOOPBACK: Final = "127.0.0.1"
+
+OnFailure = Literal["stop", "continue", "restart"]
 
 
 def run(
@@ -80,6 +90,14 @@ def run(
             "workers see all, and a worker's is cuda:LOCAL_RANK.",
         ),
     ] = False,
+    on_failure: Annotated[
+        OnFailure,
+        typer.Option(
+            help="What to do when a worker fails: 'stop' stops the others, 'continue' lets them go "
+            "on, 'restart' starts it again, unless another one is done already, and stops all if "
+            "it fails three times within a minute."
+        ),
+    ] = "stop",
 ) -> None:
     """Start a master and local workers, and show what they print, each line with its rank.
 
@@ -88,14 +106,15 @@ def run(
     machine in LOCAL_RANK. Without --master the run has no other workers: each also finds its place
     in RANK and WORLD_SIZE, and a script that calls torch.distributed.init_process_group as well
     finds MASTER_ADDR and a free MASTER_PORT. The command ends when all workers have ended. When a
-    worker fails, it stops the others, and ends with the exit status of that worker. A master that
-    dies is started again, at the same port and with the same keys, and the workers go on; one that
-    dies three times within a minute ends the run. Ctrl-C and SIGTERM are passed on to the workers;
-    a worker that has not ended 10 seconds after SIGTERM is killed. Processes that a worker has left
-    running in its process group end with it. Master and workers get new keys for every launch, so
-    that no other user of this machine can join.
+    worker fails, it stops the others, and ends with the exit status of that worker, unless
+    --on-failure says otherwise: where the others go on, the status is 0 if one of them succeeds. A
+    master that dies is started again, at the same port and with the same keys, and the workers go
+    on; one that dies three times within a minute ends the run. Ctrl-C and SIGTERM are passed on to
+    the workers; a worker that has not ended 10 seconds after SIGTERM is killed. Processes that a
+    worker has left running in its process group end with it. Master and workers get new keys for
+    every launch, so that no other user of this machine can join.
     """
-    launcher = Launcher(command, workers, one_gpu_each=one_gpu_each)
+    launcher = Launcher(command, workers, one_gpu_each=one_gpu_each, on_failure=on_failure)
     if master is not None:
         _check_key(key_file, workers)
         work = launcher.run(master, [key_file] * workers, is_whole_run=False)
@@ -117,13 +136,25 @@ def _check_key(key_file: Path | None, workers: int) -> None:
 class Launcher:
     """Runs workers and passes on their output."""
 
-    def __init__(self, command: Sequence[str], workers: int, *, one_gpu_each: bool = False) -> None:
+    def __init__(
+        self,
+        command: Sequence[str],
+        workers: int,
+        *,
+        one_gpu_each: bool = False,
+        on_failure: OnFailure = "stop",
+    ) -> None:
         self._command = command
+        self._on_failure = on_failure
+        self._failures: dict[int, deque[float]] = {}
+        """By rank: when it failed last."""
         self._gpus = visible_gpus(os.environ)
         self._one_gpu_each = one_gpu_each
         self._about_gpus = about_gpus(self._gpus, workers, one_each=one_gpu_each)
         self._workers = workers
         self._children: list[Child] = []
+        self._environs: list[Mapping[str, str]] = []
+        """By rank: the variables of a worker."""
         self._all_started = False
         self._signals: list[int] = []
         self._stopping: asyncio.Task[None] | None = None
@@ -176,44 +207,65 @@ class Launcher:
                 )
                 if self._one_gpu_each:
                     environ |= gpu_of(rank, self._gpus)
-                await self._start(environ | meeting_place)
+                self._environs.append(environ | meeting_place)
+                self._children.append(await self._start(rank))
             self._all_started = True
             return await self._wait()
         finally:
             await self._stop_all()
 
-    async def _start(self, environ: Mapping[str, str]) -> None:
-        rank = environ["LOCAL_RANK"]
+    async def _start(self, rank: int) -> Child:
         try:
-            child = await Child.start(
+            return await Child.start(
                 self._command,
-                environ=environ,
-                on_stdout=_printer(sys.stdout, rank),
-                on_stderr=_printer(sys.stderr, rank),
+                environ=self._environs[rank],
+                on_stdout=_printer(sys.stdout, str(rank)),
+                on_stderr=_printer(sys.stderr, str(rank)),
             )
         except OSError as error:
             raise UsageError(f"cannot run {self._command[0]!r}: {error.strerror}") from None
-        self._children.append(child)
 
     async def _wait(self) -> int:
-        """Wait for the workers; stop the others when one fails."""
+        """Wait for the workers, and do what is wanted when one fails; return the exit status."""
         waiting = {asyncio.create_task(c.wait()): i for i, c in enumerate(self._children)}
-        first_failure = 0
+        first_failure, one_succeeded = 0, False
         try:
             while waiting:
                 done, _ = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
                 for task in done:
                     status = task.result()
                     rank = waiting.pop(task)
-                    if status and not first_failure:
-                        first_failure = status
-                        _say(f"rank {rank} {how(status)}")
+                    one_succeeded |= not status
+                    if not status or (first_failure and self._on_failure != "continue"):
+                        continue
+                    if not one_succeeded and self._starts_again(rank):
+                        _say(f"rank {rank} {how(status)}: it is started again")
+                        child = self._children[rank] = await self._start(rank)
+                        waiting[asyncio.create_task(child.wait())] = rank
+                        continue
+                    first_failure = first_failure or status
+                    goes_on = self._on_failure == "continue" and waiting and not self._signals
+                    rest = f": {len(waiting)} of {self._workers} go on" if goes_on else ""
+                    if status - SIGNALLED not in self._signals:
+                        _say(f"rank {rank} {how(status)}{rest}")
+                    if not goes_on:
                         await self._stop_all()
         finally:
             for task in waiting:
                 task.cancel()
             await asyncio.gather(*waiting, return_exceptions=True)
+        if self._on_failure == "continue" and one_succeeded and not self._signals:
+            return 0
         return first_failure
+
+    def _starts_again(self, rank: int) -> bool:
+        """Note that a worker has failed; return whether it is to be started again."""
+        if self._on_failure != "restart" or self._signals:
+            return False
+        failures = self._failures.setdefault(rank, deque(maxlen=DEATHS_MAX))
+        failures.append(monotonic())
+        again_and_again = len(failures) == DEATHS_MAX
+        return not (again_and_again and failures[-1] - failures[0] <= DEATHS_SECONDS)
 
     async def _stop_all(self) -> None:
         await asyncio.gather(*(child.stop() for child in self._children))
@@ -222,6 +274,11 @@ class Launcher:
         """Pass a signal on to the workers; send them SIGKILL at the second one."""
         self._signals.append(number)
         is_first = len(self._signals) == 1
+        if is_first and self._all_started:
+            name = signal.Signals(number).name
+            once_more = " (once more kills them)" if number == signal.SIGINT else ""
+            with suppress(BrokenPipeError):
+                _say(f"{name} is passed on to the workers, which end now{once_more}")
         if is_first and not self._all_started:
             task.cancel()
         else:

@@ -15,11 +15,13 @@ from gradwire.session.attempt import Attempt
 from gradwire.session.resolution import warn_of_doubles
 from gradwire.session.session import Session
 from gradwire.settings.keywords import SettingKeywords
+from gradwire.settings.launched import launched
 from gradwire.settings.settings import Settings, resolve_settings
 from gradwire.target.adapters import identities_of, parameters_of
 from gradwire.target.data_parallel import stop_averaging
 from gradwire.threads import console
 from gradwire.threads.notice import SILENT_SECONDS, announced
+from gradwire.threads.uncaught import show_causes_first
 from gradwire_codecs import warm_up
 from gradwire_codecs.kernels.compiled import cache_folder
 from gradwire_codecs.kernels.compiling import progress
@@ -92,16 +94,20 @@ def join(
                 optimizer.step()
                 session.step()
     """
+    show_causes_first()
     if misplaced:
         raise UsageError(
             f"join() takes the target alone by position, and was given {len(misplaced)} more, the "
             f"first one of type {type(misplaced[0]).__name__}: pass them by name, as in "
             "join(model, optimizer=optimizer)"
         )
-    resolved = resolve_settings(settings, os.environ, config)
+    keywords, overruled = launched(settings, os.environ)
+    resolved = resolve_settings(keywords, os.environ, config)
     identities = identities_of(target)
     _check_not_joined(identities)
     console.set_up("warning" if resolved.quiet else resolved.log_level)
+    if overruled is not None:
+        logger.warning("%s", overruled)
     _warn_if_frozen(target)
     warn_of_doubles(target)
     parameters = parameters_of(target)

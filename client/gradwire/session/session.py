@@ -65,6 +65,8 @@ class Session:
         """Whether the master is lost for good, and the script goes on without it."""
         self._steps_alone = 0
         self._kept_is_told = False
+        self._is_used = False
+        """Whether the script has called `step`, `push`, `pull` or `items`."""
         self._process = os.getpid()
         close_at_exit(self, self._loss_warning)
 
@@ -172,6 +174,7 @@ class Session:
             the setting `on_lost` "finish" no error: such a step, and all further ones, are this
             worker's own.
         """
+        self._is_used = True
         self._run_or(self._participant.step, alone=self._step_alone)
 
     def push(self, change: Any = None) -> int:
@@ -201,6 +204,7 @@ class Session:
         UsageError
             If this is an observer.
         """
+        self._is_used = True
         sent: int = self._run_or(
             partial(self._participant.push, change), alone=partial(self._step_alone, change)
         )
@@ -217,6 +221,7 @@ class Session:
         Updates that were conflated because too much waited, or that came while it waited for other
         workers, are applied, too, but not returned.
         """
+        self._is_used = True
         return self._run_or(self._participant.pull, alone=list[PeerUpdate])
 
     def items(
@@ -275,6 +280,7 @@ class Session:
         plan = plan_of(
             name, count, epochs=epochs, shuffle_seed=shuffle_seed, lease_seconds=lease_seconds
         )
+        self._is_used = True
         if self._is_alone:
             self._check_open()
             return self._loop_over(self._participant.items(plan, alone=True))
@@ -422,6 +428,7 @@ class Session:
         UsageError
             Inside of `paused`.
         """
+        self._warn_if_unused()
         if self._run_end("finish", "finished", self._participant.finish, timeout):
             self._leave("finished")
 
@@ -449,11 +456,12 @@ class Session:
         UsageError
             Inside of `paused`.
         """
+        self._warn_if_unused()
         end = partial(self._participant.send_rest, training_is_over=training_is_over)
         if self._run_end("leave", "left", end, timeout):
             self._leave("left")
 
-    def close(self, reason: str = "closed") -> None:
+    def close(self, reason: str | None = None) -> None:
         """Leave the run. What was pushed arrives; the rest stays unsent. Can be repeated.
 
         If a signal handler calls it in the middle of a `step`, it leaves when that is over. In a
@@ -465,9 +473,11 @@ class Session:
         if postpone(partial(self.close, reason)):
             return
         if self._is_alone and self._over is None:
-            self._end_alone(reason)
+            self._end_alone(reason or "closed")
         elif self._over is None:
-            self._leave(reason)
+            if reason is None:
+                self._warn_if_unused()
+            self._leave(reason or "closed")
         elif not self._gone:
             self._wait_until_gone(self._over)  # a signal came while it was leaving
 
@@ -632,10 +642,26 @@ class Session:
                 self._network.stop()
                 self._end()
 
+    def _warn_if_unused(self) -> None:
+        """Warn of a script that has joined, and shares nothing."""
+        if not self._is_used and not self._participant.observes and self._over is None:
+            self._is_used = True
+            logger.warning("%s", self._unused())
+
+    def _unused(self) -> str:
+        return (
+            f"rank {self.rank} of run {self.run!r} has made no step: what its script trained was "
+            "not shared. Call session.step() after each optimizer.step()"
+        )
+
     def _loss_warning(self) -> str | None:
         """Return a warning about what is lost if the script ends now; None if nothing is."""
+        if self.is_inherited or self._over is not None:
+            return None
+        if not self._is_used:
+            return None if self._participant.observes else self._unused()
         steps = self._participant.tally.steps
-        if self.is_inherited or self._over is not None or not steps:
+        if not steps:
             return None
         return (
             f"rank {self.rank} of run {self.run!r} ended after {steps} steps without finish(): "

@@ -108,8 +108,9 @@ class Settings(TrainingSettings):
 
     connect_timeout_seconds: float = setting(
         10.0,
-        "How long to wait for the master's first answer, where its machine is silent. A machine "
-        "that answers without a master has `start_timeout_seconds` to start one.",
+        "How long to wait for the master's first answer, where its machine says that nothing "
+        "listens at that port, or something listens there and is silent, as a master is to a "
+        "worker without its key.",
         above=0,
     )
 
@@ -122,9 +123,9 @@ class Settings(TrainingSettings):
 
     start_timeout_seconds: float = setting(
         120.0,
-        "How long `join` waits for what is about to start: for a master whose machine answers "
-        "already and, where `workers` says how many there will be, for the other workers of a run "
-        "that has not begun. Training then begins with those that are there.",
+        "How long `join` waits for what is about to start: for a master whose machine is silent "
+        "and may come up and, where `workers` says how many there will be, for the other workers "
+        "of a run that has not begun. Training then begins with those that are there.",
         least=0,
     )
 

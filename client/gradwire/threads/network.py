@@ -11,6 +11,7 @@ import socket
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import chain
 from threading import Event, Thread
 from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 
@@ -105,7 +106,7 @@ class NetworkThread(Generic[AnyDialler]):
         addresses : sequence of (AddressFamily, SocketAddress)
             Of the master, in the order to try them in: what `resolve_all` returns.
         start_timeout : float
-            Seconds to wait for a master that is about to start: its machine answers already.
+            Seconds to wait for a machine that is silent, and may come up.
 
         Raises
         ------
@@ -182,6 +183,7 @@ class NetworkThread(Generic[AnyDialler]):
         dialing = Dialing(
             tries, show_addresses(addresses), self._settings.connect_timeout_seconds,
             start_timeout=start_timeout,
+            accepts=lambda: self._tcp is not None and self._tcp[0].was_accepted,
             has_key=self._credentials is not None,
             reach=partial(self._reach, ways),
         )  # fmt: skip
@@ -194,7 +196,10 @@ class NetworkThread(Generic[AnyDialler]):
         """End connections to ports where nothing listens; do so again and again."""
         if self._lingering is not None:
             return
-        if self._refusals.look(self._udp.values(), self._drivers.now()):
+        if self._refusals.look(
+            chain.from_iterable(endpoint.connections() for endpoint in self._udp.values()),
+            self._drivers.now(),
+        ):
             self._drivers.turn()
         self._loop.call_later(LOOK_SECONDS, self._guard, self._look_for_refusals)
 

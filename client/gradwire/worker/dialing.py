@@ -9,9 +9,11 @@ one when that fails, or has not answered for a moment, while the first may still
 address to answer is taken, and the other connections are closed (RFC 8305). So an address where
 nobody listens costs a fraction of a second.
 
-Whoever starts a run starts its parts in any order. A machine that refuses a TCP connection is up,
-and its master may be about to listen: such a master is waited for longer than one whose machine is
-silent. If it is TCP that finds it listening at last, UDP is tried once more.
+The parts of a run are started in any order. A machine that is silent may be about to come up, so it
+is waited for longest. One that refuses is up, and its port is most likely wrong: a master that is
+about to listen there has less time. So has what accepts TCP connections and does not answer, as a
+master does to a worker without its key. If it is TCP that finds a master listening at last, UDP is
+tried once more.
 
 A run can have two masters, one of which is in charge. A master says where the other one is. A
 worker that has lost its master, or was told that it is not in charge, tries both in turn.
@@ -106,10 +108,11 @@ class Dialing:
     master : str
         Its address, for error messages.
     timeout : float
-        Seconds for all tries together.
+        Seconds for all tries together, where the master's machine refuses them, or accepts TCP.
     start_timeout : float
-        Seconds for all tries together while the master's machine refuses them; no fewer than
-        `timeout`.
+        The same where nothing says that its machine is up; no fewer than `timeout`.
+    accepts : callable
+        Returns whether something has accepted a TCP connection.
     pauses : iterator of float, optional
         Least seconds from the beginning of one try to that of the next.
     reach : callable, optional
@@ -123,6 +126,7 @@ class Dialing:
         timeout: float,
         *,
         start_timeout: float = 0.0,
+        accepts: Callable[[], bool] = lambda: False,
         has_key: bool = False,
         pauses: Iterator[float] | None = None,
         reach: Callable[[str, str], Way] | None = None,
@@ -143,6 +147,7 @@ class Dialing:
         self._master = master
         self._timeout = timeout
         self._start_timeout = max(start_timeout, timeout)
+        self._accepts = accepts
         self._has_key = has_key
         self._pauses = pauses or repeat(PAUSE_SHARE * timeout)
         self._names = tuple(dict.fromkeys(way.name for way in ways))
@@ -247,18 +252,32 @@ class Dialing:
         return self._say(tried) or None
 
     @property
+    def is_refused(self) -> bool:
+        """Whether the master's machine says that nothing listens there.
+
+        A firewall may say so of UDP, so the word of TCP counts where it was tried.
+        """
+        return self._reasons.get(TCP, self._reasons.get(UDP)) == REFUSED
+
+    @property
     def purpose(self) -> str:
         """What this waits for, and what has come of the tries so far."""
-        if self._is_refused:
+        most = f"for {self._limit:g} s at most"
+        if self.is_refused:
             return (
-                f"a master to start at {self._master}: that machine is up, and nothing listens "
-                f"there yet (for {self._limit:g} s at most)"
+                f"a master to start at {self._master}: that machine is up, and nothing listens at "
+                f"this port ({most})"
             )
         tried = self._say(self._names)
-        return f"the master at {self._master} to answer{f' ({tried})' if tried else ''}"
+        return f"the master at {self._master} to answer ({f'{tried}; ' if tried else ''}{most})"
 
     def error(self) -> UnreachableError:
         """Return the error for a worker that waited for a master in vain."""
+        if self.is_refused:
+            return UnreachableError(
+                f"nothing listens at {self._master} ({REFUSED}; waited {self._limit:g} s): is "
+                "`gradwire master` running there, and is this its port?"
+            )
         tried = "" if self._names == (UDP,) else f"; {self._say(self._names)}"
         return UnreachableError(
             f"no master answers at {self._master} (waited {self._limit:g} s{tried}): "
@@ -267,19 +286,15 @@ class Dialing:
         )
 
     @property
-    def _is_refused(self) -> bool:
-        """Whether the master's machine is up, and nothing listens there."""
-        return self._reasons.get(TCP) == REFUSED
-
-    @property
     def _udp_is_untried(self) -> bool:
         """Whether the master has begun to listen since UDP was tried last."""
-        return self._is_refused and UDP in self._names
+        return self._reasons.get(TCP) == REFUSED and UDP in self._names
 
     @property
     def _limit(self) -> float:
         """Seconds for all tries together."""
-        return self._start_timeout if self._is_refused else self._timeout
+        is_up = self.is_refused or self._accepts()
+        return self._timeout if is_up else self._start_timeout
 
     def _say(self, names: Sequence[str]) -> str:
         reasons = dict(self._reasons)  # the training thread asks while the network thread dials

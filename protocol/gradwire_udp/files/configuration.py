@@ -52,7 +52,7 @@ MASTER_SETTINGS: Final = _names(
 
 TABLES: Final = {"session": SESSION_SETTINGS, "master": MASTER_SETTINGS}
 
-VARIABLES_ONLY: Final = frozenset({"config", "ip", "log_format"})
+VARIABLES_ONLY: Final = frozenset({"config", "ip", "launched", "log_format"})
 """Settings that are read from the environment only."""
 
 HEADER: Final = re.compile(r"""\s*\[\s*["']?([^\]"'.\s]+)""")

@@ -80,6 +80,8 @@ class TcpDriver(EndpointDriver):
     ) -> None:
         super().__init__(endpoint, application, loop)
         self.counters = counters
+        self.was_accepted = False
+        """Whether a peer that was dialled has accepted a TCP connection."""
         self._peers_max = endpoint.connections_max + PEERS_SPARE
         self._peers: dict[Address, TcpPeer] = {}
         self._sweep_at = 0.0
@@ -168,6 +170,7 @@ class TcpDriver(EndpointDriver):
         try:
             if not peer.connected:
                 peer.on_connected()
+                self.was_accepted = True
                 self._loop.add_reader(peer.socket.fileno(), self._readable, peer)
             done = peer.flush()
         except OSError as error:

@@ -15,7 +15,7 @@ import socket
 from collections.abc import Iterable
 from dataclasses import dataclass
 from ipaddress import ip_address
-from typing import Final, Protocol
+from typing import Final
 
 from gradwire_protocol import Address, Connection
 from gradwire_protocol.connection.states import State
@@ -37,13 +37,6 @@ REFUSED: Final = os.strerror(errno.ECONNREFUSED)
 
 GONE: Final = f"nothing listens at its port any more: {REFUSED}"
 """Why a connection has ended."""
-
-
-class Dialling(Protocol):
-    """The methods of an `Endpoint` that are called here."""
-
-    def connections(self) -> Iterable[Connection]:
-        """Return all connections."""
 
 
 @dataclass(slots=True)
@@ -76,20 +69,19 @@ class _Knocks:
 
 
 class Refusals:
-    """Ends the connections of endpoints that dial out, where nothing listens at the peer's port."""
+    """Ends connections over UDP where nothing listens at the peer's port."""
 
     def __init__(self) -> None:
         self._knocks: dict[Address, _Knocks] = {}
 
-    def look(self, endpoints: Iterable[Dialling], now: float) -> bool:
+    def look(self, connections: Iterable[Connection], now: float) -> bool:
         """Knock where it is silent; end what is refused, and return whether anything was.
 
         While data waits for an answer every silent peer is asked, and one on this machine always.
         """
         silent = {
             connection.address: connection
-            for endpoint in endpoints
-            for connection in endpoint.connections()
+            for connection in connections
             if _is_silent(connection, now)
         }
         for address in self._knocks.keys() - silent.keys():
@@ -119,10 +111,10 @@ def _is_silent(connection: Connection, now: float) -> bool:
     ordinary = max(SILENT_SECONDS, SILENT_ROUND_TRIPS * (connection.rtt or 0.0))
     if now - connection.last_heard < ordinary:
         return False
-    return connection.bytes_in_flight > 0 or _is_here(connection.address)
+    return connection.bytes_in_flight > 0 or is_here(connection.address)
 
 
-def _is_here(address: Address) -> bool:
+def is_here(address: Address) -> bool:
     """Return whether an address leads to this machine without a network."""
     return isinstance(address, tuple) and ip_address(address[0].partition("%")[0]).is_loopback
 

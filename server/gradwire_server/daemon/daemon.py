@@ -33,6 +33,8 @@ from gradwire_server.standby.standby import Standby
 from gradwire_server.state.run import Run
 from gradwire_server.updates.decoding import ThreadDecoder
 from gradwire_udp import Drivers, resolve, show_address, split_address
+from gradwire_udp.udp.refusals import LOOK_SECONDS as REFUSALS_SECONDS
+from gradwire_udp.udp.refusals import Refusals
 
 logger = logging.getLogger("gradwire.daemon")
 
@@ -145,6 +147,7 @@ class Daemon:
         )
         self._metrics.registry.register(RunsCollector(self._runs))
         http = HttpServer(self._metrics, self._status, access=self._access)
+        refusals: asyncio.Task[None] | None = None
         try:
             if self._keys.key_file is None and ip_address(listening.address[0]).is_loopback:
                 self._runs.take_keyless_orders()
@@ -154,7 +157,9 @@ class Daemon:
             if self._keys.key_file is not None:
                 loop.add_signal_handler(signal.SIGHUP, self._read_keys_again)
             self._runs.begin(drivers.now())
+            drivers.turn()  # a standby dials its primary at once, not when somebody calls
             self._announce(http_address)
+            refusals = asyncio.create_task(self._look_for_refusals(drivers))
             refused = RefusedHandshakes(listening.counters, has_keys=self._keyring is not None)
             while not await self._stops_within(LOOK_SECONDS):
                 refused.look(monotonic())
@@ -163,6 +168,8 @@ class Daemon:
             await self._close_connections(drivers)
             await self._wait_for_disk()
         finally:
+            if refusals is not None:
+                refusals.cancel()
             await http.close()
             self._runs.close()
             drivers.close()
@@ -175,6 +182,20 @@ class Daemon:
             async with asyncio.timeout(seconds):
                 await self._stopping.wait()
         return self._stopping.is_set()
+
+    async def _look_for_refusals(self, drivers: Drivers) -> None:
+        """End connections to processes of this machine that are gone, and to a primary that is."""
+        refusals = Refusals()
+        try:
+            while True:
+                await asyncio.sleep(REFUSALS_SECONDS)
+                connections = self._listening.connections_here()
+                if isinstance(self._application, Standby) and self._application.up is not None:
+                    connections.append(self._application.up)
+                if refusals.look(connections, drivers.now()):
+                    drivers.turn()
+        finally:
+            refusals.close()
 
     def _start_http(self, http: HttpServer) -> str | None:
         if self._addresses.http is None:

@@ -193,7 +193,10 @@ class Orders:
 
     def _stop_training(self, operator: str, run: Ordered) -> str:
         run.stop_training(f"operator {operator} has ordered it", self._now)
-        return f"told to end their training; workers: {len(run.roster.workers)}"
+        return (
+            f"told to end their training; workers: {len(run.roster.workers)}. A script ends "
+            "where it looks at session.stopping, or takes session.items(); any other one trains on"
+        )
 
     def _pause_items(self, run: Ordered, epochs: str) -> str:
         if not epochs:

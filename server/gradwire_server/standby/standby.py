@@ -88,6 +88,7 @@ class Standby:
         """The copy of the primary's run."""
         self._dial_at: float | None = now
         self._lost_at = now
+        """When the primary's last word came, as far as that is known."""
         self._primary_term = 0
         self.voters: frozenset[bytes] = frozenset()
         """Worker ids whose promises count, as the primary has sent them."""
@@ -99,6 +100,11 @@ class Standby:
         """The last complaint about the primary, so that it is logged once."""
         master.reception.on_early_join = self._add_caller
         master.reception.on_promise = self._receive_promise
+
+    @property
+    def up(self) -> Connection | None:
+        """The connection to the primary, or the one that is to become it."""
+        return None if self._up is None else self._up.connection
 
     # Input.
 
@@ -163,7 +169,8 @@ class Standby:
 
     def _lose(self, now: float) -> None:
         if self._follows:
-            self._lost_at = now
+            heard = None if self._up is None else self._up.connection.last_heard
+            self._lost_at = now if heard is None else heard
         self._follows = False
         self._up = None
         if self._asking is None:

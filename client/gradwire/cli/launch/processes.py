@@ -346,6 +346,7 @@ def worker_environment(
     """
     environ = {
         "GRADWIRE_MASTER": master,
+        "GRADWIRE_LAUNCHED": "1",
         "LOCAL_RANK": str(rank),
         "LOCAL_WORLD_SIZE": str(workers),
         # Without it, Python would hold back lines that it writes to a pipe.

@@ -52,14 +52,16 @@ class Dialled:
         timeout: float = 10.0,
         *,
         start_timeout: float = 0.0,
+        accepts: bool = False,
         has_key: bool = False,
     ) -> None:
         self.tried: list[tuple[float, str]] = []
         self._endpoint = dialling()
         ways = [Way(name, self._noting(name)) for name in TRIES[transport]]
         self.dialing = Dialing(
-            ways, "gpu7:1", timeout, start_timeout=start_timeout, has_key=has_key
-        )
+            ways, "gpu7:1", timeout, start_timeout=start_timeout, accepts=lambda: accepts,
+            has_key=has_key,
+        )  # fmt: skip
 
     def _noting(self, name: str) -> Callable[[float], Connection]:
         def dial(now: float) -> Connection:
@@ -120,17 +122,6 @@ def test_it_takes_about_the_time_it_was_given(
     assert 9.5 <= over - 100.0 <= 13.5
 
 
-@pytest.mark.parametrize("transport", ["auto", "tcp"])
-def test_a_machine_that_is_up_has_longer_to_start_its_master(transport: Transport) -> None:
-    dialled = Dialled(transport, start_timeout=60.0)
-
-    over = dialled.fail(NOBODY, {UDP: NO_ANSWER, TCP: REFUSED})
-
-    assert 59.0 <= over - 100.0 <= 63.5
-    assert str(dialled.dialing.error()) == naming("60 s", "Connection refused")
-    assert dialled.dialing.purpose == naming("gpu7:1", "nothing listens", "60 s")
-
-
 @pytest.mark.parametrize(
     ("lasting", "reasons"),
     [
@@ -139,15 +130,53 @@ def test_a_machine_that_is_up_has_longer_to_start_its_master(transport: Transpor
     ],
     ids=["silent", "without a route"],
 )
-def test_a_machine_that_may_be_down_has_not(
-    lasting: dict[str, float], reasons: dict[str, str]
+@pytest.mark.parametrize(
+    ("accepts", "seconds"), [(False, 60.0), (True, 10.0)], ids=["nobody", "something"]
+)
+def test_a_machine_that_is_silent_may_come_up_but_what_listens_has_to_answer(
+    lasting: dict[str, float], reasons: dict[str, str], *, accepts: bool, seconds: float
 ) -> None:
-    dialled = Dialled("auto", start_timeout=60.0)
+    dialled = Dialled("auto", start_timeout=60.0, accepts=accepts)
 
     over = dialled.fail(lasting, reasons)
 
-    assert 9.5 <= over - 100.0 <= 13.5
-    assert dialled.dialing.purpose == naming("gpu7:1", "to answer", "no answer over UDP")
+    assert seconds - 0.5 <= over - 100.0 <= seconds + 3.5
+    limit = f"{seconds:g} s at most"
+    assert dialled.dialing.purpose == naming("gpu7:1", "to answer", "no answer over UDP", limit)
+
+
+@pytest.mark.parametrize("transport", get_args(Transport))
+def test_a_port_that_refuses_is_named_at_once_and_waited_for_no_longer(
+    transport: Transport,
+) -> None:
+    dialled = Dialled(transport, start_timeout=60.0)
+    dialled.dialing.dial(100.0)
+    assert dialled.dialing.failed(REFUSED, 100.5)
+    assert dialled.dialing.purpose == naming("gpu7:1", "nothing listens", "10 s")
+
+    over = dialled.fail({UDP: 0.2, TCP: 0.0}, {UDP: REFUSED, TCP: REFUSED})
+
+    assert 9.0 <= over - 100.0 <= 11.0
+    assert str(dialled.dialing.error()) == naming("nothing listens at gpu7:1", "10 s", "port")
+
+
+def test_where_udp_is_silent_tcp_tells_that_nothing_listens() -> None:
+    dialled = Dialled("auto", start_timeout=60.0)
+
+    over = dialled.fail(NOBODY, {UDP: NO_ANSWER, TCP: REFUSED})
+
+    assert 9.0 <= over - 100.0 <= 13.5
+    assert dialled.dialing.purpose == naming("gpu7:1", "nothing listens", "10 s")
+    error = str(dialled.dialing.error())
+    assert error == naming("nothing listens at gpu7:1", REFUSED, "10 s")
+
+
+def test_a_firewall_that_refuses_udp_is_no_refusal() -> None:
+    dialled = Dialled("auto", start_timeout=60.0)
+
+    over = dialled.fail({UDP: 0.2, TCP: 4.0}, {UDP: REFUSED, TCP: NO_ANSWER})
+
+    assert over - 100.0 > 55.0
 
 
 def test_where_tcp_finds_a_master_that_has_just_started_udp_has_its_turn_first() -> None:
@@ -187,8 +216,7 @@ def test_where_tcp_finds_a_master_that_has_just_started_udp_has_its_turn_first()
     ("transport", "tried", "not_tried"),
     [
         ("udp", ("UDP",), ("TCP",)),
-        ("tcp", ("TCP: Connection refused",), ("UDP",)),
-        ("auto", ("UDP", "TCP: Connection refused"), ()),
+        ("auto", ("over UDP", "over TCP: No route"), ()),
     ],
 )
 def test_the_error_names_what_was_tried_and_what_to_look_at(
@@ -196,7 +224,7 @@ def test_the_error_names_what_was_tried_and_what_to_look_at(
 ) -> None:
     dialled = Dialled(transport)
 
-    dialled.fail(NOBODY, {UDP: NO_ANSWER, TCP: REFUSED})
+    dialled.fail(NOBODY, {UDP: NO_ANSWER, TCP: "No route to host"})
 
     error = str(dialled.dialing.error())
     assert error == naming("gpu7:1", "10 s", *tried, "`gradwire master`", "firewalls", NO_KEY)

@@ -97,6 +97,20 @@ def test_with_promises_of_more_than_half_it_is_in_charge() -> None:
     assert rig.master.terms.term == 4
 
 
+def test_a_takeover_counts_from_the_last_word_of_the_primary() -> None:
+    """Not from when its silence was noticed, which is an idle timeout later."""
+    rig = Rig()
+    rig.primary.say(voters(1, 2))
+    rig.primary.wait_for(Follow, 2)
+    rig.network.kill(rig.primary.host)
+    rig.network.run(lambda: rig.standby.up is None, seconds=40)
+
+    workers = [rig.worker(number) for number in (1, 2)]
+    rig.network.run_for(0.5 * CONFIG.takeover_seconds)
+
+    assert [each.all(Promise) for each in workers] == [[Promise(4)], [Promise(4)]]
+
+
 def test_who_is_no_voter_does_not_count_nor_who_has_promised_another_term() -> None:
     rig = Rig()
     rig.lose_primary(1, 2, 3)

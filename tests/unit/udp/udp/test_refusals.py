@@ -35,13 +35,13 @@ def test_an_attempt_at_a_port_where_nothing_listens_has_failed_after_two_looks(
         address = unused.getsockname()
     endpoint = dialling(address)
 
-    assert not refusals.look([endpoint], 0.0)
-    assert refusals.look([endpoint], LOOK_SECONDS)
+    assert not refusals.look(endpoint.connections(), 0.0)
+    assert refusals.look(endpoint.connections(), LOOK_SECONDS)
 
     found = endpoint.next_event()
     assert found is not None
     assert found[1] == Disconnected(CloseCode.UNREACHABLE, REFUSED, by_peer=False)
-    assert not refusals.look([endpoint], 2 * LOOK_SECONDS)
+    assert not refusals.look(endpoint.connections(), 2 * LOOK_SECONDS)
 
 
 def test_silence_is_no_refusal(refusals: Refusals) -> None:
@@ -49,7 +49,7 @@ def test_silence_is_no_refusal(refusals: Refusals) -> None:
         silent.bind(("127.0.0.1", 0))
         endpoint = dialling(silent.getsockname())
 
-        assert not any(refusals.look([endpoint], i * LOOK_SECONDS) for i in range(10))
+        assert not any(refusals.look(endpoint.connections(), i * LOOK_SECONDS) for i in range(10))
 
 
 @on_loops
@@ -59,11 +59,11 @@ async def test_a_peer_that_is_gone_is_missed_and_one_that_is_there_is_not() -> N
     [connection] = one.endpoint.connections()
     heard = connection.last_heard
     assert heard is not None
-    assert not any(refusals.look([one.endpoint], heard + i) for i in range(5))
+    assert not any(refusals.look(one.endpoint.connections(), heard + i) for i in range(5))
 
     other.driver.close()
-    assert not refusals.look([one.endpoint], heard)  # it was heard a moment ago
-    await until(lambda: refusals.look([one.endpoint], heard + 1.0), "the refusals")
+    assert not refusals.look(one.endpoint.connections(), heard)  # it was heard a moment ago
+    await until(lambda: refusals.look(one.endpoint.connections(), heard + 1.0), "the refusals")
     one.driver.turn()
 
     assert one.ended == Disconnected(CloseCode.LOST, GONE, by_peer=False)

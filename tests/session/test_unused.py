@@ -1,0 +1,92 @@
+"""A script that joins and shares nothing is told so, however it ends."""
+
+from collections.abc import Callable
+
+import pytest
+
+from gradwire import Session
+from gradwire_protocol.crypto.keys import Role
+from support.local_master import LocalMaster
+from support.sessions import RUN_KEY, join, zeros
+from support.wording import naming
+
+SAID = ("made no step", "session.step()")
+
+
+def warned(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [message for message in caplog.messages if "made no step" in message]
+
+
+@pytest.mark.parametrize("end", [Session.finish, Session.leave, Session.close])
+def test_an_end_without_a_step_warns(
+    master: LocalMaster, caplog: pytest.LogCaptureFixture, end: Callable[[Session], None]
+) -> None:
+    mine = zeros()
+    session = join(master, mine)
+    mine += 1.0
+
+    end(session)
+
+    [line] = warned(caplog)
+    assert line == naming("rank 0", *SAID)
+
+
+def test_a_script_that_ends_without_a_step_and_without_an_end_is_warned(
+    master: LocalMaster,
+) -> None:
+    session = join(master)
+
+    assert session._loss_warning() == naming("rank 0", *SAID)
+    session.close()
+    assert session._loss_warning() is None
+
+
+def steps(session: Session) -> None:
+    session.step()
+
+
+def pushes(session: Session) -> None:
+    session.push(zeros())
+
+
+def pulls(session: Session) -> None:
+    session.pull()
+
+
+def has_no_item(session: Session) -> None:
+    """As a worker that comes when others have done everything."""
+    session.items("work", 1)
+
+
+@pytest.mark.parametrize("use", [steps, pushes, pulls, has_no_item])
+def test_whoever_uses_it_is_not_warned(
+    master: LocalMaster, caplog: pytest.LogCaptureFixture, use: Callable[[Session], None]
+) -> None:
+    with join(master) as session:
+        use(session)
+
+    assert warned(caplog) == []
+
+
+def test_a_block_that_fails_has_another_reason(
+    master: LocalMaster, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail() -> None:
+        with join(master):
+            raise LookupError
+
+    with pytest.raises(LookupError):
+        fail()
+
+    assert warned(caplog) == []
+
+
+def test_an_observer_may_look_on(
+    keyed_master: LocalMaster, caplog: pytest.LogCaptureFixture
+) -> None:
+    worker = join(keyed_master, key=RUN_KEY.worker_key("one"))
+    join(keyed_master, key=RUN_KEY.worker_key("eyes", Role.OBSERVER)).close()
+
+    assert warned(caplog) == []
+    worker.step()
+    worker.finish()
