@@ -3,7 +3,7 @@
 import signal
 import sys
 from contextlib import ExitStack
-from typing import Final
+from typing import Any, Final
 
 import torch
 
@@ -45,7 +45,8 @@ def main() -> None:
     with ExitStack() as stack:
         session = None
         if density:
-            joined = gradwire.join(model, target_density=float(density[0]), quiet=True)
+            part = float(density[0])
+            joined = gradwire.join(model, target_density=part, momentum="keep", quiet=True)
             session = stack.enter_context(joined)
         rank = 0 if session is None else session.rank
         batches = Batches(load_text()[0], batch=BATCH, context=CONTEXT, seed=rank)
@@ -62,7 +63,7 @@ def main() -> None:
             if rank == 0 and step % max(steps // 10, 1) == 0:
                 sys.stderr.write(f"step {step} of {steps}, loss {losses[-1]:.3f}\n")
 
-    found = {"state": model.state_dict(), "losses": losses}
+    found: dict[str, Any] = {"state": model.state_dict(), "losses": losses}
     if session is not None:
         stats = session.stats
         found["bytes"] = [*counts, (steps, bytes_of(stats))]

@@ -99,19 +99,19 @@ async def handshake(
         config.over_tcp if tcp else config, random_bytes=os.urandom, credentials=credentials
     )
     loop, application = asyncio.get_running_loop(), _Handshake()
+    began = monotonic()
     driver: TcpDriver | UdpDriver
     try:
         if tcp:
             driver = TcpDriver(endpoint, application, loop, TcpCounters())
-            address = driver.dial(address, family)
+            endpoint.connect(driver.dial(address, family), began)
         else:
             sock = open_socket(wildcard(family), family)
             driver = UdpDriver(sock, endpoint, application, loop, SocketCounters())
+            endpoint.connect(address, began)
     except OSError as error:
         return Answer(None, 0, error.strerror or str(error))
     application.driver = driver
-    began = monotonic()
-    endpoint.connect(address, began)
     driver.turn()
     ended, event = await application.over
     sent = 1 if isinstance(driver, TcpDriver) else driver.counters.datagrams_sent
