@@ -70,8 +70,7 @@ def demo(
         found, single = [read(file) for file in files], read(alone)
     result = {**judge(found, single), "seconds": time.monotonic() - began}
     draw(found, single, result, picture)
-    typer.echo(table(result))
-    typer.echo(f"picture: {picture}", err=True)
+    typer.echo(f"{table(result)}\n{'picture':<42} {picture}")
     if json is not None:
         json.write_text(json_text.dumps(result) + "\n", encoding="utf-8")
 

@@ -45,7 +45,8 @@ def main() -> None:
     with ExitStack() as stack:
         session = None
         if density:
-            joined = gradwire.join(model, target_density=float(density[0]), quiet=True)
+            part = float(density[0])
+            joined = gradwire.join(model, target_density=part, momentum="keep", quiet=True)
             session = stack.enter_context(joined)
         rank = 0 if session is None else session.rank
         batches = Batches(load_text()[0], batch=BATCH, context=CONTEXT, seed=rank)

@@ -23,14 +23,7 @@ from gradwire_protocol import (
 )
 from gradwire_protocol.limits import DATAGRAM_BYTES_MIN
 from gradwire_protocol.wire.close_codes import CloseCode
-from gradwire_udp import (
-    SocketCounters,
-    TcpAddress,
-    TcpCounters,
-    TcpDriver,
-    UdpDriver,
-    open_socket,
-)
+from gradwire_udp import SocketCounters, TcpCounters, TcpDriver, UdpDriver, open_socket
 from gradwire_udp.sockets import SocketAddress, wildcard
 
 Destination: TypeAlias = tuple[socket.AddressFamily, SocketAddress]
@@ -106,19 +99,19 @@ async def handshake(
         config.over_tcp if tcp else config, random_bytes=os.urandom, credentials=credentials
     )
     loop, application = asyncio.get_running_loop(), _Handshake()
+    began = monotonic()
     driver: TcpDriver | UdpDriver
     try:
         if tcp:
             driver = TcpDriver(endpoint, application, loop, TcpCounters())
-            dialled: SocketAddress | TcpAddress = driver.dial(address, family)
+            endpoint.connect(driver.dial(address, family), began)
         else:
-            sock, dialled = open_socket(wildcard(family), family), address
+            sock = open_socket(wildcard(family), family)
             driver = UdpDriver(sock, endpoint, application, loop, SocketCounters())
+            endpoint.connect(address, began)
     except OSError as error:
         return Answer(None, 0, error.strerror or str(error))
     application.driver = driver
-    began = monotonic()
-    endpoint.connect(dialled, began)
     driver.turn()
     ended, event = await application.over
     sent = 1 if isinstance(driver, TcpDriver) else driver.counters.datagrams_sent

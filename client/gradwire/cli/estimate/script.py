@@ -95,7 +95,7 @@ def _time_steps(file: Path) -> None:
         step(session)
         ended = perf_counter()
 
-    Session.step = timed_step  # type: ignore[method-assign, assignment]
+    Session.step = timed_step  # type: ignore[assignment, method-assign]
 
 
 if __name__ == "__main__":

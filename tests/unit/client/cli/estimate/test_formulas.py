@@ -101,7 +101,7 @@ def test_ddp_is_a_ring_that_hides_behind_the_step() -> None:
     ],
 )
 def test_it_is_worth_it_where_ddp_and_one_worker_do_less(
-    changed: dict[str, float], is_worth_it: bool
+    changed: dict[str, Any], is_worth_it: bool
 ) -> None:
     found = estimated("sharing", **changed)
 
@@ -145,6 +145,6 @@ def test_an_update_is_nearly_as_large_as_the_encoder_makes_it(density: float) ->
         ("--density", {"density": 1.5}),
     ],
 )
-def test_a_value_beyond_its_limits_is_refused(option: str, changed: dict[str, float]) -> None:
+def test_a_value_beyond_its_limits_is_refused(option: str, changed: dict[str, Any]) -> None:
     with pytest.raises(UsageError, match=naming(option, next(iter(changed.values())))):
         estimated("sharing", **changed)
