@@ -19,6 +19,7 @@ from gradwire_protocol import InvalidMessageError
 from gradwire_protocol.messages.states.records import Buffers
 from gradwire_server.state.buffer_feed import RankBuffers
 from gradwire_server.state.roster import Member, Phase
+from gradwire_server.state.run import Run
 from gradwire_server.state.state import State
 
 
@@ -27,6 +28,8 @@ class BufferRelay:
 
     def __init__(self, state: State) -> None:
         self._state = state
+        self._begun: Run | None = None
+        """The run whose members have been sent what they waited for."""
 
     def receive(self, member: Member, buffers: Buffers) -> None:
         """Store and relay the buffers that a worker has sent.
@@ -76,8 +79,16 @@ class BufferRelay:
             self._enter(member, ranks if run.finished else ranks - {member.rank})
 
     def begin(self) -> None:
-        """Send the first buffers to all who have waited for the run to begin."""
+        """Send the first buffers to all who have waited for the run to begin, once it has."""
+        run = self._state.run
+        if run is self._begun or run is None or not run.founded:
+            return
+        self._begun = run
         for member in self._state.roster:
+            if not member.stands_by:
+                # A run that goes on from a checkpoint has its buffers only now.
+                own = set() if member.join.resume is None else {member.rank}
+                member.buffers.unsent |= dict.fromkeys(sorted(run.buffers.keys() - own))
             self._send_unsent(member)
 
     def forget(self, member: Member) -> None:

@@ -407,10 +407,8 @@ class Master:
                 self._receive_update(member, message)
             case Contents():
                 receive_contents(member, message, self.run, self.roster, self._state.now)
-                self._buffers.begin()
             case Snapshot():
                 receive_block(member, message, self.run, self.roster, self._state.now)
-                self._buffers.begin()
             case Buffers():
                 self._buffers.receive(member, message)
             case Work():
@@ -472,6 +470,7 @@ class Master:
         if self.terms.in_charge and self._rounds.conclude():
             self._stability.expect()
             self._departures.finish_run_if_complete()
+        self._buffers.begin()
         self.reception.answer_deferred()
         self._stability.conclude()
         self.items.conclude()
