@@ -12,6 +12,17 @@ from support.sessions import finish, join
 from support.wording import naming
 
 
+def warnings_of_joining(
+    master: LocalMaster, caplog: pytest.LogCaptureFixture, target: object
+) -> list[str]:
+    """Return what a worker is warned of that joins, and makes one step."""
+    with caplog.at_level(logging.WARNING, "gradwire.session"):
+        session = join(master, target)
+        session.step()
+        session.close()
+    return caplog.messages
+
+
 class Scaled(torch.nn.Module):
     """A weight, and a small number that is divided by."""
 
@@ -25,28 +36,23 @@ class Scaled(torch.nn.Module):
 def test_parameters_that_the_run_cannot_hold_are_named(
     master: LocalMaster, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with caplog.at_level(logging.WARNING, "gradwire.session"):
-        join(master, Scaled(1e-8)).close()
-
-    assert caplog.messages == [naming("'epsilon'", "1e-08", "3e-08", "logarithm", "buffer")]
+    assert warnings_of_joining(master, caplog, Scaled(1e-8)) == [
+        naming("'epsilon'", "1e-08", "3e-08", "logarithm", "buffer")
+    ]
 
 
 def test_what_it_can_hold_gets_no_warning(
     master: LocalMaster, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with caplog.at_level(logging.WARNING, "gradwire.session"):
-        join(master, Scaled(1e-3)).close()
-
-    assert caplog.messages == []
+    assert warnings_of_joining(master, caplog, Scaled(1e-3)) == []
 
 
 def test_digits_that_float32_lacks_are_warned_of(
     master: LocalMaster, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with caplog.at_level(logging.WARNING, "gradwire.session"):
-        join(master, torch.nn.Linear(2, 1).double()).close()
-
-    assert caplog.messages == [naming("float64", "float32")]
+    assert warnings_of_joining(master, caplog, torch.nn.Linear(2, 1).double()) == [
+        naming("float64", "float32")
+    ]
 
 
 def test_weights_that_each_worker_clamps_leave_the_bound_together(master: LocalMaster) -> None:

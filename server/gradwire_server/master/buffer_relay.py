@@ -85,7 +85,7 @@ class BufferRelay:
             return
         self._begun = run
         for member in self._state.roster:
-            if not member.stands_by:
+            if run.recovered and not member.stands_by:
                 # A run that goes on from a checkpoint has its buffers only now.
                 own = set() if member.join.resume is None else {member.rank}
                 member.buffers.unsent |= dict.fromkeys(sorted(run.buffers.keys() - own))
