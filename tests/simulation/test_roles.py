@@ -115,6 +115,18 @@ def test_who_has_not_joined_yet_is_replaced_too(role: Role) -> None:
     assert run.sample("leaves_total", reason="replaced") == 0
 
 
+def test_one_key_takes_part_in_two_runs_at_once() -> None:
+    run, peers = run_with(1), []
+
+    for name in ("one", "other"):
+        peer = run.dial("twin", address=name)
+        peer.say(join_request(run=name, layout=run.layout))
+        peer.wait_for(Welcome)
+        peers.append(peer)
+
+    assert [peer.ended for peer in peers] == [None, None]
+
+
 def test_two_roles_of_one_name_are_two_keys_and_do_not_replace_each_other() -> None:
     run = run_with(1)
 
