@@ -3,7 +3,9 @@
 Every history is determined by its seed, which is the test's parameter.
 """
 
+import gc
 from random import Random
+from weakref import ref
 
 import numpy as np
 import pytest
@@ -125,6 +127,22 @@ def test_one_key_takes_part_in_two_runs_at_once() -> None:
         peers.append(peer)
 
     assert [peer.ended for peer in peers] == [None, None]
+
+
+def test_nothing_holds_a_connection_that_is_over() -> None:
+    run = SimulatedRun(watches_transport=False)
+    peer = run.enter()
+    member = run.master.roster.at(0)
+    assert member is not None
+    connection = ref(member.link.connection)
+    del member
+
+    peer.say(Leave(0, "done"))
+    peer.wait_for_end()
+    run.network.run(lambda: not list(run.master_endpoint.connections()), seconds=60)
+    gc.collect()
+
+    assert connection() is None
 
 
 def test_two_roles_of_one_name_are_two_keys_and_do_not_replace_each_other() -> None:

@@ -207,7 +207,8 @@ class Masters:
         """Close all connections of a run, and let a new master serve it."""
         self._metrics.runs_failed.inc()
         state = served.master.state
-        for connection in [*self.lobby.at(state), *state.roster.connections]:
+        members = [member.link.connection for member in state.roster]
+        for connection in [*self.lobby.at(state), *members]:
             self.lobby.end(connection, EndCode.STOPPED, INTERNAL_ERROR, self.now)
         self._replace(served, served.name)
         served.master.state.new_run = False  # its workers are to come back
