@@ -6,14 +6,19 @@ enumerations, ranks from 0 to the most workers of a run. The name that a worker 
 the log, never into a label. docs/metrics.md describes every metric; a test compares.
 """
 
-from collections.abc import Iterable, Sequence
+import inspect
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from enum import StrEnum
+from functools import partial
 from importlib.metadata import version
+from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info
 from prometheus_client.gc_collector import GCCollector
 from prometheus_client.platform_collector import PlatformCollector
 from prometheus_client.process_collector import ProcessCollector
+from prometheus_client.registry import Collector
 
 from gradwire_protocol.messages.admission import RefusalCode
 
@@ -79,233 +84,186 @@ class HttpRefusal(StrEnum):
     """The master has failed to make the page."""
 
 
-class _Metrics:
-    """A registry of its own, so that tests never share counts."""
+@dataclass(frozen=True, slots=True)
+class _Declared:
+    """A metric that each instance of a class has."""
 
-    def __init__(self) -> None:
-        self.registry = CollectorRegistry()
+    make: Callable[..., Collector]
+    name: str | None = None
+    """Without ``gradwire_``; None for that of the attribute."""
 
-    def _counter(self, name: str, text: str) -> Counter:
-        return Counter(name, text, registry=self.registry)
 
-    def _by_reason(self, name: str, text: str, reasons: Iterable[str]) -> Counter:
-        counter = Counter(name, text, ["reason"], registry=self.registry)
+def _counter(text: str) -> Any:
+    return _Declared(partial(Counter, documentation=text))
+
+
+def _gauge(text: str, name: str | None = None) -> Any:
+    return _Declared(partial(Gauge, documentation=text), name)
+
+
+def _histogram(text: str, buckets: Sequence[float], name: str | None = None) -> Any:
+    return _Declared(partial(Histogram, documentation=text, buckets=buckets), name)
+
+
+def _by_reason(text: str, reasons: Iterable[str]) -> Any:
+    def make(name: str, registry: CollectorRegistry) -> Counter:
+        counter = Counter(name, text, ["reason"], registry=registry)
         # A series that appears with its first value shows no increase: start them all at zero.
         for reason in reasons:
             counter.labels(reason)
         return counter
 
-    def _gauge(self, name: str, text: str) -> Gauge:
-        return Gauge(name, text, registry=self.registry)
+    return _Declared(make)
 
-    def _histogram(self, name: str, text: str, buckets: Sequence[float]) -> Histogram:
-        return Histogram(name, text, buckets=buckets, registry=self.registry)
+
+class _Metrics:
+    """Metrics in a registry of their own, so that tests never share counts.
+
+    A class declares them. A metric has the name of its attribute, unless it is given another one.
+    """
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        for attribute, declared in inspect.getmembers_static(self):
+            if isinstance(declared, _Declared):
+                name = f"gradwire_{declared.name or attribute}"
+                setattr(self, attribute, declared.make(name, registry=self.registry))
 
 
 class AdmissionMetrics(_Metrics):
     """What is counted of those that are not let in, or break the protocol."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.refusals = self._by_reason(
-            "gradwire_refusals_total",
-            "Workers and observers that were not let in, and orders not carried out, by reason.",
-            RefusalCode,
-        )
-        self.messages_invalid = self._counter(
-            "gradwire_messages_invalid_total",
-            "Messages that broke their schema; the worker's connection was closed.",
-        )
+    refusals: Counter = _by_reason(
+        "Workers and observers that were not let in, and orders not carried out, by reason.",
+        RefusalCode,
+    )
+    messages_invalid: Counter = _counter(
+        "Messages that broke their schema; the worker's connection was closed."
+    )
 
 
 class RunMetrics(AdmissionMetrics):
     """The metrics of one run."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.rejoins = self._counter(
-            "gradwire_rejoins_total",
-            "Workers and observers that were back after their connection was lost.",
-        )
-        self.joins = self._counter(
-            "gradwire_joins_total", "Workers and observers that joined the run."
-        )
-        self.leaves = self._by_reason(
-            "gradwire_leaves_total",
-            "Workers and observers that no longer take part, by what ended it.",
-            Departure,
-        )
-        self._add_relay_metrics()
-        self.updates_accepted = self._counter(
-            "gradwire_updates_accepted_total",
-            "Updates accepted from their origin, each counted once.",
-        )
-        self.updates_duplicate = self._counter(
-            "gradwire_updates_duplicate_total",
-            "Updates that had been accepted before and were dropped.",
-        )
-        self.updates_malformed = self._counter(
-            "gradwire_updates_malformed_total",
-            "Updates that did not fit the run; the worker's connection was closed.",
-        )
-        self.updates_outlying = self._counter(
-            "gradwire_updates_outlying_total",
-            "Updates that were far larger than the others'; accepted, or kept aside if asked for.",
-        )
-        self.updates_quarantined = self._counter(
-            "gradwire_updates_quarantined_total",
-            "Updates kept aside because one of their worker was far larger than the others'.",
-        )
-        self.updates_delayed = self._counter(
-            "gradwire_updates_delayed_total",
-            "Updates that had to wait because their worker sends more than it may.",
-        )
-        self.updates_discarded = self._counter(
-            "gradwire_updates_discarded_total",
-            "Updates dropped with their worker: it was in quarantine, or they waited for its rate.",
-        )
-        self._add_round_metrics()
-        self._add_replica_metrics()
-        self.runs_finished = self._counter(
-            "gradwire_runs_finished_total", "Runs that all live workers have finished."
-        )
-        self.update_bytes = self._histogram(
-            "gradwire_update_bytes", "Encoded size of accepted updates.", BYTES_BUCKETS
-        )
-        self.update_density = self._histogram(
-            "gradwire_update_density_ratio",
-            "Elements that an accepted update changes, as a part of all it covers.",
-            DENSITY_BUCKETS,
-        )
-        self.update_staleness = self._histogram(
-            "gradwire_update_staleness_updates",
-            "Updates of others accepted between what an update was computed on and itself.",
-            STALENESS_BUCKETS,
-        )
-        self.relay_delay = self._histogram(
-            "gradwire_relay_delay_seconds",
-            "From accepting an update to the acknowledgement of a worker it was relayed to.",
-            DELAY_BUCKETS,
-        )
-        self.checkpoints_written = self._counter(
-            "gradwire_checkpoints_written_total", "Checkpoints that were written."
-        )
-        self.checkpoints_failed = self._counter(
-            "gradwire_checkpoints_failed_total",
-            "Checkpoints that could not be written; the log says why.",
-        )
-        self.checkpoint_seconds = self._gauge(
-            "gradwire_checkpoint_duration_seconds", "Duration of writing the last checkpoint."
-        )
-        self.checkpoint_bytes = self._gauge(
-            "gradwire_checkpoint_bytes", "Size of the last checkpoint."
-        )
-        self.checkpoint_time = self._gauge(
-            "gradwire_checkpoint_timestamp_seconds",
-            "Time of day (Unix) when the last checkpoint was written; 0 while there is none.",
-        )
-        self.workers = self._gauge("gradwire_workers", "Workers that take part in the run.")
-        self.observers = self._gauge(
-            "gradwire_observers", "Observers that receive the run's updates."
-        )
-        self.quarantined_workers = self._gauge(
-            "gradwire_quarantined_workers",
-            "Workers whose updates are kept aside until an operator decides.",
-        )
-        self.parameters = self._gauge("gradwire_parameters", "Parameters of the run's model.")
-
-    def _add_relay_metrics(self) -> None:
-        self.updates_relayed = self._counter(
-            "gradwire_updates_relayed_total",
-            "Updates passed on and acknowledged, counted once for every receiving worker.",
-        )
-        self.updates_conflated = self._counter(
-            "gradwire_updates_conflated_total",
-            "Updates that a slow worker has received as part of a sum, counted once for every "
-            "receiving worker; they are not among those relayed.",
-        )
-        self.sums_sent = self._counter(
-            "gradwire_sums_sent_total", "Sums of updates that a slow worker has received whole."
-        )
-        self.buffers_received = self._counter(
-            "gradwire_buffers_received_total",
-            "Messages with the buffers of a worker's module.",
-        )
-        self.buffers_relayed = self._counter(
-            "gradwire_buffers_relayed_total",
-            "Messages with buffers delivered, counted once for every receiving member.",
-        )
-        self.buffers_refused = self._counter(
-            "gradwire_buffers_refused_total",
-            "Messages with buffers dropped: too many bytes a second, or too many ranks.",
-        )
-
-    def _add_round_metrics(self) -> None:
-        self.rounds_closed = self._counter(
-            "gradwire_rounds_closed_total",
-            "Rounds whose mean was relayed, in a mode with rounds.",
-        )
-        self.rounds_timed_out = self._counter(
-            "gradwire_rounds_timed_out_total",
-            "Rounds that closed without some worker, because it took too long.",
-        )
-        self.round_contributors = self._histogram(
-            "gradwire_round_contributors_workers",
-            "Workers that have contributed to a round.",
-            WORKERS_BUCKETS,
-        )
-        self.round_seconds = self._histogram(
-            "gradwire_round_duration_seconds",
-            "From the first contribution to a round to its end.",
-            ROUND_BUCKETS,
-        )
-
-    def _add_replica_metrics(self) -> None:
-        self.snapshots_sent = self._counter(
-            "gradwire_snapshots_sent_total", "Snapshots that a joiner has received whole."
-        )
-        self.digest_checks = self._counter(
-            "gradwire_digest_checks_total",
-            "Times that the digest of a worker's replica was compared with that of its updates.",
-        )
-        self.digest_mismatches = self._counter(
-            "gradwire_digest_mismatches_total",
-            "Times that these digests differed: memory is damaged, and the log says whose.",
-        )
-        self.blocks_repaired = self._counter(
-            "gradwire_blocks_repaired_total",
-            "Blocks of the replica that were sent to a worker because its own were damaged.",
-        )
+    rejoins: Counter = _counter(
+        "Workers and observers that were back after their connection was lost."
+    )
+    joins: Counter = _counter("Workers and observers that joined the run.")
+    leaves: Counter = _by_reason(
+        "Workers and observers that no longer take part, by what ended it.", Departure
+    )
+    updates_accepted: Counter = _counter("Updates accepted from their origin, each counted once.")
+    updates_duplicate: Counter = _counter("Updates that had been accepted before and were dropped.")
+    updates_malformed: Counter = _counter(
+        "Updates that did not fit the run; the worker's connection was closed."
+    )
+    updates_outlying: Counter = _counter(
+        "Updates that were far larger than the others'; accepted, or kept aside if asked for."
+    )
+    updates_quarantined: Counter = _counter(
+        "Updates kept aside because one of their worker was far larger than the others'."
+    )
+    updates_delayed: Counter = _counter(
+        "Updates that had to wait because their worker sends more than it may."
+    )
+    updates_discarded: Counter = _counter(
+        "Updates dropped with their worker: it was in quarantine, or they waited for its rate."
+    )
+    runs_finished: Counter = _counter("Runs that all live workers have finished.")
+    update_bytes: Histogram = _histogram("Encoded size of accepted updates.", BYTES_BUCKETS)
+    update_density: Histogram = _histogram(
+        "Elements that an accepted update changes, as a part of all it covers.",
+        DENSITY_BUCKETS,
+        "update_density_ratio",
+    )
+    update_staleness: Histogram = _histogram(
+        "Updates of others accepted between what an update was computed on and itself.",
+        STALENESS_BUCKETS,
+        "update_staleness_updates",
+    )
+    relay_delay: Histogram = _histogram(
+        "From accepting an update to the acknowledgement of a worker it was relayed to.",
+        DELAY_BUCKETS,
+        "relay_delay_seconds",
+    )
+    checkpoints_written: Counter = _counter("Checkpoints that were written.")
+    checkpoints_failed: Counter = _counter(
+        "Checkpoints that could not be written; the log says why."
+    )
+    checkpoint_seconds: Gauge = _gauge(
+        "Duration of writing the last checkpoint.", "checkpoint_duration_seconds"
+    )
+    checkpoint_bytes: Gauge = _gauge("Size of the last checkpoint.")
+    checkpoint_time: Gauge = _gauge(
+        "Time of day (Unix) when the last checkpoint was written; 0 while there is none.",
+        "checkpoint_timestamp_seconds",
+    )
+    workers: Gauge = _gauge("Workers that take part in the run.")
+    observers: Gauge = _gauge("Observers that receive the run's updates.")
+    quarantined_workers: Gauge = _gauge(
+        "Workers whose updates are kept aside until an operator decides."
+    )
+    parameters: Gauge = _gauge("Parameters of the run's model.")
+    updates_relayed: Counter = _counter(
+        "Updates passed on and acknowledged, counted once for every receiving worker."
+    )
+    updates_conflated: Counter = _counter(
+        "Updates that a slow worker has received as part of a sum, counted once for every "
+        "receiving worker; they are not among those relayed."
+    )
+    sums_sent: Counter = _counter("Sums of updates that a slow worker has received whole.")
+    buffers_received: Counter = _counter("Messages with the buffers of a worker's module.")
+    buffers_relayed: Counter = _counter(
+        "Messages with buffers delivered, counted once for every receiving member."
+    )
+    buffers_refused: Counter = _counter(
+        "Messages with buffers dropped: too many bytes a second, or too many ranks."
+    )
+    rounds_closed: Counter = _counter("Rounds whose mean was relayed, in a mode with rounds.")
+    rounds_timed_out: Counter = _counter(
+        "Rounds that closed without some worker, because it took too long."
+    )
+    round_contributors: Histogram = _histogram(
+        "Workers that have contributed to a round.", WORKERS_BUCKETS, "round_contributors_workers"
+    )
+    round_seconds: Histogram = _histogram(
+        "From the first contribution to a round to its end.",
+        ROUND_BUCKETS,
+        "round_duration_seconds",
+    )
+    snapshots_sent: Counter = _counter("Snapshots that a joiner has received whole.")
+    digest_checks: Counter = _counter(
+        "Times that the digest of a worker's replica was compared with that of its updates."
+    )
+    digest_mismatches: Counter = _counter(
+        "Times that these digests differed: memory is damaged, and the log says whose."
+    )
+    blocks_repaired: Counter = _counter(
+        "Blocks of the replica that were sent to a worker because its own were damaged."
+    )
 
 
 class ServerMetrics(_Metrics):
     """The metrics of a daemon that are not of one of its runs."""
 
+    http_refused: Counter = _by_reason("HTTP connections that got no page, by reason.", HttpRefusal)
+    http_delayed: Counter = _counter(
+        "Times that the next HTTP connection had to wait, as too many came."
+    )
+    orders: Counter = _counter("Orders of operators that were carried out.")
+    runs: Gauge = _gauge("Runs in progress.")
+    runs_failed: Counter = _counter(
+        "Times that an internal error has ended the service of one run; the log has it."
+    )
+
     def __init__(self) -> None:
         super().__init__()
+        self.without_run = AdmissionMetrics()
+        """Of those that were let into no run."""
         registry = self.registry
         ProcessCollector(registry=registry)
         PlatformCollector(registry=registry)
         GCCollector(registry=registry)
         Info("gradwire_build", "Version of gradwire.", registry=registry).info(
             {"version": version("gradwire")}
-        )
-        self.without_run = AdmissionMetrics()
-        """Of those that were let into no run."""
-        self.http_refused = self._by_reason(
-            "gradwire_http_refused_total",
-            "HTTP connections that got no page, by reason.",
-            HttpRefusal,
-        )
-        self.http_delayed = self._counter(
-            "gradwire_http_delayed_total",
-            "Times that the next HTTP connection had to wait, as too many came.",
-        )
-        self.orders = self._counter(
-            "gradwire_orders_total", "Orders of operators that were carried out."
-        )
-        self.runs = self._gauge("gradwire_runs", "Runs in progress.")
-        self.runs_failed = self._counter(
-            "gradwire_runs_failed_total",
-            "Times that an internal error has ended the service of one run; the log has it.",
         )

@@ -3,7 +3,9 @@
 Every history is determined by its seed, which is the test's parameter.
 """
 
+import gc
 from random import Random
+from weakref import ref
 
 import numpy as np
 import pytest
@@ -113,6 +115,34 @@ def test_who_has_not_joined_yet_is_replaced_too(role: Role) -> None:
 
     assert older.wait_for_end().code == CloseCode.REPLACED
     assert run.sample("leaves_total", reason="replaced") == 0
+
+
+def test_one_key_takes_part_in_two_runs_at_once() -> None:
+    run, peers = run_with(1), []
+
+    for name in ("one", "other"):
+        peer = run.dial("twin", address=name)
+        peer.say(join_request(run=name, layout=run.layout))
+        peer.wait_for(Welcome)
+        peers.append(peer)
+
+    assert [peer.ended for peer in peers] == [None, None]
+
+
+def test_nothing_holds_a_connection_that_is_over() -> None:
+    run = SimulatedRun(watches_transport=False)
+    peer = run.enter()
+    member = run.master.roster.at(0)
+    assert member is not None
+    connection = ref(member.link.connection)
+    del member
+
+    peer.say(Leave(0, "done"))
+    peer.wait_for_end()
+    run.network.run(lambda: not list(run.master_endpoint.connections()), seconds=60)
+    gc.collect()
+
+    assert connection() is None
 
 
 def test_two_roles_of_one_name_are_two_keys_and_do_not_replace_each_other() -> None:

@@ -4,7 +4,7 @@ An update that all members have is freed; a delivered part of a sum, or buffers,
 next; and a run has finished when no worker lacks any of its updates.
 """
 
-from gradwire_protocol import Connection, MessageDelivered
+from gradwire_protocol import MessageDelivered
 from gradwire_protocol.messages.kinds import (
     CONFLATED_STREAM,
     CONTROL_STREAM,
@@ -33,13 +33,8 @@ class Deliveries:
         self._departures = departures
         self._buffers = buffers
 
-    def note_delivered(self, connection: Connection, event: MessageDelivered) -> None:
+    def note_delivered(self, member: Member, event: MessageDelivered) -> None:
         """Act on the delivery of a message."""
-        state = self._state
-        state.lobby.on_delivered(connection, event, state.now)
-        member = state.roster.of(connection)
-        if member is None:
-            return
         if event.stream == CONTROL_STREAM:
             if self._buffers.on_delivered(member, event.number):
                 self._departures.finish_run_if_complete()

@@ -9,7 +9,7 @@ import logging
 from collections.abc import Callable
 from typing import Final
 
-from gradwire_protocol import CloseCode, Connection, Disconnected, UsageError
+from gradwire_protocol import CloseCode, Disconnected, UsageError
 from gradwire_protocol.connection.timers import earliest
 from gradwire_protocol.messages.fields import count_updates
 from gradwire_protocol.messages.kinds import EndCode
@@ -151,27 +151,23 @@ class Departures:
 
     # Members that are expelled.
 
-    def expel(self, connection: Connection, code: int, reason: str, departure: Departure) -> None:
-        """Close a connection, and remove its member if it has one."""
-        connection.close(code, reason, self._state.now)
-        self._state.lobby.leave(connection)
-        member = self._state.roster.of(connection)
-        if member is None:
-            logger.warning("closed a connection from %s: %s", connection.address, reason)
-        elif not member.removing:
-            logger.warning("closed the connection of %s: %s", member.name, reason)
-            if departure in (Departure.REPLACED, Departure.TOO_SLOW):
-                # It may return, over another connection, or when it is faster.
-                self._reserve_rank(member)
-            self._remove(member, departure)
+    def expel(self, member: Member, code: int, reason: str, departure: Departure) -> None:
+        """Close the connection of a member, and remove it."""
+        member.link.connection.close(code, reason, self._state.now)
+        if member.removing or self._state.roster.at(member.rank) is not member:
+            return
+        logger.warning("closed the connection of %s: %s", member.name, reason)
+        if departure in (Departure.REPLACED, Departure.TOO_SLOW):
+            # It may return, over another connection, or when it is faster.
+            self._reserve_rank(member)
+        self._remove(member, departure)
 
     def expel_by_order(self, member: Member, reason: str) -> None:
         """Expel a member by order of an operator."""
         if member.quarantine is not None:
             self._expel_quarantined(member, reason)
         else:
-            connection = member.link.connection
-            self.expel(connection, EndCode.EXPELLED, reason, Departure.EXPELLED)
+            self.expel(member, EndCode.EXPELLED, reason, Departure.EXPELLED)
 
     def end_run(self, reason: str) -> str:
         """End the run by order of an operator; return what has become of it.
@@ -187,7 +183,7 @@ class Departures:
         for member in workers:
             self.expel_by_order(member, reason)
         for member in state.roster:
-            self.expel(member.link.connection, EndCode.RUN_OVER, reason, Departure.RUN_OVER)
+            self.expel(member, EndCode.RUN_OVER, reason, Departure.RUN_OVER)
         state.end_run()
         kept = run.last_checkpoint
         return (
@@ -200,24 +196,14 @@ class Departures:
         """Expel the observers of a run that is over, because another one begins."""
         for member in self._state.roster:
             reason = "the run that was observed is over, and another one begins"
-            self.expel(member.link.connection, EndCode.RUN_OVER, reason, Departure.RUN_OVER)
-
-    def drop_if_too_slow(self, connection: Connection) -> None:
-        """Expel a peer for which more bytes wait than the limit."""
-        member = self._state.roster.of(connection)
-        if member is None and connection not in self._state.lobby:
-            return
-        reason = self._too_slow(connection.bytes_queued, member)
-        if reason is not None:
-            self.expel(connection, EndCode.TOO_SLOW, reason, Departure.TOO_SLOW)
+            self.expel(member, EndCode.RUN_OVER, reason, Departure.RUN_OVER)
 
     def _drop_stalled(self) -> None:
         """Expel members that have taken nothing of their sums for too long."""
         run, seconds = self._state.run, self._state.config.slow_seconds
         if run is not None:
             for member, reason in run.relay.conflation.stalled(seconds, self._state.now):
-                connection = member.link.connection
-                self.expel(connection, EndCode.TOO_SLOW, reason, Departure.TOO_SLOW)
+                self.expel(member, EndCode.TOO_SLOW, reason, Departure.TOO_SLOW)
 
     def drop_all_too_slow(self) -> None:
         """Check every member, if messages were queued since the last check.
@@ -228,22 +214,22 @@ class Departures:
         """
         while self._state.queues_grew:
             self._state.queues_grew = False
-            for connection in list(self._state.roster.connections):
-                self.drop_if_too_slow(connection)
+            for member in self._state.roster:
+                reason = self._too_slow(member)
+                if reason is not None:
+                    self.expel(member, EndCode.TOO_SLOW, reason, Departure.TOO_SLOW)
 
-    def _too_slow(self, queued: int, member: Member | None) -> str | None:
-        """Return why a peer with this many bytes queued is too slow; None if it is not.
+    def _too_slow(self, member: Member) -> str | None:
+        """Return why a member is too slow; None if it is not.
 
         Updates, sums, snapshots and buffers are bounded where they are queued. This bounds all
         other messages.
         """
-        limit = self._state.config.relay_backlog_bytes_max
-        if member is not None:
-            backlog = member.backlog
-            if backlog.drop_reason is not None:
-                return backlog.drop_reason
-            queued -= backlog.nbytes + member.buffers.nbytes
-            queued -= sum(feed.nbytes for feed in (backlog.feed, member.feed) if feed is not None)
+        backlog, limit = member.backlog, self._state.config.relay_backlog_bytes_max
+        if backlog.drop_reason is not None:
+            return backlog.drop_reason
+        queued = member.link.connection.bytes_queued - backlog.nbytes - member.buffers.nbytes
+        queued -= sum(feed.nbytes for feed in (backlog.feed, member.feed) if feed is not None)
         if queued > limit:
             return f"{queued} bytes wait for this worker; the limit is {limit}"
         return None
@@ -254,8 +240,7 @@ class Departures:
             f"in quarantine since an update was far larger than the others': {why}; "
             f"{len(member.quarantine or ())} updates were dropped"
         )
-        connection = member.link.connection
-        self.expel(connection, EndCode.QUARANTINED, reason, Departure.QUARANTINED)
+        self.expel(member, EndCode.QUARANTINED, reason, Departure.QUARANTINED)
 
     # Both.
 
@@ -330,7 +315,7 @@ class Departures:
             ]
             for member in slow:
                 reason = f"did not send in {recovery.seconds:g} s what it was asked for"
-                self.expel(member.link.connection, CloseCode.IDLE, reason, Departure.SENT_BACK)
+                self.expel(member, CloseCode.IDLE, reason, Departure.SENT_BACK)
         elif recovery.returned:
             recover(run, state.roster, state.now)
         else:

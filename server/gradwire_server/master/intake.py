@@ -289,7 +289,7 @@ class Intake:
         self._count_accepted(update, len(received.update.body), staleness)
 
     def _expel(self, member: Member, code: int, error: Exception) -> None:
-        self._departures.expel(member.link.connection, code, str(error), Departure.FAULT)
+        self._departures.expel(member, code, str(error), Departure.FAULT)
 
     def _others(self, member: Member) -> list[Member]:
         return [other for other in self._roster if other is not member]

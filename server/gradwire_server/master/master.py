@@ -36,6 +36,7 @@ from gradwire_protocol import (
     UsageError,
 )
 from gradwire_protocol.connection.timers import earliest
+from gradwire_protocol.messages.admission import Join
 from gradwire_protocol.messages.kinds import EndCode
 from gradwire_protocol.messages.link import Link, Message, UpdateReceived
 from gradwire_protocol.messages.replicas import Contents, Digest, Snapshot, Want
@@ -77,6 +78,8 @@ class Master:
 
     Parameters
     ----------
+    lobby : Lobby, optional
+        That of its daemon.
     decoder : Decoder, optional
         Without it, updates are decoded at once.
     on_drained : callable
@@ -97,6 +100,7 @@ class Master:
         metrics: RunMetrics,
         decoder: Decoder | None = None,
         *,
+        lobby: Lobby | None = None,
         on_drained: Callable[[str], None] = lambda reason: None,
         run: Run | None = None,
         writer: CheckpointWriter | None = None,
@@ -108,7 +112,7 @@ class Master:
             config=config,
             metrics=metrics,
             decoder=decoder or InlineDecoder(),
-            lobby=Lobby(config.join_timeout_seconds),
+            lobby=lobby or Lobby(config.join_timeout_seconds),
             leases=Leases(config.rejoin_seconds, config.workers_max),
             leadership=Leadership.of(config.standby or config.standby_of),
             new_run=config.new_run,
@@ -158,39 +162,43 @@ class Master:
         if not self._state.new_run:
             self._state.expects_returns_until = now + self.config.recovery_seconds
 
-    def admit(self, link: Link, messages: Sequence[Message], now: float) -> None:
-        """Take a new connection, whose first messages have come."""
+    def admit(
+        self, link: Link, request: Join | Follow | Promise, messages: Sequence[Message], now: float
+    ) -> None:
+        """Act on a request of a connection in the lobby.
+
+        Where it makes the peer a member, also act on the messages that came after it.
+        """
         self._state.now = now
-        self.reception.enter(link)
-        self._receive_messages(link, messages)
+        try:
+            self.reception.receive(link, request)
+        except InvalidMessageError as error:
+            self._expel_for(link.connection, error)
+        self._receive_messages(link.connection, messages)
         self._conclude()
 
-    def holds(self, connection: Connection) -> bool:
-        """Return whether a connection is one of this master's, which has to hear of its events."""
-        state = self._state
-        return state.roster.of(connection) is not None or connection in state.lobby
-
     def handle_event(self, connection: Connection, event: Event, now: float) -> None:
-        """Act on an event of a connection that it holds."""
+        """Act on an event of a member, or on the end of a connection that has asked to be one."""
         self._state.now = now
+        member = self.roster.of(connection)
         match event:
             case MessageReceived():
                 self._receive(connection, event)
+            case _ if member is None:
+                pass  # it is being closed
             case MessageDelivered():
-                self._deliveries.note_delivered(connection, event)
+                self._deliveries.note_delivered(member, event)
             case AddressChanged():
-                self._moved(connection, event)
+                # A warning, of which the log takes one a second: a peer with two addresses could
+                # move with every round trip.
+                logger.warning("%s moved to %s", member.name, event.address)
             case Disconnected():
-                self._state.lobby.leave(connection)
-                member = self.roster.of(connection)
-                if member is not None:
-                    self._departures.disconnected(member, event)
+                self._departures.disconnected(member, event)
         self._conclude()
 
     def handle_timer(self, now: float) -> None:
         """Act on every deadline at or before `now`."""
         self._state.now = now
-        self._state.lobby.handle_timer(now)
         self._intake.handle_timer(now)
         self._stability.handle_timer()
         self._repairs.handle_timer()
@@ -290,7 +298,6 @@ class Master:
         self._state.decoder.drain()
         # The code sends workers to the other master, where there is one.
         code = EndCode.STOPPED if self.terms.other is None else EndCode.STEPPED_DOWN
-        self._state.lobby.close(reason, now, code)
         self._departures.stop(reason, code)
         self.checkpoints.stop(broken=broken)
 
@@ -299,7 +306,6 @@ class Master:
     def next_timer(self) -> float | None:
         """Return when `handle_timer` has to be called at the latest."""
         deadlines = (
-            self._state.lobby.next_timer(),
             self._intake.next_timer(),
             self._stability.next_timer(),
             self._departures.next_timer(),
@@ -322,14 +328,14 @@ class Master:
     def is_over(self) -> bool:
         """Whether it has no run, nobody waits for one, and nothing is left to do for the last."""
         state = self._state
-        is_used = len(state.roster) or len(state.lobby) or self.checkpoints.busy
+        is_used = len(state.roster) or state.lobby.at(state) or self.checkpoints.busy
         return state.run is None and not is_used
 
     @property
     def is_abandoned(self) -> bool:
         """Whether its run has no member, and none that may come back under its rank."""
         state = self._state
-        is_used = len(state.roster) or len(state.lobby) or state.leases.ranks(state.now)
+        is_used = len(state.roster) or state.lobby.at(state) or state.leases.ranks(state.now)
         return state.run is not None and not is_used
 
     @property
@@ -356,34 +362,34 @@ class Master:
 
     def _receive(self, connection: Connection, event: MessageReceived) -> None:
         member = self.roster.of(connection)
-        link = member.link if member else self._state.lobby.link_of(connection)
-        if link is None:
+        if member is None:
             connection.release(event.charge)  # it is being closed
             return
         try:
-            messages = link.receive(event)
+            messages = member.link.receive(event)
         except InvalidMessageError as error:
             self._expel_for(connection, error)
         else:
-            self._receive_messages(link, messages)
+            self._receive_messages(connection, messages)
 
-    def _receive_messages(self, link: Link, messages: Sequence[Message]) -> None:
-        connection = link.connection
+    def _receive_messages(self, connection: Connection, messages: Sequence[Message]) -> None:
         try:
             for message in messages:
                 member = self.roster.of(connection)
-                if member is not None:
-                    self._from_member(member, message)
-                elif connection not in self._state.lobby:
+                if member is None:
                     return  # it has just left; messages after LEAVE are ignored
-                else:
-                    self.reception.receive(link, message)
+                self._from_member(member, message)
         except InvalidMessageError as error:
             self._expel_for(connection, error)
 
     def _expel_for(self, connection: Connection, error: InvalidMessageError) -> None:
-        self._state.metrics.messages_invalid.inc()
-        self._departures.expel(connection, CloseCode.INVALID_MESSAGE, str(error), Departure.FAULT)
+        state, code, reason = self._state, CloseCode.INVALID_MESSAGE, str(error)
+        state.metrics.messages_invalid.inc()
+        member = self.roster.of(connection)
+        if member is None:
+            state.lobby.expel(connection, code, reason, state.now)
+        else:
+            self._departures.expel(member, code, reason, Departure.FAULT)
 
     def _from_member(self, member: Member, message: Message) -> None:
         """Act on a message of a member; some messages only workers may send."""
@@ -440,13 +446,6 @@ class Master:
         self._intake.set_last_sequence(member, finish.sequence)
         self._state.tell_roster()
         self._departures.check_completion(member)
-
-    def _moved(self, connection: Connection, event: AddressChanged) -> None:
-        member = self.roster.of(connection)
-        if member is not None:
-            # A warning, of which the log takes one a second: a peer with two addresses could move
-            # with every round trip.
-            logger.warning("%s moved to %s", member.name, event.address)
 
     # Consequences.
 

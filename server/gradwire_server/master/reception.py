@@ -1,15 +1,15 @@
-"""The reception: handles connections that are not members: requests to join.
+"""The reception: acts on requests of connections in the lobby.
 
-Each key has one connection, the newest. A worker that joins moves from the lobby to the roster; a
-refused worker stays in the lobby.
+Each key has one connection to a run, the newest. A worker that joins moves from the lobby to the
+roster; a refused worker stays in the lobby.
 """
 
 import logging
 from collections.abc import Callable
 from typing import Final
 
-from gradwire_protocol import CloseCode, Connection, InOrder, InvalidMessageError, Role
-from gradwire_protocol.messages.admission import Join, Refuse, Resume, name_in_roster
+from gradwire_protocol import CloseCode, Connection, InOrder, Role
+from gradwire_protocol.messages.admission import Join, Refuse, Resume
 from gradwire_protocol.messages.fields import covers
 from gradwire_protocol.messages.kinds import EndCode
 from gradwire_protocol.messages.link import Link, Message, UpdateReceived
@@ -31,6 +31,7 @@ from gradwire_server.master.items import Items
 from gradwire_server.master.terms import Terms
 from gradwire_server.metrics import Departure
 from gradwire_server.replica.founding import add_returned, welcome, welcome_back
+from gradwire_server.state.lobby import why_replaced
 from gradwire_server.state.restart import RunRecovery
 from gradwire_server.state.roster import Member, role_of
 from gradwire_server.state.run import Run
@@ -48,7 +49,7 @@ RUN_DEFAULT: Final = "default"
 
 
 class Reception:
-    """Handles connections in the lobby."""
+    """Acts on requests of connections in the lobby."""
 
     def __init__(
         self,
@@ -68,31 +69,22 @@ class Reception:
         """Called with the answer of a worker that was asked to follow in another term."""
         self._departures = departures
 
-    def enter(self, link: Link) -> None:
-        """Add a new connection, and close an older one with the same key."""
-        self._replace(link.connection)
-        self._state.lobby.enter(link, self._state.now)
-
-    def receive(self, link: Link, message: Message) -> None:
-        """Act on a message of a connection in the lobby.
+    def receive(self, link: Link, request: Join | Follow | Promise) -> None:
+        """Act on a request of a connection in the lobby.
 
         Raises `InvalidMessageError` if the peer must not send it.
         """
-        if self._state.lobby.was_refused(link.connection):
-            return  # else each further request would cause one more answer and line of log
-        if self._state.lobby.is_deferred(link.connection):
-            raise InvalidMessageError(f"{name_of(message)} while the answer to JOIN is due")
-        if isinstance(message, Join):
-            if self._terms.in_charge:
-                self.join(link, message)
-            else:
-                self.on_early_join(link, message)
-        elif isinstance(message, Follow):
-            self._terms.receive_follow(link, message)
-        elif isinstance(message, Promise):
-            self.on_promise(link, message)
-        else:
-            raise InvalidMessageError(f"{name_of(message)} before JOIN")
+        if link.connection not in self._state.lobby.at(self._state):
+            self._replace_members(link.connection)
+            self._state.lobby.enter(link, self._state.now, self._state)
+        match request:
+            case Join():
+                answer = self.join if self._terms.in_charge else self.on_early_join
+                answer(link, request)
+            case Follow():
+                self._terms.receive_follow(link, request)
+            case Promise():
+                self.on_promise(link, request)
 
     def join(self, link: Link, join: Join) -> None:
         """Admit a worker or observer, or refuse it with a reason."""
@@ -121,22 +113,23 @@ class Reception:
 
     def refuse(self, connection: Connection, join: Join, refused: Refuse) -> None:
         """Refuse a request to join."""
-        self._state.metrics.refusals.labels(refused.code).inc()
-        identity = connection.identity
-        name = name_in_roster(None if identity is None else identity.name, join.name)
-        logger.warning("refused %s: %s", name, refused.reason)
-        self._state.lobby.refuse(connection, refused)
+        self._state.lobby.refuse(connection, join.name, refused, self._state.metrics)
+
+    @property
+    def has_deferred(self) -> bool:
+        """Whether any request is deferred."""
+        return self._state.lobby.has_deferred(self._state)
 
     def answer_deferred(self) -> None:
         """Answer deferred requests, once no worker is expected to return any more."""
-        if self._state.lobby.has_deferred and self._expects_returns_until is None:
+        if self.has_deferred and self._expects_returns_until is None:
             answer = self.join if self._terms.in_charge else self.on_early_join
-            for link, join in self._state.lobby.pop_deferred():
+            for link, join in self._state.lobby.pop_deferred(self._state):
                 answer(link, join)
 
     def next_timer(self) -> float | None:
         """Return when deferred requests may be answered; None without any."""
-        return self._expects_returns_until if self._state.lobby.has_deferred else None
+        return self._expects_returns_until if self.has_deferred else None
 
     # Private.
 
@@ -163,24 +156,19 @@ class Reception:
     def _refuse_not_in_charge(self, link: Link, join: Join) -> None:
         self.refuse(link.connection, join, self._terms.refusal())
 
-    def _replace(self, connection: Connection) -> None:
-        """Close other connections with the same key."""
-        identity = connection.identity
-        if identity is None:
-            return
-        for other in [*self._state.lobby, *self._state.roster.connections]:
-            if other.identity is not None and other.identity.key_id == identity.key_id:
-                reason = f"another process came in with the same key, that of {identity.name}"
-                self._departures.expel(other, CloseCode.REPLACED, reason, Departure.REPLACED)
+    def _replace_members(self, connection: Connection) -> None:
+        """Close connections of members with the same key."""
+        for member in self._state.roster:
+            reason = why_replaced(member.link.connection, connection)
+            if reason is not None:
+                self._departures.expel(member, CloseCode.REPLACED, reason, Departure.REPLACED)
 
     def _replace_twin(self, connection: Connection, join: Join) -> None:
         """Close the old connection of a returning worker, if its loss was not noticed yet."""
         twin = self._state.roster.with_id(join.worker_id)
         if twin is not None and twin.link.connection.identity == connection.identity:
             reason = "its worker is back over another connection"
-            self._departures.expel(
-                twin.link.connection, CloseCode.REPLACED, reason, Departure.REPLACED
-            )
+            self._departures.expel(twin, CloseCode.REPLACED, reason, Departure.REPLACED)
 
     def _run_for(self, link: Link, join: Join) -> Run | Refuse:
         """Return the run that a peer may join, perhaps a new one, or the refusal."""
@@ -321,8 +309,7 @@ class Reception:
         back = None if state.run is None else state.run.recovery
         said = None if back is None else back.returned.get(holder)
         if holder.leaving is not None or (said is not None and said.leaving):
-            connection = holder.link.connection
-            self._departures.expel(connection, EndCode.LEFT, "left", Departure.LEFT)
+            self._departures.expel(holder, EndCode.LEFT, "left", Departure.LEFT)
         return False
 
     def _begin(self, run: Run) -> None:

@@ -59,6 +59,8 @@ TERMS_AHEAD_MAX: Final = 1_000
 """How far the term of a worker may be ahead. A restarted master believes it; but each term takes
 the loss of a master, and numbers must not run out."""
 
+STANDBY_NAME: Final = "standby"
+
 BEHIND_SECONDS_MAX: Final = 10.0
 """How long an update may be under way to the standby. Updates that it lacks are not stable; workers
 keep these, and wait when they keep too many. An expelled standby may return, and is sent the
@@ -194,7 +196,8 @@ class Terms:
                 if self.is_standby
                 else "this master has no standby: start it with --standby HOST:PORT"
             )
-            self._state.lobby.refuse(connection, Refuse(RefusalCode.ROLE, reason))
+            refused = Refuse(RefusalCode.ROLE, reason)
+            self._state.lobby.refuse(connection, STANDBY_NAME, refused, self._state.metrics)
             return
         if self._standby is not None:
             reason = "the standby is back over another connection"
@@ -307,7 +310,11 @@ class Terms:
 
     def _expel_standby(self, code: int, reason: str, departure: Departure) -> None:
         assert self._standby is not None
-        self._departures.expel(self._standby.connection, code, reason, departure)
+        member = self._state.roster.of(self._standby.connection)
+        if member is None:
+            self._state.lobby.expel(self._standby.connection, code, reason, self._state.now)
+        else:
+            self._departures.expel(member, code, reason, departure)
         self._lose_standby()
 
     def _forget_voters(self) -> None:
@@ -329,7 +336,7 @@ class Terms:
         taken = state.leases.ranks(state.now) | run.unclaimed
         rank = state.roster.free_rank(None, Role.OBSERVER, taken)
         join = Join(
-            run.name, bytes(WORKER_ID_BYTES), "standby", None, CODEC_VERSION,
+            run.name, bytes(WORKER_ID_BYTES), STANDBY_NAME, None, CODEC_VERSION,
             run.replica.quantum_exponent, run.layout,
         )  # fmt: skip
         member = Member(rank, join, standby, InOrder(1), stands_by=True)

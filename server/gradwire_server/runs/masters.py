@@ -9,8 +9,9 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Final, TypeVar
+from weakref import WeakKeyDictionary
 
-from gradwire_protocol import GradwireError
+from gradwire_protocol import Connection, GradwireError
 from gradwire_protocol.messages.admission import RefusalCode, Refuse
 from gradwire_protocol.messages.kinds import EndCode
 from gradwire_server.config import MasterConfig
@@ -19,6 +20,7 @@ from gradwire_server.master.reception import RUN_DEFAULT
 from gradwire_server.metrics import RunMetrics, ServerMetrics
 from gradwire_server.runs.background import Background
 from gradwire_server.state.finished_runs import FinishedRuns
+from gradwire_server.state.lobby import Lobby
 from gradwire_server.state.run import Run
 from gradwire_server.state.totals import Totals
 
@@ -67,6 +69,9 @@ class Masters:
         """Why the daemon is about to end; None while it is not."""
         self.draining = False
         """Whether an operator has ordered that nobody is let in any more."""
+        self.lobby: Final = Lobby(config.join_timeout_seconds)
+        self.by_connection: Final[WeakKeyDictionary[Connection, Served]] = WeakKeyDictionary()
+        """The master that a connection was handed to. Who closes it need not remove it here."""
         self._config = config
         self._metrics = metrics
         self._background = background
@@ -185,6 +190,7 @@ class Masters:
             self._config,
             RunMetrics(),
             self._background.decoder(partial(hand_on, Master.handle_decoded)),
+            lobby=self.lobby,
             on_drained=partial(self._note_drained, served),
             run=run,
             writer=self._background.writer(partial(hand_on, Master.handle_progress)),
@@ -201,8 +207,9 @@ class Masters:
         """Close all connections of a run, and let a new master serve it."""
         self._metrics.runs_failed.inc()
         state = served.master.state
-        for connection in [*state.lobby, *state.roster.connections]:
-            connection.close(EndCode.STOPPED, INTERNAL_ERROR, self.now)
+        members = [member.link.connection for member in state.roster]
+        for connection in [*self.lobby.at(state), *members]:
+            self.lobby.end(connection, EndCode.STOPPED, INTERNAL_ERROR, self.now)
         self._replace(served, served.name)
         served.master.state.new_run = False  # its workers are to come back
         served.master.begin(self.now)

@@ -1,10 +1,9 @@
-"""`Newcomers`: connections that have not said yet what they want, and operators.
+"""`Newcomers`: what peers in the lobby say: requests, which masters decide, and orders.
 
-A peer that asks to join goes to the master of the run that it names. One that names none goes to
-the only run in progress, or else to that of the default name. An operator stays here.
+A peer that asks to join is handed to the master of the run that it names. One that names none is
+handed to that of the only run in progress, or else of the default name.
 """
 
-import logging
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
@@ -12,14 +11,13 @@ from gradwire_protocol import (
     CloseCode,
     Connected,
     Connection,
-    Disconnected,
     Event,
     InvalidMessageError,
     MessageDelivered,
     MessageReceived,
     Role,
 )
-from gradwire_protocol.messages.admission import Join, RefusalCode, Refuse, name_in_roster
+from gradwire_protocol.messages.admission import Join, RefusalCode, Refuse
 from gradwire_protocol.messages.kinds import EndCode
 from gradwire_protocol.messages.link import Link, Message
 from gradwire_protocol.messages.orders import Order, OrderDone
@@ -29,17 +27,14 @@ from gradwire_server.master.reception import RUN_DEFAULT, name_of
 from gradwire_server.metrics import ServerMetrics
 from gradwire_server.runs.masters import INTERNAL_ERROR, Masters, Served
 from gradwire_server.runs.orders import Orders, Powers
-from gradwire_server.state.lobby import Lobby
 from gradwire_server.state.roster import role_of
-
-logger = logging.getLogger("gradwire.master")
 
 KEYLESS_OPERATOR: Final = "without a key"
 """Name of an operator where there are no keys."""
 
 
 class Newcomers:
-    """Hands peers on to masters, and carries out orders."""
+    """Hands peers in the lobby to masters, and carries out orders."""
 
     def __init__(
         self,
@@ -50,10 +45,10 @@ class Newcomers:
     ) -> None:
         self.takes_keyless_orders = False
         """Whether anyone may give orders: there are no keys, and only this machine reaches us."""
-        self.lobby: Final = Lobby(config.join_timeout_seconds)
         self._config = config
         self._metrics = metrics
         self._masters = masters
+        self._lobby = masters.lobby
         self.orders: Final = Orders(
             Powers(
                 status=self.status,
@@ -73,56 +68,47 @@ class Newcomers:
         }
 
     def handle_event(self, connection: Connection, event: Event) -> None:
-        """Act on an event of a connection that no master holds."""
+        """Act on an event of a connection that is new, or in the lobby."""
         now = self._masters.now
         match event:
             case Connected():
-                self._replace(connection)
-                self.lobby.enter(Link(connection), now)
+                self._lobby.enter(Link(connection), now)
             case MessageReceived():
                 self._receive(connection, event)
             case MessageDelivered():
-                self.lobby.on_delivered(connection, event, now)
-            case Disconnected():
-                self.lobby.leave(connection)
-
-    def _replace(self, connection: Connection) -> None:
-        """Close other connections of the lobby with the same key."""
-        identity = connection.identity
-        if identity is None:
-            return
-        for other in list(self.lobby):
-            if other.identity is not None and other.identity.key_id == identity.key_id:
-                reason = f"another process came in with the same key, that of {identity.name}"
-                self._expel(other, CloseCode.REPLACED, reason)
+                self._lobby.on_delivered(connection, event, now)
 
     def _receive(self, connection: Connection, event: MessageReceived) -> None:
-        link = self.lobby.link_of(connection)
+        link = self._lobby.link_of(connection)
         if link is None:
             connection.release(event.charge)  # it is being closed
             return
         try:
             messages = link.receive(event)
-            for place, message in enumerate(messages):
+            for place, message in enumerate(messages, 1):
                 self._act(link, message, messages[place:])
-                if connection not in self.lobby:
-                    return
+                if connection not in self._lobby:
+                    return  # a member, whose master has acted on the others, or closed
         except InvalidMessageError as error:
             self._metrics.without_run.messages_invalid.inc()
-            self._expel(connection, CloseCode.INVALID_MESSAGE, str(error))
+            code, now = CloseCode.INVALID_MESSAGE, self._masters.now
+            self._lobby.expel(connection, code, str(error), now)
 
     def _act(self, link: Link, message: Message, messages: Sequence[Message]) -> None:
-        """Act on a message of a newcomer; `messages` are this one and those that came with it.
+        """Act on a message; `messages` came after it, at the same time.
 
         Raises `InvalidMessageError` if the peer must not send it.
         """
         masters = self._masters
-        if self.lobby.was_refused(link.connection):
+        if self._lobby.was_refused(link.connection):
             return  # else each further request would cause one more answer and line of log
+        if self._lobby.is_deferred(link.connection):
+            raise InvalidMessageError(f"{name_of(message)} while the answer to JOIN is due")
         if isinstance(message, Join):
             served = self._served_for(link, message)
             if isinstance(served, Refuse):
-                self._refuse(link.connection, message, served)
+                metrics = self._metrics.without_run
+                self._lobby.refuse(link.connection, message.name, served, metrics)
                 return
         elif isinstance(message, Follow | Promise):
             served = masters.first
@@ -131,20 +117,8 @@ class Newcomers:
             return
         else:
             raise InvalidMessageError(f"{name_of(message)} before JOIN")
-        self.lobby.leave(link.connection)
-        masters.guard(served, served.master.admit, link, messages, masters.now)
-
-    def _refuse(self, connection: Connection, join: Join, refused: Refuse) -> None:
-        self._metrics.without_run.refusals.labels(refused.code).inc()
-        identity = connection.identity
-        name = name_in_roster(None if identity is None else identity.name, join.name)
-        logger.warning("refused %s: %s", name, refused.reason)
-        self.lobby.refuse(connection, refused)
-
-    def _expel(self, connection: Connection, code: int, reason: str) -> None:
-        logger.warning("closed a connection from %s: %s", connection.address, reason)
-        self.lobby.leave(connection)
-        connection.close(code, reason, self._masters.now)
+        masters.by_connection[link.connection] = served
+        masters.guard(served, served.master.admit, link, message, messages, masters.now)
 
     # Which run.
 
@@ -202,11 +176,11 @@ class Newcomers:
             self._metrics.without_run.refusals.labels(answer.code).inc()
         else:
             self._metrics.orders.inc()
-        self.lobby.answer(connection, answer, self._masters.now)
+        self._lobby.answer(connection, answer, self._masters.now)
         limit = self._config.relay_backlog_bytes_max
         if connection.bytes_queued > limit:
             reason = f"{connection.bytes_queued} bytes wait for this operator; the limit is {limit}"
-            self._expel(connection, EndCode.TOO_SLOW, reason)
+            self._lobby.expel(connection, EndCode.TOO_SLOW, reason, self._masters.now)
 
     def _answer(self, operator: str, order: Order) -> OrderDone | Refuse:
         """Carry out an order; what a master raises ends the service of its run alone."""

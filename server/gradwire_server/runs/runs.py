@@ -1,13 +1,13 @@
 """`Runs`: the runs of one daemon, each served by a `Master` of its own.
 
-A connection waits among the newcomers until it says what it wants. A worker that asks to join goes
-to the master of the run that it names, and stays with that; an operator stays with the newcomers.
+A connection waits in the lobby. A worker that asks to join is handed to the master of the run that
+it names, which lets it leave the lobby as a member; an operator stays there.
 What one master does wrong ends the service of its run alone: all connections of the run are closed,
 and a new master begins, to which its workers come back as to a daemon that was started again.
 
 ::
 
-                  ┌─▶ Newcomers ──▶ orders
+                  ┌─▶ Newcomers (the lobby) ──▶ orders
     events ──▶ Runs ──▶ Master of run A
                   └───▶ Master of run B
 
@@ -19,8 +19,9 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
-from gradwire_protocol import Connection, Event
+from gradwire_protocol import Connection, Disconnected, Event
 from gradwire_protocol.connection.timers import earliest
+from gradwire_protocol.messages.kinds import EndCode
 from gradwire_server.config import MasterConfig
 from gradwire_server.master.master import Master
 from gradwire_server.master.reception import RUN_DEFAULT
@@ -91,19 +92,20 @@ class Runs:
         """Act on an event of a connection."""
         masters = self._masters
         masters.now = now
-        for served in masters:
-            if served.master.holds(connection):
-                masters.guard(served, served.master.handle_event, connection, event, now)
-                break
-        else:
+        if isinstance(event, Disconnected):
+            masters.lobby.leave(connection)
+        served = masters.by_connection.get(connection)
+        if served is None or connection in masters.lobby:
             self._newcomers.handle_event(connection, event)
+        else:
+            masters.guard(served, served.master.handle_event, connection, event, now)
         self._conclude()
 
     def handle_timer(self, now: float) -> None:
         """Act on every deadline at or before `now`."""
         masters = self._masters
         masters.now = now
-        self._newcomers.lobby.handle_timer(now)
+        masters.lobby.handle_timer(now)
         for served in masters:
             masters.guard(served, served.master.handle_timer, now)
         self._conclude()
@@ -119,7 +121,9 @@ class Runs:
         """Close all connections with the reason; see `Master.stop`."""
         masters = self._masters
         masters.now = now
-        self._newcomers.lobby.close(reason, now)
+        # The code sends workers to the other master, where there is one.
+        code = EndCode.STEPPED_DOWN if masters.has_one_run else EndCode.STOPPED
+        masters.lobby.close(reason, now, code)
         for served in masters:
             masters.guard(served, partial(served.master.stop, broken=broken), reason, now)
 
@@ -134,7 +138,7 @@ class Runs:
         """Return when `handle_timer` has to be called at the latest."""
         masters = self._masters
         deadlines = [masters.guard(served, served.master.next_timer) for served in masters]
-        deadlines.append(self._newcomers.lobby.next_timer())
+        deadlines.append(masters.lobby.next_timer())
         return earliest(deadlines)
 
     def status(self) -> dict[str, Any]:
@@ -163,7 +167,7 @@ class Runs:
         # Drained by an operator, it stops when the last worker has left, and when every operator
         # has hung up: one may still have to hear that its order was carried out.
         operator = self._newcomers.orders.draining
-        if operator is None or self._newcomers.lobby.has_operators:
+        if operator is None or self._masters.lobby.has_operators:
             return
         if not any(served.master.roster.workers for served in self._masters):
             self._on_drained(f"the master was stopped by operator {operator}, who drained it")

@@ -1,20 +1,25 @@
-"""The lobby: connections that are not members of the run.
+"""The lobby: connections that are not members of a run; a daemon has one.
 
-A worker that asks to join moves to the roster: at once, or later while workers of an earlier run
-are expected to return. A refused worker stays until the reason was delivered. An operator stays,
-and its timeout starts again with every order. A connection whose timeout expires is closed.
+A worker that asks to join moves to the roster of a master: at once, or later while workers of an
+earlier run are expected to return. A refused worker stays until the reason was delivered. An
+operator stays, and its timeout starts again with every order. A connection whose timeout expires is
+closed.
 """
 
+import logging
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from gradwire_protocol import Connection, MessageDelivered, Role
+from gradwire_protocol import CloseCode, Connection, MessageDelivered, Role
 from gradwire_protocol.connection.timers import earliest
-from gradwire_protocol.messages.admission import Join, Refuse
+from gradwire_protocol.messages.admission import Join, Refuse, name_in_roster
 from gradwire_protocol.messages.kinds import CONTROL_STREAM, EndCode
 from gradwire_protocol.messages.link import Link
 from gradwire_protocol.messages.orders import OrderDone
+from gradwire_server.metrics import AdmissionMetrics
 from gradwire_server.state.roster import role_of
+
+logger = logging.getLogger("gradwire.master")
 
 
 @dataclass(slots=True)
@@ -24,6 +29,8 @@ class _Stranger:
     link: Link
     deadline: float | None
     """When it is closed; None for a standby."""
+    master: object = None
+    """The state of the master that it has asked; None for a newcomer."""
     refusal: int | None = None
     """Number of the REFUSE that was sent to it."""
     join: Join | None = None
@@ -31,7 +38,7 @@ class _Stranger:
 
 
 class Lobby:
-    """Connections that are not members; each may stay `timeout_seconds` without a request."""
+    """Connections that are no members; each may stay `timeout_seconds` without a request."""
 
     def __init__(self, timeout_seconds: float) -> None:
         self._timeout_seconds = timeout_seconds
@@ -45,19 +52,25 @@ class Lobby:
         """Iterate over the connections, oldest first."""
         return iter(self._strangers)
 
-    def __len__(self) -> int:
-        """Return the number of connections."""
-        return len(self._strangers)
+    def at(self, master: object) -> list[Connection]:
+        """Return the connections that have asked the master with this state."""
+        strangers = self._strangers.items()
+        return [connection for connection, each in strangers if each.master is master]
 
     @property
     def has_operators(self) -> bool:
         """Whether an operator is connected."""
         return any(role_of(connection) is Role.OPERATOR for connection in self._strangers)
 
-    def enter(self, link: Link, now: float) -> None:
-        """Add a new connection."""
+    def enter(self, link: Link, now: float, master: object = None) -> None:
+        """Add a new connection, or one that asks a master now; close others with its key."""
+        self.leave(link.connection)
+        for other in self.at(master):
+            reason = why_replaced(other, link.connection)
+            if reason is not None:
+                self.expel(other, CloseCode.REPLACED, reason, now)
         deadline = now + self._timeout_seconds
-        self._strangers[link.connection] = _Stranger(link, deadline)
+        self._strangers[link.connection] = _Stranger(link, deadline, master)
 
     def leave(self, connection: Connection) -> None:
         """Remove a connection that is over, or has become a member."""
@@ -86,22 +99,27 @@ class Lobby:
         """Return whether the request of a connection is deferred."""
         return self._strangers[connection].join is not None
 
-    @property
-    def has_deferred(self) -> bool:
-        """Whether any request is deferred."""
-        return any(stranger.join is not None for stranger in self._strangers.values())
+    def has_deferred(self, master: object) -> bool:
+        """Return whether a request to a master is deferred."""
+        return any(each.join and each.master is master for each in self._strangers.values())
 
-    def pop_deferred(self) -> list[tuple[Link, Join]]:
-        """Return the deferred requests in the order they came, and forget them."""
+    def pop_deferred(self, master: object) -> list[tuple[Link, Join]]:
+        """Return the deferred requests to a master in the order they came, and forget them."""
         held = []
         for stranger in self._strangers.values():
-            if stranger.join is not None:
+            if stranger.join is not None and stranger.master is master:
                 held.append((stranger.link, stranger.join))
                 stranger.join = None
         return held
 
-    def refuse(self, connection: Connection, refused: Refuse) -> None:
+    def refuse(
+        self, connection: Connection, name: str, refused: Refuse, metrics: AdmissionMetrics
+    ) -> None:
         """Send the reason for a refusal; the connection is closed once that was delivered."""
+        metrics.refusals.labels(refused.code).inc()
+        identity = connection.identity
+        name = name_in_roster(None if identity is None else identity.name, name)
+        logger.warning("refused %s: %s", name, refused.reason)
         stranger = self._strangers[connection]
         stranger.refusal = stranger.link.send(refused.within_limit)
 
@@ -139,7 +157,20 @@ class Lobby:
         for connection in list(self._strangers):
             self.end(connection, code, reason, now)
 
-    def end(self, connection: Connection, code: EndCode, reason: str, now: float) -> None:
+    def expel(self, connection: Connection, code: int, reason: str, now: float) -> None:
+        """Close a connection that has done something wrong, or was replaced."""
+        logger.warning("closed a connection from %s: %s", connection.address, reason)
+        self.end(connection, code, reason, now)
+
+    def end(self, connection: Connection, code: int, reason: str, now: float) -> None:
         """Close a connection of the lobby."""
-        del self._strangers[connection]
+        self.leave(connection)
         connection.close(code, reason, now)
+
+
+def why_replaced(connection: Connection, newer: Connection) -> str | None:
+    """Return why a connection makes way for a newer one: it has the same key; None if it stays."""
+    new, old = newer.identity, connection.identity
+    if connection is newer or new is None or old is None or new.key_id != old.key_id:
+        return None
+    return f"another process came in with the same key, that of {new.name}"

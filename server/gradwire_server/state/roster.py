@@ -13,7 +13,7 @@ An observer is a member that sends no updates, and nothing waits for it. Its ran
 Observers get ranks from the highest down, so that those of workers stay close together.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import KW_ONLY, dataclass, field
 from enum import Enum, auto
 from typing import Final
@@ -151,11 +151,6 @@ class Roster:
     def workers(self) -> list[Member]:
         """The members that train, by rank."""
         return [member for member in self if not member.observes]
-
-    @property
-    def connections(self) -> Iterable[Connection]:
-        """The connections of all members."""
-        return self._by_connection.keys()
 
     def add_member(self, member: Member) -> None:
         """Add a member."""

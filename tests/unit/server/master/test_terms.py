@@ -41,6 +41,7 @@ def test_a_master_that_knows_of_no_standby_has_none() -> None:
     refused = standby_of(run).wait_for(Refuse)
 
     assert "--standby HOST:PORT" in refused.reason
+    assert run.sample("refusals_total", reason="role") == 1
     assert run.master.terms.in_charge
 
 
