@@ -43,12 +43,10 @@ class Plan:
     batch: int = 256
     runs: int = 4
     """Of each, in turn."""
-    warming: int = 1
-    """Before them, which do not count."""
 
 
 FULL: Final = Plan()
-QUICK: Final = Plan(rows=2_000, files=4, epochs=1, runs=1, warming=0)
+QUICK: Final = Plan(rows=2_000, files=4, epochs=1, runs=1)
 
 
 @dataclass(slots=True)
@@ -69,19 +67,15 @@ def run(plan: Plan) -> list[Figure]:
     from support.spark import cluster
 
     with TemporaryDirectory() as name, cluster(Path(name) / "spark") as spark:
-        return measured(spark, Path(name), plan)
-
-
-def measured(spark: Any, folder: Path, plan: Plan) -> list[Figure]:
-    """Measure on a cluster, with files in a folder."""
-    paths = _written(folder / "data", plan)
-    ours, theirs = Measured(), Measured()
-    for turn in range(plan.warming + plan.runs):
-        _fit(spark, plan, paths, ours if turn >= plan.warming else Measured())
-        _distribute(spark, plan, paths, theirs if turn >= plan.warming else Measured())
-    lost = [_lost_seconds(spark, plan, paths, folder / f"kill{turn}", ours)
-            for turn in range(plan.runs)]  # fmt: skip
-    over = _distributor_fails(spark, plan, paths, folder / "kill")
+        folder = Path(name)
+        paths = _written(folder / "data", plan)
+        ours, theirs = Measured(), Measured()
+        for turn in range(plan.runs + 1):
+            _fit(spark, plan, paths, ours if turn else Measured())
+            _distribute(spark, plan, paths, theirs if turn else Measured())
+        lost = [_lost_seconds(spark, plan, paths, folder / f"kill{turn}", ours)
+                for turn in range(plan.runs)]  # fmt: skip
+        over = _distributor_fails(spark, plan, paths, folder / "kill")
     return _figures(plan, ours, theirs, lost, over=over)
 
 

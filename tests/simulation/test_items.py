@@ -189,23 +189,6 @@ def test_a_master_that_is_back_hears_from_its_workers_that_training_is_to_end() 
     assert run.state.stop_reason == "the loss is nan"
 
 
-def test_items_of_later_epochs_are_granted_when_the_operator_says_so() -> None:
-    run = ItemRun(4, Link(), items=6, epochs=3)
-    workers = run.start(2)
-    run.network.run(lambda: sum(run.begun.values()) > 0, seconds=60)
-    run.master.pause_items(run.network.now, paused=False, epochs=1)
-
-    run.network.run(lambda: all(worker.is_waiting for worker in workers), seconds=60)
-    run.network.run_for(10.0)
-
-    assert {item.epoch for item in run.begun} == {0}
-    assert sum(run.finished.values()) == 6
-    run.master.pause_items(run.network.now, paused=False)
-    run.turn_master()
-    run.train_to_the_end(workers)
-    assert set(run.finished) == run.all_items()
-
-
 def test_nobody_is_granted_an_item_while_items_are_paused() -> None:
     run = ItemRun(4, Link(), items=30)
     workers = run.start(2)

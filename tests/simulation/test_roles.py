@@ -328,7 +328,6 @@ def test_an_operator_sees_who_takes_part() -> None:
             "denied": [],
             "stopping": None,
             "items_paused": False,
-            "epochs_granted": None,
             "works": [],
             "checkpoint": None,
             "master": run.master.terms.status(),

@@ -11,12 +11,9 @@ import numpy as np
 from pyspark.sql import DataFrame, SparkSession
 from sklearn.datasets import load_digits
 
-from support.processes import with_tests
+TESTS: Final = Path(__file__).parents[1]
 
 EXECUTORS: Final = 2
-
-ONE_EXECUTOR: Final = "local-cluster[1,1,1024]"
-"""A master of Spark for tests that need a cluster of their own, and no second worker."""
 
 HELD_OUT: Final = 5
 """Every so manieth row is held out."""
@@ -58,7 +55,7 @@ def settings_in(folder: Path) -> dict[str, str]:
         "spark.eventLog.enabled": "true",
         "spark.eventLog.dir": (folder / "events").as_uri(),
         "spark.eventLog.compress": "false",
-        "spark.executorEnv.PYTHONPATH": with_tests()["PYTHONPATH"],
+        "spark.executorEnv.PYTHONPATH": str(TESTS),
         "spark.driver.host": "127.0.0.1",
         "spark.sql.shuffle.partitions": "2",
         "spark.log.level": "ERROR",

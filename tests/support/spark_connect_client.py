@@ -7,6 +7,7 @@
 
 import _thread
 import json
+import os
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -23,11 +24,11 @@ from pyspark.sql import SparkSession, functions
 from torch import nn
 from torchmetrics.classification import MulticlassAccuracy, MulticlassF1Score
 
-from gradwire.spark import TorchEstimator, TorchModel
+from gradwire.spark import Batch, TorchEstimator, TorchModel
 from support import spark_models
 from support.processes import has_ended
 from support.spark import digits, line
-from support.waiting import JOB, PROCESS, comes_true
+from support.waiting import comes_true
 
 STEPS: Final = (
     "session",
@@ -38,6 +39,7 @@ STEPS: Final = (
     "scores",
     "saved",
     "statistics",
+    "early_stopping",
     "pipeline",
     "bad_rows",
     "interrupt",
@@ -45,6 +47,12 @@ STEPS: Final = (
 """Methods of `Client`, in their order."""
 
 WORKERS: Final = 2
+
+REACHED_SECONDS_MAX: Final = 60.0
+"""For a training to come as far as where it is interrupted."""
+
+ENDED_SECONDS_MAX: Final = 30.0
+"""For Spark to kill the workers of a job that is interrupted."""
 
 
 class Client:
@@ -70,27 +78,16 @@ class Client:
         return type(self._spark).__module__
 
     def export(self) -> dict[str, Any]:
-        """Train on exported files until the loss on what is held out is low enough."""
+        """Train on exported files."""
         directory = self._folder / "export"
-        self._model = estimator(
-            epochs=1_000,
-            validationIndicatorCol="held_out",
-            earlyStopping={"target": 0.35},
-            exportDirectory=str(directory),
-        ).fit(self._data)
-        summary = self._model.summary
-        assert summary is not None
-        return {
-            "rows": summary.rows,
-            "left": [str(f) for f in directory.rglob("*")],
-            "stopped": summary.stopped,
-            "best": min(summary.scores),
-            "score": self._model.score(self._held_out),
-        }
+        self._model = estimator(exportDirectory=str(directory)).fit(self._training)
+        left = [str(f) for f in directory.rglob("*")]
+        return {"rows": rows_of(self._model), "left": left}
 
-    def direct(self) -> int:
-        """Train each task on its own partition, with a resource profile; return the rows."""
-        return rows_of(estimator(approach="direct", workersPerNode=1, epochs=1).fit(self._training))
+    def direct(self) -> dict[str, Any]:
+        """Train each task on its own partition, with a resource profile."""
+        model = estimator(approach="direct", workersPerNode=1).fit(self._training)
+        return {"rows": rows_of(model), "score": model.score(self._held_out)}
 
     def transform(self) -> dict[str, Any]:
         """Predict."""
@@ -153,19 +150,31 @@ class Client:
             "first": min(event.began for event in events),
         }
 
+    def early_stopping(self) -> dict[str, Any]:
+        """Train until the loss on what is held out is low enough."""
+        model = estimator(
+            epochs=1_000, validationIndicatorCol="held_out", earlyStopping={"target": 0.35}
+        ).fit(self._data)
+        assert model.summary is not None
+        return {
+            "rows": rows_of(model),
+            "stopped": model.summary.stopped,
+            "best": min(model.summary.scores),
+            "score": model.score(self._held_out),
+        }
+
     def pipeline(self) -> dict[str, Any]:
         """Train on vectors that a stage of Spark's makes; save the pipeline, and load it."""
         x, y = (functions.col("features")[place].alias(name) for place, name in enumerate("xy"))
         rows = line(self._spark).select(x, y, "label")
         assembler = VectorAssembler(inputCols=["x", "y"], outputCol="features")
-        fitted = Pipeline(stages=[assembler, linear_estimator()]).fit(rows)
+        fitted = Pipeline(stages=[assembler, linear_estimator(epochs=20)]).fit(rows)
         path = str(self._folder / "pipeline")
         fitted.save(path)
-        before, after = (
-            each.transform(rows).select("prediction").collect()
-            for each in (fitted, PipelineModel.load(path))
-        )
-        return {"is_same": before == after}
+        found = PipelineModel.load(path).transform(rows)
+        error = functions.abs(functions.col("label") - functions.col("prediction"))
+        [[mean]] = found.agg(functions.avg(error)).collect()
+        return {"error": mean}
 
     def bad_rows(self) -> dict[str, list[str]]:
         """Train on rows of which one has a NaN, and on a column of text."""
@@ -174,8 +183,10 @@ class Client:
         nan = "if(row = 40, array(1D, double('NaN')), features)"
         spoiled = numbered.withColumn("features", functions.expr(nan))
         text = frame.withColumn("label", functions.lit("cat"))
+        direct = linear_estimator(repartition=False, approach="direct")
         return {
-            "row": said(lambda: linear_estimator(repartition=False).fit(spoiled)),
+            "export": said(lambda: linear_estimator(repartition=False).fit(spoiled)),
+            "direct": said(lambda: direct.fit(spoiled)),
             "text": said(lambda: linear_estimator().fit(text)),
         }
 
@@ -183,13 +194,11 @@ class Client:
         """Press Ctrl-C while all workers are busy for ever."""
         folder = self._folder / "busy"
         folder.mkdir()
-        waiting = estimator(
-            numWorkers=WORKERS, trainBatch=partial(spark_models.waiting, str(folder))
-        )
-        with interrupting(lambda: len(spark_models.waiting_in(folder)) == WORKERS) as is_reached:
-            failed = said(lambda: waiting.fit(self._training))
-        workers = spark_models.waiting_in(folder)
-        have_ended = comes_true(lambda: all(map(has_ended, workers)), seconds=PROCESS)
+        hanging = estimator(numWorkers=WORKERS, trainBatch=partial(wait_for_ever, str(folder)))
+        with interrupting(lambda: len(list(folder.iterdir())) == WORKERS) as is_reached:
+            failed = said(lambda: hanging.fit(self._training))
+        workers = [int(f.name) for f in folder.iterdir()]
+        have_ended = comes_true(lambda: all(map(has_ended, workers)), seconds=ENDED_SECONDS_MAX)
         return {"reached": is_reached.is_set(), "failed": failed, "ended": have_ended}
 
 
@@ -234,13 +243,20 @@ def said(action: Callable[[], object]) -> list[str]:
     return []
 
 
+def wait_for_ever(folder: str, model: nn.Module, batch: Batch) -> torch.Tensor:
+    """Leave a file with the name of this process, and never come back."""
+    (Path(folder) / str(os.getpid())).touch()
+    Event().wait()
+    raise AssertionError
+
+
 @contextmanager
 def interrupting(condition: Callable[[], object]) -> Iterator[Event]:
     """Interrupt the main thread once a condition holds; yield whether it has held in time."""
     has_held = Event()
 
     def wait() -> None:
-        if comes_true(condition, seconds=JOB):
+        if comes_true(condition, seconds=REACHED_SECONDS_MAX):
             has_held.set()
         _thread.interrupt_main()
 

@@ -1,7 +1,7 @@
 """The driver of a training that lasts until it is ended.
 
-``python -m support.spark_driver FOLDER CHECKPOINTS EPOCHS`` leaves a file ``trains`` in the folder
-when it trains.
+``python -m support.spark_driver FOLDER [CHECKPOINTS EPOCHS]`` leaves a file in the folder when it
+trains, and prints "interrupted" if that is how `fit` has ended.
 """
 
 import sys
@@ -13,9 +13,10 @@ from torch import nn
 
 from gradwire.spark import TorchEstimator
 from support import spark_models
-from support.spark import EXECUTORS, ONE_EXECUTOR, cluster, digits
+from support.spark import cluster, digits
 
 STEP_SECONDS = 0.05
+EPOCHS = 10_000
 
 
 def estimator(folder: Path, **parameters: Any) -> TorchEstimator:
@@ -25,17 +26,20 @@ def estimator(folder: Path, **parameters: Any) -> TorchEstimator:
         "loss": nn.CrossEntropyLoss(),
         "trainBatch": partial(spark_models.slow, str(folder), STEP_SECONDS),
         "optimizer": spark_models.adam,
-        "numWorkers": EXECUTORS,
+        "epochs": EPOCHS,
         **parameters,
     }
     return TorchEstimator(**values)
 
 
-def main(folder: Path, checkpoints: str, epochs: str) -> None:
+def main(folder: Path, checkpoints: str | None = None, epochs: str = str(EPOCHS)) -> None:
     """Train."""
-    with cluster(folder, ONE_EXECUTOR) as spark:
+    with cluster(folder) as spark:
         training = estimator(folder, checkpoint=checkpoints, epochs=int(epochs))
-        training.fit(digits(spark).where("not held_out"))
+        try:
+            training.fit(digits(spark).where("not held_out"))
+        except KeyboardInterrupt:
+            print("interrupted", flush=True)
 
 
 if __name__ == "__main__":

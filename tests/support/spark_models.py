@@ -10,10 +10,8 @@ import torch
 from torch import nn
 
 from gradwire.spark import Batch
-from support.waiting import JOB, wait_until
 
 adam = partial(torch.optim.Adam, lr=3e-3)
-quick_adam = partial(torch.optim.Adam, lr=3e-2)
 
 FEATURES = 64
 CLASSES = 10
@@ -29,17 +27,6 @@ def digits_model() -> nn.Module:
 def linear() -> nn.Module:
     """Return a linear model of two features."""
     return nn.Linear(2, 1)
-
-
-def square() -> nn.Module:
-    """Return a model from two features to as many."""
-    return nn.Linear(2, 2)
-
-
-def loss_of_two(outputs: torch.Tensor, targets: tuple[torch.Tensor, ...]) -> torch.Tensor:
-    """Return the loss of one output beside two columns of labels."""
-    losses = [nn.functional.mse_loss(outputs[:, 0], each) for each in targets]
-    return torch.stack(losses).sum()
 
 
 def model_that_fails() -> nn.Module:
@@ -102,23 +89,6 @@ def slow(folder: str, seconds: float, model: nn.Module, batch: Batch) -> torch.T
     (Path(folder) / "trains").touch()
     time.sleep(seconds)
     return class_loss(model, batch)
-
-
-def waiting(folder: str, model: nn.Module, batch: Batch) -> torch.Tensor:
-    """Return the loss of a batch once `let_go` was called; `waiting_in` has this task before."""
-    (Path(folder) / str(os.getpid())).touch()
-    wait_until((Path(folder) / "go").exists, "the test", seconds=2 * JOB)
-    return class_loss(model, batch)
-
-
-def waiting_in(folder: Path) -> list[int]:
-    """Return the processes of tasks that wait there, or have waited."""
-    return [int(file.name) for file in folder.iterdir() if file.name.isdigit()]
-
-
-def let_go(folder: Path) -> None:
-    """Have tasks go on that wait there."""
-    (folder / "go").touch()
 
 
 def executor_of_this_task() -> int:

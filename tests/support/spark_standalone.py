@@ -10,11 +10,13 @@ from typing import Final
 import pyspark
 
 from support.processes import Running, with_tests
-from support.waiting import PROCESS, wait_until
+from support.waiting import wait_until
 
 SPARK_CLASS: Final = Path(pyspark.__file__).parent / "bin" / "spark-class"
 
 PACKAGE: Final = "org.apache.spark.deploy"
+
+START_SECONDS: Final = 60.0
 
 
 class Standalone:
@@ -39,7 +41,7 @@ class Standalone:
             self.address = found[1] if found else ""
             return bool(found)
 
-        wait_until(is_up, "a master of Spark", seconds=PROCESS)
+        wait_until(is_up, "a master of Spark", seconds=START_SECONDS)
 
     def start_host(self, host: str) -> None:
         """Start a worker of Spark, with one core, on an address of loopback."""
@@ -49,7 +51,7 @@ class Standalone:
         wait_until(
             lambda: "Successfully registered" in log.read_text(),
             f"the worker of {host}",
-            seconds=PROCESS,
+            seconds=START_SECONDS,
         )
 
     def end_host(self, host: str) -> None:

@@ -41,8 +41,8 @@ def operate(
             "this name. admit NAME: accept such keys again. release NAME: end a quarantine. expel "
             "NAME: close a connection. checkpoint: write one. stop-training: tell all scripts to "
             "end; those with a loop of their own have to look at session.stopping. pause-items, "
-            "resume-items: grant no items of session.items(), grant them again. pause-items "
-            "EPOCHS: none of later epochs. end-run: send the workers away; the next one to join "
+            "resume-items: grant no items of session.items(), grant them again. "
+            "end-run: send the workers away; the next one to join "
             "begins another run.",
         ),
     ],
@@ -50,8 +50,7 @@ def operate(
         str | None,
         typer.Argument(
             metavar="[NAME]",
-            help="Which worker, by the name in its key; for release and expel, also by rank. For "
-            "pause-items, how many epochs.",
+            help="Which worker, by the name in its key; for release and expel, also by rank.",
             show_default=False,
         ),
     ] = None,

@@ -16,16 +16,8 @@ from torch import nn
 
 from gradwire.errors import UsageError
 from gradwire.settings.modes import Mode
-from gradwire.settings.settings import resolve_settings
 from gradwire.spark.data.batches import Batch, Decode, batch_of, joined
-from gradwire.spark.data.columns import (
-    Column,
-    Columns,
-    check_indicator,
-    columns_of,
-    columns_of_table,
-    selected,
-)
+from gradwire.spark.data.columns import Column, Columns, columns_of, columns_of_table, selected
 from gradwire.spark.data.export import default_directory, exported, items_of
 from gradwire.spark.data.sources import Paths, Shards, Source, Tables, packed, table_of
 from gradwire.spark.errors import DataError
@@ -34,16 +26,7 @@ from gradwire.spark.persistence import TorchReader, TorchWriter
 from gradwire.spark.prediction.model import TorchModel
 from gradwire.spark.recipe import Recipe
 from gradwire.spark.training.cluster import check_determinate, profile_of, registered, slots
-from gradwire.spark.training.fit import (
-    Initial,
-    Phases,
-    Plan,
-    Training,
-    check,
-    probing,
-    starting,
-    train_on,
-)
+from gradwire.spark.training.fit import Phases, Plan, Training, check, probing, train_on
 from gradwire.threads import console
 
 logger = logging.getLogger("gradwire.spark")
@@ -162,31 +145,6 @@ class TorchEstimator(TrainingParams, Estimator[TorchModel], MLReadable[Any], MLW
         self._set_given(parameters)
         return self
 
-    def fit(
-        self, dataset: DataFrame, params: Any = None, *, initial: TorchModel | None = None
-    ) -> Any:
-        """Train on a DataFrame.
-
-        Parameters
-        ----------
-        dataset : DataFrame
-        params : dict, or list or tuple of dict, optional
-            As for all estimators of pyspark.ml.
-        initial : TorchModel, optional
-            Go on from this model: from its parameters and buffers and, where `fit` has returned it
-            and the optimizer is of the same kind, with what that has kept, such as Adam's moments.
-
-        Returns
-        -------
-        TorchModel
-            A list of them for a list of `params`.
-        """
-        if initial is None:
-            return super().fit(dataset, params)
-        if isinstance(params, list | tuple):
-            raise UsageError("fit: initial= is where one training begins; pass params one by one")
-        return (self.copy(params) if params else self)._fit(dataset, initial)
-
     def fit_paths(
         self,
         spark: SparkSession,
@@ -194,7 +152,6 @@ class TorchEstimator(TrainingParams, Estimator[TorchModel], MLReadable[Any], MLW
         loader: Callable[[str], Iterable[Any]] | None = None,
         *,
         validation_paths: Sequence[str] = (),
-        initial: TorchModel | None = None,
     ) -> TorchModel:
         """Train on files that are there already, each of them one item for a worker.
 
@@ -210,8 +167,6 @@ class TorchEstimator(TrainingParams, Estimator[TorchModel], MLReadable[Any], MLW
         validation_paths : sequence of str
             Files that validate the model after each epoch, as `validationIndicatorCol` does. The
             driver reads them.
-        initial : TorchModel, optional
-            Go on from this model, as in `fit`.
 
         Raises
         ------
@@ -222,7 +177,7 @@ class TorchEstimator(TrainingParams, Estimator[TorchModel], MLReadable[Any], MLW
             raise DataError("fit_paths: no paths, so nothing to train on")
         console.set_up("info")
         recipe, phases, decode = self._recipe(), Phases(), self._value("decode")
-        plan = self._plan(spark, recipe, initial)
+        plan = self._plan(spark, recipe)
         if plan.limits is not None and not validation_paths:
             raise UsageError("earlyStopping needs rows to validate with: pass validation_paths")
         items = packed(list(paths))
@@ -243,17 +198,14 @@ class TorchEstimator(TrainingParams, Estimator[TorchModel], MLReadable[Any], MLW
             read = [b for place in range(len(held)) for b in held.batches(place, ROWS_READ, None)]
             held_out = joined(read)
         training = Training(source, None, columns, decode, held_out)
-        with ExitStack() as stack:
-            started = starting(spark, plan, stack)
-            probed = probing(spark, recipe.dumped(), plan)
-            stack.callback(probed.cancel)
+        probed = probing(spark, recipe.dumped(), plan)
 
-            def prepared() -> Training:
-                with phases.phase("probe"):
-                    check(probed.result())
-                return training
+        def prepared() -> Training:
+            with phases.phase("probe"):
+                check(probed.result())
+            return training
 
-            return self._model(train_on(spark, plan, started, prepared, phases), columns)
+        return self._model(train_on(spark, plan, prepared, phases), columns)
 
     def write(self) -> TorchWriter:
         """Return what saves the estimator; functions need import paths."""
@@ -266,10 +218,10 @@ class TorchEstimator(TrainingParams, Estimator[TorchModel], MLReadable[Any], MLW
 
     # Private.
 
-    def _fit(self, dataset: DataFrame, initial: TorchModel | None = None) -> TorchModel:
+    def _fit(self, dataset: DataFrame) -> TorchModel:
         console.set_up("info")
         spark, recipe, phases = dataset.sparkSession, self._recipe(), Phases()
-        plan = self._plan(spark, recipe, initial)
+        plan = self._plan(spark, recipe)
         features, labels = self._value("featuresCol"), self._value("labelCol") or []
         columns = columns_of(dataset, features, labels, self._value("weightCol"))
         indicator = self._value("validationIndicatorCol")
@@ -278,8 +230,6 @@ class TorchEstimator(TrainingParams, Estimator[TorchModel], MLReadable[Any], MLW
                 "earlyStopping needs rows to validate with: name the column that is true for them, "
                 "as validationIndicatorCol"
             )
-        if indicator is not None:
-            check_indicator(dataset, indicator)
         held = None if indicator is None else F.coalesce(F.col(indicator), F.lit(False))
         kept = dataset if held is None else dataset.where(~held)
         if held is not None and recipe.loss is None:
@@ -289,23 +239,19 @@ class TorchEstimator(TrainingParams, Estimator[TorchModel], MLReadable[Any], MLW
                 "earlyStopping needs approach='export': with 'direct' nobody knows when an epoch "
                 "is over"
             )
-        if initial is not None and self._value("approach") == "direct":
-            raise UsageError(
-                "initial needs approach='export': with 'direct' the tasks' input is the data alone"
-            )
+        with phases.phase("look"):
+            columns = self._looked_at(selected(kept, columns), columns, recipe)
         with ExitStack() as stack:
-            started = starting(spark, plan, stack)
-            with phases.phase("look"):
-                columns = self._looked_at(selected(kept, columns), columns, recipe)
             probed = probing(spark, recipe.dumped(), plan)
             stack.callback(probed.cancel)
 
             def prepared() -> Training:
+                training = self._prepared(dataset, kept, held, columns, plan, phases, stack)
                 with phases.phase("probe"):
                     check(probed.result())
-                return self._prepared(dataset, kept, held, columns, plan, phases, stack)
+                return training
 
-            return self._model(train_on(spark, plan, started, prepared, phases), columns)
+            return self._model(train_on(spark, plan, prepared, phases), columns)
 
     def _prepared(
         self,
@@ -404,13 +350,11 @@ class TorchEstimator(TrainingParams, Estimator[TorchModel], MLReadable[Any], MLW
                 name == "loss" and self._value("trainBatch") is not None
             ):
                 raise UsageError(f"TorchEstimator({name}=...) is missing")
-        found = Recipe(
+        return Recipe(
             *(self._value(n) for n in ("model", "loss", "optimizer", "trainBatch", "seed"))
         )
-        found.check()
-        return found
 
-    def _plan(self, spark: SparkSession, recipe: Recipe, initial: TorchModel | None = None) -> Plan:
+    def _plan(self, spark: SparkSession, recipe: Recipe) -> Plan:
         limits = self._value("earlyStopping")
         return Plan(
             recipe=recipe,
@@ -430,15 +374,12 @@ class TorchEstimator(TrainingParams, Estimator[TorchModel], MLReadable[Any], MLW
             lease_seconds=self._value("leaseSeconds"),
             checkpoint=self._value("checkpoint"),
             limits=None if limits is None else dict(limits),
-            initial=None if initial is None else _initial(initial, recipe),
         )
 
     def _settings(self) -> dict[str, Any]:
         """Return the settings of `gradwire.join` for workers, and for the driver that founds."""
         mode = self._value("mode")
-        found = (self._value("join") or {}) | ({} if mode is None else {"mode": mode})
-        resolve_settings(found | {"master": "127.0.0.1:1"}, {})  # before any task runs
-        return found
+        return (self._value("join") or {}) | ({} if mode is None else {"mode": mode})
 
     def _model(self, outcome: Any, columns: Columns | None) -> TorchModel:
         model = TorchModel()
@@ -448,23 +389,6 @@ class TorchEstimator(TrainingParams, Estimator[TorchModel], MLReadable[Any], MLW
         model._resetUid(self.uid)
         model.set_trained(outcome, columns)
         return model.setParent(self) if hasattr(model, "setParent") else model
-
-
-def _initial(model: TorchModel, recipe: Recipe) -> Initial:
-    """Return a model as a training begins with it.
-
-    Raises
-    ------
-    UsageError
-        If it is a model of another shape, or has no parameters.
-    """
-    if model.state is None:
-        raise UsageError("initial: this model has no parameters; fit() of an estimator returns one")
-    try:
-        recipe.make_model().load_state_dict(model.state)
-    except RuntimeError as error:
-        raise UsageError(f"initial: its parameters are not those of model=: {error}") from error
-    return Initial(model.state, model.optimizer)
 
 
 _PARAMETERS = frozenset(

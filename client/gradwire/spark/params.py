@@ -6,10 +6,7 @@ from typing import Any, Final
 from pyspark.ml.param import Param, Params, TypeConverters
 
 from gradwire.errors import UsageError
-from gradwire.settings.settings import Settings
 from gradwire_protocol.messages.modes.mode import Mode, parse_mode
-from gradwire_protocol.settings import declared_settings
-from gradwire_udp.files.configuration import unknown_names
 
 
 def _names(value: Any) -> list[str]:
@@ -50,45 +47,6 @@ def _mode(value: Any) -> str | None:
             "averaging, diloco or synchronous"
         )
     return str(mode)
-
-
-ELSEWHERE: Final = {
-    "aggregationDepth": "one master adds up what workers contribute",
-    "averagingFrequency": "mode=gradwire.Averaging(every=5)",
-    "batchSizePerWorker": "batchSize=",
-    "collectTrainingStats": "it is always collected, in model.summary",
-    "controllerAddress": "spark.driver.host says it, or master= and keyFile= a running master",
-    "encodingDebugMode": "the losses and times in model.summary",
-    "meshBuildMode": "the master relays to all workers, which is what PLAIN was; there is no mesh",
-    "networkMask": "networkMask= of the estimator",
-    "rddTrainingApproach": "approach='export' or 'direct'",
-    "repartitionData": "repartition=True or False",
-    "residualPostProcessor": "residual_clip= and clip_steps=",
-    "rngSeed": "seed=",
-    "saveUpdater": "mode=gradwire.Averaging(every=5, optimizer_state=True)",
-    "storageLevel": "'direct' keeps a partition in an unlinked file",
-    "thresholdAlgorithm": "density_band=, target_density= or threshold=",
-    "unicastPort": "port=",
-    "updatesThreshold": "threshold=",
-    "workerPrefetchNumBatches": "a worker reads one item at a time; trainBatch= and fit_paths' "
-    "loader may read ahead",
-}
-"""What settings of Deeplearning4j are here."""
-
-
-def _join(value: Any) -> dict[str, Any] | None:
-    """Return settings of `gradwire.join`, once all names are known."""
-    if value is None:
-        return None
-    settings, known = dict(value), declared_settings(Settings)
-    for name in settings:
-        if name in ELSEWHERE:
-            raise UsageError(
-                f"join: no setting {name!r}, as Deeplearning4j has it: {ELSEWHERE[name]}"
-            )
-    if unknown := settings.keys() - known.keys():
-        raise UsageError(f"join: unknown settings: {unknown_names(unknown, known)}")
-    return settings
 
 
 def _param(name: str, text: str, converter: Callable[[Any], Any] | None = None) -> Param[Any]:
@@ -157,10 +115,6 @@ class TorchParams(Params):
         for name, value in values.items():
             if value is NOT_GIVEN:
                 continue
-            if name in ELSEWHERE and not self.hasParam(name):
-                raise UsageError(
-                    f"no parameter {name!r}, as Deeplearning4j has it: {ELSEWHERE[name]}"
-                )
             if not self.hasParam(name):
                 known = ", ".join(sorted(param.name for param in self.params))
                 raise UsageError(f"no parameter {name!r}; there are {known}")
@@ -257,7 +211,7 @@ class TrainingParams(TorchParams):
         "how workers train together: a mode such as gradwire.Averaging(every=5), or its text",
         _mode,
     )
-    join: Param[Any] = _param("join", "more settings of gradwire.join, for all workers", _join)
+    join: Param[Any] = _param("join", "more settings of gradwire.join, for all workers")
 
     def __init__(self) -> None:
         super().__init__()

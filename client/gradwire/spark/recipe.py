@@ -85,41 +85,6 @@ class Recipe:
             )
         return made
 
-    def check(self) -> None:
-        """Refuse what cannot make or train a model, as far as that shows without trying.
-
-        Raises
-        ------
-        UsageError
-            If something is no function, an object where its function is needed, or the other way
-            round.
-        """
-        optimizer = resolved(self.optimizer)
-        if isinstance(optimizer, torch.optim.Optimizer):
-            kind = type(optimizer).__name__
-            raise UsageError(
-                f"optimizer: an object of type {kind} has the parameters of one model, and each "
-                f"worker makes its own: pass a function from parameters to an optimizer, such as "
-                f"partial(torch.optim.{kind}, lr=1e-3)"
-            )
-        loss = resolved(self.loss)
-        if isinstance(loss, type) and issubclass(loss, nn.Module):
-            raise UsageError(
-                f"loss: {loss.__name__} is a class; pass an object of it, as loss={loss.__name__}()"
-            )
-        model = resolved(self.model)
-        for name, value in (
-            ("model", model),
-            ("optimizer", optimizer),
-            ("loss", loss),
-            ("trainBatch", resolved(self.train_batch)),
-        ):
-            if value is not None and not callable(value):
-                raise UsageError(
-                    f"{name}: an object of type {type(value).__name__} cannot be called; it has to "
-                    "be a function, or the import path of one"
-                )
-
     def make_optimizer(self, model: nn.Module) -> torch.optim.Optimizer:
         """Return an optimizer of the module's parameters."""
         made = resolved(self.optimizer)(model.parameters())

@@ -59,8 +59,7 @@ class Action(StrEnum):
     STOP_TRAINING = "stop-training"
     """Have all workers end their training: their loops see it, finish, and the run is finished."""
     PAUSE_ITEMS = "pause-items"
-    """Grant no item any more, or with a number as name, none of later epochs; workers end those
-    that they hold, and wait."""
+    """Grant no item any more; workers end those that they hold, and wait."""
     RESUME_ITEMS = "resume-items"
     """Grant items again."""
     END_RUN = "end-run"
@@ -75,7 +74,7 @@ class Order(Record):
     action: WorkerName
     """An `Action`; the master refuses one that it does not know."""
     name: WorkerName
-    """The name or rank concerned, or the number of epochs; empty if there is none."""
+    """The name or rank concerned; empty if there is none."""
     run: RunName | None = None
     """The run that it is for; None for the only one."""
 

@@ -99,11 +99,11 @@ class Items:
                 )
         self._changed = bool(run.works)
 
-    def pause(self, *, paused: bool, epochs: int | None) -> None:
-        """Grant no item until further notice, or those of so many epochs, or all again."""
+    def pause(self, *, paused: bool) -> None:
+        """Grant no item until further notice, or grant items again."""
         run = self._state.run
         assert run is not None
-        run.items_paused, run.epochs_granted = paused, epochs
+        run.items_paused = paused
         self._changed = True
 
     def note_stable(self) -> None:
@@ -147,9 +147,7 @@ class Items:
         assert member is not None, "a member that is gone waits no more"
         number = None
         if not ledger.is_over:
-            run = self._state.run
-            assert run is not None, "a work is one of a run"
-            number = ledger.take(rank, self._state.now, epochs=run.epochs_granted)
+            number = ledger.take(rank, self._state.now)
             if number is None:
                 return
         del ledger.waiting[rank]

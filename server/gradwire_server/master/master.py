@@ -265,15 +265,12 @@ class Master:
         self.items.stop_training(reason)
         self._conclude()
 
-    def pause_items(self, now: float, *, paused: bool, epochs: int | None = None) -> None:
-        """Grant no items any more, or those of so many epochs, or all again.
-
-        Raises `UsageError` if there is no run.
-        """
+    def pause_items(self, now: float, *, paused: bool) -> None:
+        """Grant no items any more, or grant them again. Raises `UsageError` if there is no run."""
         self._state.now = now
         if self.run is None:
             raise UsageError("there is no run with items")
-        self.items.pause(paused=paused, epochs=epochs)
+        self.items.pause(paused=paused)
         self._conclude()
 
     def drain(self, reason: str, now: float) -> None:

@@ -24,7 +24,6 @@ def status_of(
         "versions": {str(r): s for r, s in sorted(run.relay.versions.items())},
         "stopping": run.stop_reason,
         "items_paused": run.items_paused,
-        "epochs_granted": run.epochs_granted,
         "works": [ledger.status(now) for ledger in run.works.values()],
         "checkpoint": checkpoint,
     }

@@ -47,8 +47,8 @@ class Ordered(Protocol):
     def stop_training(self, reason: str, now: float) -> None:
         """Have all workers end their training."""
 
-    def pause_items(self, now: float, *, paused: bool, epochs: int | None = None) -> None:
-        """Grant no items any more, or those of so many epochs, or all again."""
+    def pause_items(self, now: float, *, paused: bool) -> None:
+        """Grant no items any more, or grant them again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,6 +88,7 @@ class Orders:
             Action.CHECKPOINT: self._checkpoint,
             Action.END_RUN: self._end_run,
             Action.STOP_TRAINING: self._stop_training,
+            Action.PAUSE_ITEMS: self._pause_items,
             Action.RESUME_ITEMS: self._resume_items,
         }
         self._of_members: Final[dict[str, Callable[[str, Ordered, str], str]]] = {
@@ -115,8 +116,6 @@ class Orders:
                 raise UsageError(f"{action} needs the name of a worker, or its rank")
         elif name and action in (*self._of_daemon, *self._of_run):
             raise UsageError(f"{action} takes no name: leave out {name!r}")
-        if action == Action.PAUSE_ITEMS:
-            return self._pause_items(self._run(order), name)
         if action in self._of_daemon:
             return self._of_daemon[action](operator)
         if action in self._of_keys:
@@ -198,14 +197,9 @@ class Orders:
             "where it looks at session.stopping, or takes session.items(); any other one trains on"
         )
 
-    def _pause_items(self, run: Ordered, epochs: str) -> str:
-        if not epochs:
-            run.pause_items(self._now, paused=True)
-            return "no items are granted any more; workers end those that they hold, and wait"
-        if not (epochs.isascii() and epochs.isdigit()):
-            raise UsageError(f"{Action.PAUSE_ITEMS} {epochs!r}: it takes a number of epochs")
-        run.pause_items(self._now, paused=False, epochs=int(epochs))
-        return f"items of epochs after number {epochs} are not granted; workers wait for them"
+    def _pause_items(self, operator: str, run: Ordered) -> str:
+        run.pause_items(self._now, paused=True)
+        return "no items are granted any more; workers end those that they hold, and wait"
 
     def _resume_items(self, operator: str, run: Ordered) -> str:
         run.pause_items(self._now, paused=False)

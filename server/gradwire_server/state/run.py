@@ -106,8 +106,6 @@ class Run:
     """By name: the items that its workers divide among themselves."""
     items_paused: bool = False
     """Whether no item is granted, by order of an operator."""
-    epochs_granted: int | None = None
-    """Of how many epochs items are granted, by order of an operator; None for all."""
     stop_reason: str | None = None
     """Why all workers are to end their training; None while they are not."""
     awaits_workers: bool = False

@@ -91,18 +91,15 @@ class WorkLedger:
         """Note which items are done: all live workers have the updates that came of them."""
         self._open = {n: item for n, item in self._open.items() if not _is_in(item, stable)}
 
-    def take(self, rank: int, now: float, *, epochs: int | None = None) -> int | None:
-        """Grant an item to a worker, of the first epochs where so many are given.
-
-        None if there is none for it now.
-        """
+    def take(self, rank: int, now: float) -> int | None:
+        """Grant an item to a worker; None if there is none for it now."""
         own = [item for item in self._open.values() if item.rank == rank]
         if len(own) >= FINISHED_MAX:
             return None
         due = [n for n, item in self._open.items() if item.due <= now]
         if due:
             number = min(due)
-        elif self._next < self._last(epochs) and len(self._open) < OPEN_MAX:
+        elif self._next < self.plan.numbers and len(self._open) < OPEN_MAX:
             number = self._next
             self._next += 1
         else:
@@ -158,11 +155,6 @@ class WorkLedger:
                 for due, number, rank in held[:HELD_SHOWN_MAX]
             ],
         }
-
-    def _last(self, epochs: int | None) -> int:
-        """Return the number behind that of the last item of so many epochs."""
-        numbers = self.plan.numbers
-        return numbers if epochs is None else min(numbers, self.plan.items * epochs)
 
     def _return(self, number: int) -> None:
         self._open[number] = OpenItem(None, 0.0)

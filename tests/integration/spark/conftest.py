@@ -1,4 +1,4 @@
-"""One cluster of Spark for all tests that need no other one, with a server of Spark Connect."""
+"""A cluster of Spark for each module of tests."""
 
 import shutil
 from collections.abc import Iterator
@@ -13,13 +13,9 @@ if shutil.which("java") is None:
 
 from pyspark.sql import DataFrame, SparkSession
 
-from support import spark_connect
 from support.spark import cluster, digits
 
 HERE = Path(__file__).parent
-
-END_THE_CLUSTER = ("test_example.py", "test_limits.py")
-"""Last, in this order."""
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -28,32 +24,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if HERE in item.path.parents:
             item.add_marker(pytest.mark.filterwarnings("default"))
-    last = [HERE / name for name in END_THE_CLUSTER]
-    items.sort(key=lambda item: last.index(item.path) + 1 if item.path in last else 0)
 
 
-@pytest.fixture(scope="session")
-def cluster_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return where the cluster writes: the event log, what executors keep, tables."""
-    return tmp_path_factory.mktemp("spark")
-
-
-@pytest.fixture(scope="session")
-def spark(cluster_folder: Path) -> Iterator[SparkSession]:
-    with cluster(cluster_folder, **spark_connect.SETTINGS) as session:
+@pytest.fixture(scope="module")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    with cluster(tmp_path_factory.mktemp("spark")) as session:
         yield session
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def data(spark: SparkSession) -> DataFrame:
     return digits(spark)
-
-
-@pytest.fixture(scope="session")
-def training(data: DataFrame) -> DataFrame:
-    return data.where("not held_out")
-
-
-@pytest.fixture(scope="session")
-def held_out(data: DataFrame) -> DataFrame:
-    return data.where("held_out").persist()

@@ -47,15 +47,9 @@ def frame(spark: SparkSession) -> DataFrame:
             naming("'features'", "struct<features:array<double>>"),
         ),
         (lambda f: f, {"earlyStopping": {"patience": 1}}, naming("validationIndicatorCol")),
-        (lambda f: f, {"validationIndicatorCol": "held"}, naming("'held'", "features")),
-        (lambda f: f, {"validationIndicatorCol": "label"}, naming("'label'", "double", "boolean")),
-        (lambda f: f, {"join": {"rank": -5}}, naming("rank", -5)),
         (lambda f: f, {"networkMask": "300.1.1.1"}, naming("300.1.1.1")),
     ],
-    ids=[
-        *("missing", "text", "struct", "nothing to validate with"),
-        *("no indicator", "number", "join", "mask"),
-    ],
+    ids=["missing", "text", "struct", "nothing to validate with", "mask"],
 )  # fmt: skip
 def test_what_the_schema_shows_is_found_before_any_task_runs(
     spark: SparkSession,
@@ -96,17 +90,19 @@ def spoiled(frame: DataFrame, features: str) -> DataFrame:
     return numbered.withColumn("features", F.expr(f"if(row = 40, {features}, features)"))
 
 
+@pytest.mark.parametrize("approach", ["export", "direct"])
 @pytest.mark.parametrize(
-    ("approach", "features", "said"),
+    ("features", "said"),
     [
-        ("export", "array(1D, double('NaN'))", naming("'features'", "element 1 is nan")),
-        ("direct", "null", naming("'features'", "null")),
+        ("null", naming("'features'", "null")),
+        ("array(1D, double('NaN'))", naming("'features'", "element 1 is nan")),
+        ("array(1D)", naming("'features'", "1 elements", "2")),
     ],
+    ids=["null", "NaN", "another width"],
 )
 def test_a_bad_row_ends_the_training_after_one_attempt(
-    spark: SparkSession, frame: DataFrame, approach: str, features: str, said: str
+    spark: SparkSession, frame: DataFrame, features: str, said: str, approach: str
 ) -> None:
-    """What else is bad: tests/unit/client/spark/test_data.py."""
     with pytest.raises(DataError) as failed:
         fit(spoiled(frame, features), numWorkers=2, approach=approach, repartition=False)
 
@@ -114,7 +110,13 @@ def test_a_bad_row_ends_the_training_after_one_attempt(
     assert spark.sparkContext.statusTracker().getActiveJobsIds() == []
 
 
-def test_empty_partitions_are_no_error(frame: DataFrame) -> None:
+def test_one_row_is_trained_on(frame: DataFrame) -> None:
+    model = fit(frame.limit(1), numWorkers=2, epochs=2)
+
+    assert model.summary.rows == 2
+
+
+def test_empty_partitions_are_no_error(spark: SparkSession, frame: DataFrame) -> None:
     few = frame.limit(3).coalesce(1).repartition(6, "label")
 
     assert fit(few, approach="direct", repartition=False).summary.rows == 3
@@ -160,16 +162,26 @@ def test_training_that_diverges_ends_with_its_own_error(frame: DataFrame) -> Non
     assert type(failed.value).__name__ == "DivergedError"
 
 
-def test_input_that_is_never_the_same_is_refused_by_direct_and_trained_on_by_export(
-    frame: DataFrame,
-) -> None:
-    random = frame.limit(1).withColumn("x", F.rand()).repartition(3, "x")
+def test_input_that_is_never_the_same_is_refused_by_direct(frame: DataFrame) -> None:
+    random = frame.withColumn("x", F.rand()).repartition(3, "x")
 
     with pytest.raises(DataError) as failed:
         fit(random, approach="direct")
 
     assert str(failed.value) == naming("approach='export'", "rand()")
-    assert fit(random, numWorkers=2, epochs=2).summary.rows == 2, "of one row"
+    fit(random, numWorkers=2)
+
+
+def test_a_parameter_that_is_wrong_is_named() -> None:
+    for parameters, said in (
+        ({"batchSize": 0}, naming("batchSize=0", "at least 1")),
+        ({"approach": "both"}, naming("'both'", "export, direct")),
+        ({"colour": "red"}, naming("'colour'", "batchSize")),
+        ({"mode": "central"}, naming("central", "optimizer", "averaging")),
+    ):
+        with pytest.raises(UsageError) as failed:
+            TorchEstimator().setParams(**parameters)
+        assert str(failed.value) == said
 
 
 def test_a_port_in_use_is_named(frame: DataFrame) -> None:

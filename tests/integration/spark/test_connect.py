@@ -7,18 +7,19 @@ from subprocess import TimeoutExpired
 from typing import Any, Final
 
 import pytest
-from pyspark.sql import SparkSession
 
 from support.processes import Running, with_tests
 from support.spark import files_with
-from support.spark_connect import address_of
-from support.waiting import JOB
+from support.spark_connect import connect_server
 from support.wording import naming
 
-ACCURACY_MIN: Final = 0.85
+ACCURACY_MIN: Final = 0.9
 
 ROWS: Final = 1437
 """Of the digits that are not held out."""
+
+CLIENT_SECONDS_MAX: Final = 400.0
+"""It takes 160 s on two cores that other clusters use too."""
 
 
 @pytest.fixture(scope="module")
@@ -27,16 +28,16 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def found(spark: SparkSession, folder: Path) -> dict[str, Any]:
+def found(folder: Path) -> dict[str, Any]:
     """Return what came of the steps of `support.spark_connect_client`."""
     log = folder / "client.log"
-    command = [sys.executable, "-m", "support.spark_connect_client"]
-    command += [address_of(spark), str(folder)]
-    with log.open("wb") as output, Running(command, stderr=output, env=with_tests()) as client:
-        try:
-            text, _ = client.communicate(timeout=JOB)
-        except TimeoutExpired:
-            pytest.fail(f"no end after {JOB:g} s: {log.read_text()}")
+    with connect_server(folder) as address, log.open("wb") as output:
+        command = [sys.executable, "-m", "support.spark_connect_client", address, str(folder)]
+        with Running(command, stderr=output, env=with_tests()) as client:
+            try:
+                text, _ = client.communicate(timeout=CLIENT_SECONDS_MAX)
+            except TimeoutExpired:
+                pytest.fail(f"no end after {CLIENT_SECONDS_MAX:g} s: {log.read_text()}")
         assert client.returncode == 0, log.read_text()
     return dict(json.loads(text))
 
@@ -45,20 +46,13 @@ def test_the_session_is_one_of_connect(found: dict[str, Any]) -> None:
     assert found["session"] == "pyspark.sql.connect.session"
 
 
-def test_an_export_is_trained_on_until_the_score_is_good_and_removed(
-    found: dict[str, Any],
-) -> None:
-    export = found["export"]
-
-    assert export["left"] == []
-    assert "target" in export["stopped"]
-    assert export["best"] <= 0.35
-    assert export["rows"] < 1_000 * ROWS
-    assert export["score"] == pytest.approx(export["best"], rel=1e-4)
+def test_each_row_of_an_export_is_trained_on_once(found: dict[str, Any]) -> None:
+    assert found["export"] == {"rows": 4 * ROWS, "left": []}
 
 
 def test_each_task_may_train_on_its_own_partition(found: dict[str, Any]) -> None:
-    assert found["direct"] == ROWS
+    assert found["direct"]["rows"] == 4 * ROWS
+    assert found["direct"]["score"] < 1.0
 
 
 def test_predictions_are_good(found: dict[str, Any]) -> None:
@@ -101,14 +95,25 @@ def test_statistics_are_a_dataframe(found: dict[str, Any]) -> None:
     assert statistics["began"] == pytest.approx(statistics["first"], abs=1e-3)
 
 
+def test_early_stopping_returns_the_best_model(found: dict[str, Any]) -> None:
+    early = found["early_stopping"]
+
+    assert "target" in early["stopped"]
+    assert early["best"] <= 0.35
+    assert early["rows"] < 1_000 * ROWS
+    assert early["score"] == pytest.approx(early["best"], rel=1e-4)
+
+
 def test_it_is_a_stage_of_a_pipeline_that_is_saved(found: dict[str, Any]) -> None:
-    assert found["pipeline"]["is_same"]
+    assert found["pipeline"]["error"] < 0.3
 
 
 def test_a_bad_row_is_a_typed_error_that_names_it(found: dict[str, Any]) -> None:
     failed = found["bad_rows"]
 
-    assert failed["row"] == ["DataError", naming("'features'", "element 1 is nan")]
+    said = naming("'features'", "element 1 is nan")
+    assert failed["export"] == ["DataError", said]
+    assert failed["direct"] == ["DataError", said]
     assert failed["text"] == ["DataError", naming("'label'", "pyspark.ml.feature.StringIndexer")]
 
 
@@ -120,8 +125,8 @@ def test_an_interrupt_ends_the_workers(found: dict[str, Any]) -> None:
     }
 
 
-def test_no_file_has_a_key(found: dict[str, Any], folder: Path, cluster_folder: Path) -> None:
-    """The event log has the plans that the client has sent."""
-    assert files_with(cluster_folder, "SparkListenerConnectOperationStarted")
-    for each in (folder, cluster_folder):
-        assert files_with(each, "issuing-key") == []
+def test_no_file_has_a_key(found: dict[str, Any], folder: Path) -> None:
+    """The event log has the plans that the client has sent, and the server's log names them."""
+    assert files_with(folder, "SparkListenerConnectOperationStarted")
+    assert files_with(folder, "SparkListenerTaskEnd")
+    assert files_with(folder, "issuing-key") == []

@@ -2,12 +2,12 @@
 
 import signal
 import sys
+import threading
+import time
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from math import isfinite
 from pathlib import Path
-from threading import Thread, main_thread
 from typing import Any
 
 import pytest
@@ -19,25 +19,26 @@ from gradwire import GradwireError
 from gradwire.spark import TorchEstimator, TorchModel
 from gradwire_udp.files.checkpoints import names_in, newest
 from support import spark_driver, spark_models
-from support.processes import Running, children_of, has_ended, with_tests
-from support.spark import EXECUTORS
-from support.waiting import JOB, PROCESS, wait_until
+from support.processes import Running, has_ended, with_tests
+from support.waiting import wait_until
 
 ACCURACY_MIN = 0.9
-EPOCHS = 4
+EPOCHS = 5
+
+GONE_SECONDS = 10.0
+"""A driver that ends leaves nothing behind after that time."""
 
 
 def estimator(train_batch: Any, **parameters: Any) -> TorchEstimator:
-    values = {
-        "model": spark_models.digits_model,
-        "loss": nn.CrossEntropyLoss(),
-        "trainBatch": train_batch,
-        "optimizer": spark_models.adam,
-        "batchSize": 16,
-        "epochs": EPOCHS,
+    return TorchEstimator(
+        model=spark_models.digits_model,
+        loss=nn.CrossEntropyLoss(),
+        trainBatch=train_batch,
+        optimizer=spark_models.adam,
+        batchSize=16,
+        epochs=EPOCHS,
         **parameters,
-    }
-    return TorchEstimator(**values)
+    )
 
 
 def is_complete(model: TorchModel) -> bool:
@@ -47,105 +48,110 @@ def is_complete(model: TorchModel) -> bool:
     return bool(ledger["done"] + ledger["finished"] == ledger["items"] * ledger["epochs"])
 
 
-@pytest.mark.parametrize("victims", ["worker executor", "daemon"])
+@pytest.mark.parametrize("victims", ["executor", "daemon", "worker", "worker worker"])
 def test_what_is_killed_is_replaced_and_every_item_is_trained_on(
-    training: DataFrame, held_out: DataFrame, tmp_path: Path, victims: str
+    data: DataFrame, tmp_path: Path, victims: str
 ) -> None:
     killing = partial(spark_models.killing, str(tmp_path), victims)
 
-    model = estimator(killing).fit(training)
+    model = estimator(killing).fit(data.where("not held_out"))
 
     assert len(list(tmp_path.iterdir())) == len(victims.split()), "nothing was killed"
     assert is_complete(model)
     assert model.summary is not None
     assert model.summary.ledger["returned"] >= 1
-    reported = {(item.epoch, item.item) for item in model.summary.items if item.rows}
-    items = model.summary.ledger["items"] * EPOCHS
-    assert len(reported) + model.summary.unreported == items
-    found = model.evaluate(held_out, MulticlassAccuracy(10, average="micro"))
+    found = model.evaluate(data.where("held_out"), MulticlassAccuracy(10, average="micro"))
     assert found["MulticlassAccuracy"] > ACCURACY_MIN
 
 
 def test_a_partition_whose_worker_was_killed_is_trained_on_again(
-    training: DataFrame, tmp_path: Path
+    data: DataFrame, tmp_path: Path
 ) -> None:
     killing = partial(spark_models.killing, str(tmp_path), "worker")
 
-    model = estimator(killing, approach="direct", epochs=1).fit(training)
+    model = estimator(killing, approach="direct").fit(data.where("not held_out"))
 
     assert model.summary is not None
-    assert model.summary.rows == training.count()
+    assert model.summary.rows == EPOCHS * 1437
+    found = model.evaluate(data.where("held_out"), MulticlassAccuracy(10, average="micro"))
+    assert found["MulticlassAccuracy"] > ACCURACY_MIN
 
 
-def test_two_fits_at_once_in_one_session_do_not_meet(training: DataFrame) -> None:
-    one = estimator(spark_models.class_loss, numWorkers=1, epochs=1)
+def test_two_fits_at_once_in_one_session_do_not_meet(data: DataFrame) -> None:
+    models: dict[str, TorchModel] = {}
 
-    with ThreadPoolExecutor(2) as pool:
-        models = list(pool.map(one.fit, [training, training]))
+    def fit(name: str) -> None:
+        models[name] = estimator(spark_models.class_loss, numWorkers=1).fit(
+            data.where("not held_out")
+        )
 
-    assert all(is_complete(model) for model in models)
+    threads = [threading.Thread(target=fit, args=(name,)) for name in ("one", "two")]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
 
-
-def is_idle(spark: SparkSession) -> bool:
-    """Return whether no job runs."""
-    return not spark.sparkContext.statusTracker().getActiveJobsIds()
+    assert sorted(models) == ["one", "two"]
+    assert all(is_complete(model) for model in models.values())
 
 
 def test_jobs_that_are_cancelled_end_the_fit(
-    spark: SparkSession, training: DataFrame, tmp_path: Path
+    spark: SparkSession, data: DataFrame, tmp_path: Path
 ) -> None:
-    waiting = partial(spark_models.waiting, str(tmp_path))
-    with ThreadPoolExecutor(1) as pool:
-        fit = pool.submit(estimator(waiting).fit, training)
-        wait_until(lambda: spark_models.waiting_in(tmp_path), "training to begin", seconds=JOB)
+    failed: list[BaseException] = []
 
-        spark.sparkContext.cancelAllJobs()
+    def fit() -> None:
+        try:
+            slow = partial(spark_models.slow, str(tmp_path), 0.05)
+            estimator(slow).setParams(epochs=1000).fit(data)
+        except BaseException as error:
+            failed.append(error)
 
-        assert isinstance(fit.exception(JOB), GradwireError)
-    wait_until(lambda: is_idle(spark), "all jobs to end", seconds=PROCESS)
+    thread = threading.Thread(target=fit)
+    thread.start()
+    wait_until(lambda: (tmp_path / "trains").exists(), "training to begin", seconds=120)
+
+    spark.sparkContext.cancelAllJobs()
+
+    thread.join(30)
+    assert not thread.is_alive()
+    assert isinstance(failed[0], GradwireError)
+    tracker = spark.sparkContext.statusTracker()
+    wait_until(lambda: not tracker.getActiveJobsIds(), "all jobs to end", seconds=30)
 
 
 @pytest.fixture
-def interruptible() -> Iterator[None]:
-    """Have SIGINT interrupt this process, which a shell may have told to ignore it."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
+def driver(tmp_path: Path) -> Iterator[Running]:
+    """Return a driver whose training goes on, with nothing before its output."""
+    command = [sys.executable, "-m", "support.spark_driver", str(tmp_path)]
+    with Running(command, env=with_tests()) as running:
+        wait_until(lambda: (tmp_path / "trains").exists(), "training to begin", seconds=150)
+        yield running
 
 
-@pytest.mark.usefixtures("interruptible")
-def test_an_interrupt_ends_the_workers(
-    spark: SparkSession, training: DataFrame, tmp_path: Path
-) -> None:
-    def interrupt() -> None:
-        wait_until(
-            lambda: len(spark_models.waiting_in(tmp_path)) == EXECUTORS, "training", seconds=JOB
-        )
-        signal.pthread_kill(main_thread().ident or 0, signal.SIGINT)
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
+def test_a_driver_that_ends_leaves_no_process_behind(driver: Running, number: int) -> None:
+    started = descendants(driver.pid)
+    assert started
 
-    thread = Thread(target=interrupt)
-    thread.start()
-    with pytest.raises(KeyboardInterrupt):
-        estimator(partial(spark_models.waiting, str(tmp_path))).fit(training)
-    thread.join()
+    began = time.monotonic()
+    driver.send_signal(number)
 
-    workers = spark_models.waiting_in(tmp_path)
-    wait_until(lambda: all(map(has_ended, workers)), "workers to end", seconds=PROCESS)
-    assert is_idle(spark)
+    wait_until(lambda: all(map(has_ended, started)), "all processes to end", seconds=GONE_SECONDS)
+    assert time.monotonic() - began < GONE_SECONDS
 
 
-def test_a_driver_that_is_killed_leaves_no_process_behind_and_its_job_goes_on_from_its_checkpoint(
+def test_a_job_that_is_submitted_again_goes_on_where_its_checkpoint_was(
     data: DataFrame, tmp_path: Path
 ) -> None:
     checkpoints, epochs = tmp_path / "checkpoints", 20
     command = [sys.executable, "-m", "support.spark_driver", str(tmp_path)]
     command += [str(checkpoints), str(epochs)]
-    with Running(command, env=with_tests(GRADWIRE_CHECKPOINT_SECONDS="1")) as driver:
-        wait_until(lambda: done_in(checkpoints)[0] >= 1, "an epoch's checkpoint", seconds=JOB)
-        started = descendants(driver.pid)
-        assert started
-        driver.kill()
-        wait_until(lambda: all(map(has_ended, started)), "processes to end", seconds=PROCESS)
+    with Running(command, env=with_tests(GRADWIRE_CHECKPOINT_SECONDS="1")) as running:
+        wait_until(lambda: done_in(checkpoints)[0] > 1, "a checkpoint of two epochs", seconds=150)
+        started = descendants(running.pid)
+        running.send_signal(signal.SIGKILL)
+        wait_until(lambda: all(map(has_ended, started)), "all processes to end", seconds=30)
     epochs_done, done = done_in(checkpoints)
     again = spark_driver.estimator(
         tmp_path,
@@ -167,7 +173,8 @@ def test_a_driver_that_is_killed_leaves_no_process_behind_and_its_job_goes_on_fr
     assert summary.rows < epochs * 1437
     judged = [isfinite(score) for score in summary.scores]
     assert judged == [place >= epochs_done for place in range(len(judged))]
-    assert model.score(data.where("held_out")) < 1.0
+    found = model.evaluate(data.where("held_out"), MulticlassAccuracy(10, average="micro"))
+    assert found["MulticlassAccuracy"] > ACCURACY_MIN
 
 
 def done_in(checkpoints: Path) -> tuple[int, int]:
@@ -181,4 +188,8 @@ def done_in(checkpoints: Path) -> tuple[int, int]:
 
 def descendants(pid: int) -> list[int]:
     """Return all processes that a process has started, and those that they have."""
-    return [each for child in children_of(pid) for each in (child, *descendants(child))]
+    found = []
+    for thread in Path(f"/proc/{pid}/task").iterdir():
+        for child in map(int, (thread / "children").read_text().split()):
+            found += [child, *descendants(child)]
+    return found

@@ -85,22 +85,6 @@ def columns_of_table(
     )
 
 
-def check_indicator(data: DataFrame, name: str) -> None:
-    """Refuse a column that does not say which rows validate.
-
-    Raises
-    ------
-    DataError
-        If it is missing, or has no truth values.
-    """
-    kind = _field(data, name, "validation indicator").dataType
-    if not isinstance(kind, T.BooleanType):
-        raise DataError(
-            f"validation indicator column {name!r} is of type {kind.simpleString()}; it has to be "
-            "boolean: true for rows that are held out"
-        )
-
-
 def selected(data: DataFrame, columns: Columns) -> DataFrame:
     """Return the columns alone, named by their place, as plain numbers, arrays and bytes."""
     return data.select(

@@ -16,7 +16,6 @@ import pyarrow.fs
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql import types as T
 
 from gradwire.spark.data.sources import Segment, file_system_of
 from gradwire.spark.errors import DataError
@@ -72,7 +71,7 @@ def exported(
             spread = data if partitions is None else data.repartition(partitions)
             writer = spread.write.mode("overwrite").option("compression", "zstd")
             writer.option("maxRecordsPerFile", rows).parquet(target)
-        counted = _counted(spark, target, data.schema)
+        counted = _counted(spark, target)
         yield sorted(
             (Segment(row["file"], 0, row["rows"]) for row in counted), key=lambda s: s.address
         )
@@ -100,10 +99,10 @@ def items_of(files: Sequence[Segment], *, batch: int, workers: int) -> list[list
     return items
 
 
-def _counted(spark: SparkSession, target: str, schema: T.StructType) -> list[Row]:
+def _counted(spark: SparkSession, target: str) -> list[Row]:
     """Return the files of an export with their rows."""
     try:
-        files = spark.read.schema(schema).parquet(target).groupBy(F.input_file_name().alias("file"))
+        files = spark.read.parquet(target).groupBy(F.input_file_name().alias("file"))
         return list(files.agg(F.count(F.lit(1)).alias("rows")).collect())
     except AnalysisException as error:
         raise DataError(

@@ -1,33 +1,30 @@
 """`TorchModel`: a trained module as a model of pyspark.ml."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import torch
 from pyspark.ml import Model
-from pyspark.ml.functions import array_to_vector
+from pyspark.ml.functions import array_to_vector, predict_batch_udf
 from pyspark.ml.util import MLReadable, MLWritable
 from pyspark.sql import Column as SqlColumn
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
-from pyspark.sql.functions import pandas_udf
 from torch import nn
 
 from gradwire.errors import UsageError
 from gradwire.spark.data.columns import Column, Columns, columns_of, expression
 from gradwire.spark.params import TorchParams
 from gradwire.spark.persistence import TorchReader, TorchWriter
-from gradwire.spark.prediction.predictor import Predict, Predictor, in_batches, weights_of
+from gradwire.spark.prediction.predictor import Predictor, weights_of, with_parameters
 from gradwire.spark.recipe import Recipe
 from gradwire.spark.statistics.summary import Summary
 
 if TYPE_CHECKING:
     from torchmetrics import Metric
 
-    from gradwire.spark.training.beginning import OptimizerState
     from gradwire.spark.training.fit import Outcome
 
 ROWS: Final = 1024
@@ -50,8 +47,6 @@ class TorchModel(TorchParams, Model, MLReadable[Any], MLWritable):
         self._set_given(parameters)
         self.state: dict[str, torch.Tensor] | None = None
         """Parameters and buffers by name."""
-        self.optimizer: OptimizerState | None = None
-        """What an optimizer has kept, for a training that goes on from here. It is not saved."""
         self.summary: Summary | None = None
         """What the training was like; None for a model that was loaded."""
         self._columns: Columns | None = None
@@ -95,9 +90,9 @@ class TorchModel(TorchParams, Model, MLReadable[Any], MLWritable):
     def scoreExamples(self, dataset: DataFrame, scoreCol: str = "score") -> DataFrame:
         """Return the DataFrame with the loss of each row in a new column."""
         predictor = self._predictor(dataset, labels=True)
-        predictor = replace(predictor, columns=replace(predictor.columns, weight=None))
+        columns = (*predictor.columns.features, *predictor.columns.labels)
         return dataset.withColumn(
-            scoreCol, _predicted(dataset, predictor, predictor.losses, T.FloatType())
+            scoreCol, _predicted(dataset, columns, predictor.losses, T.FloatType())
         )
 
     def featureSpace(
@@ -118,7 +113,7 @@ class TorchModel(TorchParams, Model, MLReadable[Any], MLWritable):
         predictor = self._predictor(dataset, labels=False)
         found = _predicted(
             dataset,
-            predictor,
+            predictor.columns.features,
             partial(predictor.features, layer),
             T.ArrayType(T.FloatType()),
         )
@@ -138,7 +133,6 @@ class TorchModel(TorchParams, Model, MLReadable[Any], MLWritable):
     def set_trained(self, outcome: "Outcome", columns: Columns | None) -> None:
         """Take over what a training has come to."""
         self.state, self._columns = outcome.state, columns
-        self.optimizer = outcome.optimizer
         self.summary = Summary(outcome)
 
     def saved_columns(self) -> list[list[Any]]:
@@ -156,8 +150,9 @@ class TorchModel(TorchParams, Model, MLReadable[Any], MLWritable):
     def _transform(self, dataset: DataFrame) -> DataFrame:
         predictor = self._predictor(dataset, labels=False)
         outputs = "gradwire_outputs"
+        features = predictor.columns.features
         found = dataset.withColumn(
-            outputs, _predicted(dataset, predictor, predictor.predict, OUTPUTS)
+            outputs, _predicted(dataset, features, predictor.predict, OUTPUTS)
         )
         added = {self._value("predictionCol"): F.col(f"{outputs}.prediction")}
         vectors = {"rawPredictionCol": "raw"}
@@ -196,9 +191,29 @@ class TorchModel(TorchParams, Model, MLReadable[Any], MLWritable):
 
 
 def _predicted(
-    data: DataFrame, predictor: Predictor, function: Predict, returned: T.DataType
+    data: DataFrame,
+    columns: Sequence[Column],
+    function: Callable[..., Any],
+    returned: T.DataType,
 ) -> SqlColumn:
     """Return the column of what a function makes of others, in batches."""
-    columns = predictor.columns
-    batches = in_batches(function, columns, predictor.decode, ROWS)
-    return pandas_udf(batches, returnType=returned)(*(expression(data, c) for c in columns.all))
+    udf = predict_batch_udf(
+        partial(with_parameters, function, len(columns)),
+        return_type=returned,
+        batch_size=ROWS,
+        input_tensor_shapes=_shapes(data, columns),
+    )
+    return udf(*(expression(data, each) for each in columns))
+
+
+def _shapes(data: DataFrame, columns: Sequence[Column]) -> list[list[int] | None] | None:
+    """Return the shapes of tensors as `predict_batch_udf` wants them."""
+    if not any(column.kind == "array" for column in columns):
+        return None
+    widths = {column.name: column.width for column in columns if column.kind == "array"}
+    unknown = [column for column in columns if column.name in widths and column.width is None]
+    if unknown:
+        sizes = [F.size(expression(data, each)).alias(each.name) for each in unknown]
+        first = data.select(sizes).first()
+        widths.update({each.name: first[each.name] if first else 1 for each in unknown})
+    return [None if (width := widths.get(column.name)) is None else [width] for column in columns]

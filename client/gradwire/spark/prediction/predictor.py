@@ -5,30 +5,22 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import lru_cache
+from inspect import Parameter, Signature
 from typing import Any, Final
 
 import numpy as np
-import pandas as pd
-import pyarrow as pa
 import safetensors.torch
 import torch
 from torch import nn
 
 from gradwire.errors import UsageError
-from gradwire.spark.data.batches import Batch, Decode, batch_of
-from gradwire.spark.data.columns import Column, Columns
+from gradwire.spark.data.batches import Batch, Decode
+from gradwire.spark.data.columns import Columns
 from gradwire.spark.recipe import Outputs, Recipe, loaded
-from gradwire.spark.training.worker import device_of_task, partition_of_task
+from gradwire.spark.training.worker import device_of_task
 
 MODELS_KEPT: Final = 2
 """Models in the memory of one Python worker: a pipeline or a comparison may use two in turn."""
-
-
-Values = np.ndarray[Any, Any]
-"""One for each row; the first axis is the row."""
-
-Predict = Callable[[Batch], Values | dict[str, Values]]
-"""What a predictor returns: one column, or several by name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,10 +52,10 @@ class Predictor:
         """Hash the weights."""
         return int.from_bytes(hashlib.sha256(self.weights).digest()[:8])
 
-    def predict(self, batch: Batch) -> dict[str, Values]:
+    def predict(self, *columns: np.ndarray[Any, Any]) -> dict[str, np.ndarray[Any, Any]]:
         """Return prediction, raw outputs and, for classes, probabilities of each row."""
-        outputs = self.outputs(batch)
-        raw = _flat(outputs)
+        outputs = self.outputs(self.inputs_of(columns))
+        raw = _first(outputs).reshape(len(columns[0]), -1).float()
         match self.plan().task:
             case "classification":
                 probability = raw.softmax(dim=1)
@@ -81,77 +73,43 @@ class Predictor:
             "probability": probability.numpy(),
         }
 
-    def features(self, layer: str, batch: Batch) -> Values:
+    def features(self, layer: str, *columns: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
         """Return what a layer makes of each row, as one vector."""
         with _output_of(self.model(), layer) as seen:
-            self.outputs(batch)
-        return _flat(seen[-1]).numpy()
+            self.outputs(self.inputs_of(columns))
+        return _first(seen[-1]).reshape(len(columns[0]), -1).float().numpy()
 
-    def losses(self, batch: Batch) -> Values:
-        """Return the loss of each row."""
+    def losses(self, *columns: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+        """Return the loss of each row, of features and labels."""
+        count = len(self.columns.features)
+        inputs = self.inputs_of(columns[:count])
+        labels = tuple(torch.from_numpy(np.ascontiguousarray(each)) for each in columns[count:])
+        batch = Batch(inputs.inputs, labels, None)
         with torch.no_grad():
             return self.plan().losses_of(self.outputs(batch), batch).float().numpy()
 
+    def inputs_of(self, columns: tuple[np.ndarray[Any, Any], ...]) -> Batch:
+        """Return columns of features as a batch."""
+        tensors = []
+        for column, values in zip(self.columns.features, columns, strict=True):
+            if column.kind == "binary":
+                decode = self.decode or (lambda content: np.frombuffer(content, np.uint8).copy())
+                tensors.append(torch.stack([torch.as_tensor(decode(v)) for v in values]))
+            else:
+                kind = np.int64 if column.is_integer else np.float32
+                tensors.append(torch.from_numpy(np.ascontiguousarray(values, kind)))
+        return Batch(tuple(tensors), (), None)
 
-def in_batches(
-    function: Predict, columns: Columns, decode: Decode | None, rows: int
-) -> Callable[[Iterator[tuple[pd.Series, ...]]], Iterator[pd.Series]]:
-    """Return a function as `pandas_udf` takes it, of series in the order of `columns`.
 
-    Where a value is null or NaN, or an array has another width than the others, the task that
-    computes the column raises `DataError`.
+def with_parameters(function: Callable[..., Any], count: int) -> Callable[..., Any]:
+    """Return a function of so many columns: `predict_batch_udf` looks at the signature."""
 
-    Parameters
-    ----------
-    rows : int
-        That go through the model at once.
-    """
+    def predict(*columns: np.ndarray[Any, Any]) -> Any:
+        return function(*columns)
 
-    def predict(parts: Iterator[tuple[pd.Series, ...]]) -> Iterator[pd.Series]:
-        where, first = f"partition {partition_of_task()}", 0
-        for part in parts:
-            series = (part,) if isinstance(part, pd.Series) else part  # of one column
-            arrays = [_arrow_of(each, c) for each, c in zip(series, columns.all, strict=True)]
-            table = pa.table(arrays, [f"c{place}" for place, _ in enumerate(arrays)])
-            found = [
-                _in_pandas(function(batch_of(table.slice(start, rows), columns, decode,
-                                             f"{where}, from row {first + start} on")))
-                for start in range(0, max(1, len(table)), rows)
-            ]  # fmt: skip
-            first += len(table)
-            yield pd.concat(found, ignore_index=True)
-
+    named = (Parameter(f"column_{place}", Parameter.POSITIONAL_ONLY) for place in range(count))
+    predict.__signature__ = Signature(list(named))  # type: ignore[attr-defined]
     return predict
-
-
-def _arrow_of(series: pd.Series, column: Column) -> pa.Array:
-    """Return a column that Spark has handed over, as it was: pandas has no null among numbers."""
-    number = pa.int64() if column.is_integer else pa.float32()
-    match column.kind:
-        case "scalar":
-            return pa.array(series, number, from_pandas=column.is_integer)
-        case "array":
-            rows = [None if each is None else _elements(each, column) for each in series]
-            return pa.array(rows, pa.list_(number))
-        case "binary":
-            return pa.array(series, pa.binary())
-
-
-def _elements(values: Values, column: Column) -> Any:
-    """Return the elements of an array; among integers, NaN was null."""
-    if column.is_integer and values.dtype.kind == "f":
-        return [None if each != each else int(each) for each in values]
-    return values
-
-
-def _in_pandas(found: Values | dict[str, Values]) -> Any:
-    if isinstance(found, dict):
-        return pd.DataFrame({name: _rows_of(each) for name, each in found.items()})
-    return _rows_of(found)
-
-
-def _rows_of(values: Values) -> pd.Series:
-    return pd.Series(list(values) if values.ndim > 1 else values)
 
 
 def weights_of(state: dict[str, torch.Tensor]) -> bytes:
@@ -169,12 +127,6 @@ def _loaded(predictor: Predictor) -> nn.Module:
     model = loaded(predictor.recipe).make_model()
     model.load_state_dict(state_of(predictor.weights))
     return model.eval().to(device_of_task())
-
-
-def _flat(outputs: Outputs) -> torch.Tensor:
-    """Return the first of several outputs, as one vector for each row."""
-    found = _first(outputs).float()
-    return found.flatten(start_dim=1) if found.ndim > 1 else found[:, None]
 
 
 def _first(outputs: Outputs) -> torch.Tensor:

@@ -1,8 +1,7 @@
 """`Account`: records of who trained what, when, and how long each part took.
 
 Times are Unix times, each by the clock of its host. An attempt that Spark lost has left no report:
-the ledger counts the items that it gave back, and other attempts have trained on them. What it had
-finished is in the ledger alone, and `Account.unreported` counts it.
+the ledger counts the items that it gave back, and other attempts have trained on them.
 """
 
 from collections.abc import Iterable, Sequence
@@ -132,8 +131,6 @@ class Account:
         """What the driver did."""
         self.ledger: dict[str, Any] = outcome.ledger
         """What the master says of the items; empty if workers had partitions of their own."""
-        self.done_before = outcome.done_before
-        """Items that were done when this job began, because it goes on from a checkpoint."""
         self.scores = outcome.scores
         """Loss on what was held out, after each epoch; NaN for epochs of an earlier job."""
         self.best_epoch = outcome.best_epoch
@@ -145,18 +142,6 @@ class Account:
     def rows(self) -> int:
         """Rows that were trained on, those of all epochs."""
         return sum(record.rows for record in self.items)
-
-    @property
-    def unreported(self) -> int:
-        """Items of all epochs that were trained on by workers that were lost.
-
-        Their rows, losses and times went with them: no other figure has them.
-        """
-        if not self.ledger:
-            return 0
-        done = self.ledger["done"] + self.ledger["finished"] - self.done_before
-        reported = {(record.epoch, record.item) for record in self.items if record.rows}
-        return max(0, int(done) - len(reported))
 
     @property
     def seconds(self) -> float:

@@ -75,11 +75,6 @@ def remarks_on(account: Account) -> list[str]:
         returned = ledger.get("returned", 0)
         again = f"; given back or lost, then granted again: {returned:,}" if returned else ""
         remarks.append(text + again)
-    if lost := account.unreported:
-        remarks.append(
-            f"{lost:,} of them by workers that were lost: their rows, losses and times are in no "
-            "figure here"
-        )
     if account.stopped is not None:
         remarks.append(f"stopped early: {account.stopped}")
     return remarks

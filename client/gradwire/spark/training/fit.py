@@ -9,7 +9,6 @@ import logging
 import os
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -20,7 +19,6 @@ from uuid import uuid4
 import torch
 from pyspark import cloudpickle
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
 from torch import nn
 
 import gradwire
@@ -33,26 +31,10 @@ from gradwire.spark.data.sources import Source
 from gradwire.spark.errors import DataError, WorkerFailedError
 from gradwire.spark.recipe import Recipe
 from gradwire.spark.training.addresses import driver_address
-from gradwire.spark.training.beginning import (
-    Beginning,
-    OptimizerState,
-    buffers_of_state,
-    restored,
-)
 from gradwire.spark.training.job import SparkJob, advice
 from gradwire.spark.training.validation import Validation, copied_state
-from gradwire.spark.training.worker import (
-    BEGINNING,
-    REPORT_DDL,
-    WORK,
-    Assignment,
-    Report,
-    Span,
-    probe,
-    train,
-)
+from gradwire.spark.training.worker import REPORT_DDL, WORK, Assignment, Report, Span, probe, train
 from gradwire_protocol.crypto.keys import Role, RunKey
-from gradwire_protocol.messages.modes.mode import parse_mode
 from gradwire_protocol.messages.orders import Action, Order
 from gradwire_udp.files.keys import read_run_keys
 
@@ -68,12 +50,8 @@ IDLE_SECONDS: Final = 5.0
 WORKERS_SPARE: Final = 16
 """Workers beyond those that were asked for: retried tasks and twins join before others are gone."""
 
-TURN_SECONDS: Final = 0.1
-"""How often the driver looks whether an epoch is over: workers wait for it then."""
-
-VALIDATED_BUFFER_STEPS: Final = 8
-"""Steps between two averages of buffers where the model of each epoch is judged: with the usual
-100, that would have BatchNorm's statistics of some epochs ago."""
+TURN_SECONDS: Final = 0.25
+"""How often the driver looks how far the training is."""
 
 PROGRESS_SECONDS: Final = 10.0
 """How often it says so."""
@@ -86,14 +64,6 @@ RESUMED_RUN: Final = "spark"
 
 INDETERMINATE: Final = "indeterminate"
 """Spark's word for input that differs from one evaluation to the next."""
-
-
-@dataclass(frozen=True, slots=True)
-class Initial:
-    """A model that training goes on from."""
-
-    state: dict[str, torch.Tensor]
-    optimizer: OptimizerState | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,8 +90,6 @@ class Plan:
     """Folder in which the driver's master keeps checkpoints."""
     limits: dict[str, Any] | None = None
     """Of early stopping."""
-    initial: Initial | None = None
-    """Where training begins; None for the parameters that the recipe draws."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,15 +114,11 @@ class Outcome:
     """Name, Unix time and seconds of what the driver did."""
     ledger: dict[str, Any] = field(default_factory=dict)
     """What the master says of the items."""
-    done_before: int = 0
-    """Items that were done when this job began, because it goes on from a checkpoint."""
     scores: list[float] = field(default_factory=list)
     """Loss on what was held out, after each epoch; NaN for epochs of an earlier job."""
     best_epoch: int | None = None
     stopped: str | None = None
     """Why training ended before its last epoch."""
-    optimizer: OptimizerState | None = None
-    """What the optimizer of the worker has kept that has trained on most rows."""
 
 
 class Phases:
@@ -186,26 +150,10 @@ class Access:
     mode: str | None = None
     """Of the run that the driver founds."""
 
-    def found(self, model: nn.Module, recipe: Recipe, initial: Initial | None = None) -> None:
-        """Found the run with the model's parameters, and leave it.
-
-        Where the run averages the state of optimizers, it begins with that of `initial`, or that
-        of a new one.
-        """
-        mode = None if self.mode is None else parse_mode(self.mode)
-        has_state = mode is not None and mode.optimizer_state is not None
-        optimizer = recipe.make_optimizer(model) if has_state else None
-        if optimizer is not None and initial is not None and initial.optimizer is not None:
-            restored(optimizer, initial.optimizer)
-        self.join(model, Role.WORKER, optimizer).leave()
-
-    def join(
-        self, model: nn.Module, role: Role, optimizer: torch.optim.Optimizer | None = None
-    ) -> gradwire.Session:
+    def join(self, model: nn.Module, role: Role) -> gradwire.Session:
         """Join from the driver."""
         return gradwire.join(
             model,
-            optimizer=optimizer,
             master=self.address,
             key=self._key(role),
             run=self.run,
@@ -213,11 +161,8 @@ class Access:
             workers=1,
             start_timeout_seconds=0.0,
             mode=self.mode,
+            buffer_steps=1,  # an observer counts its pulls: by default a validation has old buffers
         )
-
-    def read(self, model: nn.Module) -> None:
-        """Give a module the parameters and buffers that the run has now."""
-        self.join(model, Role.OBSERVER).close("it has read the parameters")
 
     def order(self, action: Action, name: str = "") -> str:
         """Give an operator's order; return the answer."""
@@ -267,29 +212,13 @@ def check(rows: list[Any]) -> list[Report]:
     return reports
 
 
-def starting(spark: SparkSession, plan: Plan, stack: ExitStack) -> Future[Access]:
-    """Have a master start on a thread, and end with the stack; return the way to it."""
-    pool = stack.enter_context(ThreadPoolExecutor(1, "gradwire-spark-master"))
-    # The stack waits for the pool, and only then ends what that has entered meanwhile.
-    return pool.submit(stack.enter_context, _access(spark, plan))
-
-
 def train_on(
-    spark: SparkSession,
-    plan: Plan,
-    starting: Future[Access],
-    prepared: Callable[[], Training],
-    phases: Phases,
+    spark: SparkSession, plan: Plan, prepared: Callable[[], Training], phases: Phases
 ) -> Outcome:
     """Train, and return the parameters.
 
     The master starts and the run is founded before `prepared` returns the data, so while executors
     are probed.
-
-    Parameters
-    ----------
-    starting : Future
-        The way to the master.
 
     Raises
     ------
@@ -297,60 +226,57 @@ def train_on(
         If the training cannot work: with the type of what a worker has found.
     """
     content = plan.recipe.dumped()
-    with phases.phase("master"):
-        access = starting.result()
-    model = plan.recipe.make_model()
-    if plan.initial is not None:
-        model.load_state_dict(plan.initial.state)
-    with phases.phase("found"):
-        access.found(model, plan.recipe, plan.initial)
-    training = prepared()
-    settings = plan.settings
-    if training.held_out is not None:
-        settings = {"buffer_steps": VALIDATED_BUFFER_STEPS} | settings
-    assignment = Assignment(
-        master=access.advertised,
-        key=access.issuing_text(),
-        run=access.run,
-        recipe=content,
-        source=training.source,
-        columns=training.columns,
-        decode=training.decode,
-        batch=plan.batch,
-        epochs=plan.epochs,
-        seed=plan.seed,
-        lease_seconds=plan.lease_seconds,
-        settings=settings,
-    )
-    before = access.ledger()
-    validation = None
-    if training.held_out is not None:
-        validation = Validation(
-            plan.recipe,
-            training.held_out,
-            plan.limits,
-            access.read,
-            lambda epochs: access.order(Action.PAUSE_ITEMS, str(epochs)),
-            lambda: access.order(Action.STOP_TRAINING),
-            epochs_before=_epochs_over(before),
+    with ExitStack() as stack:
+        with phases.phase("master"):
+            access = stack.enter_context(_access(spark, plan))
+        model = plan.recipe.make_model()
+        with phases.phase("found"):
+            access.join(model, Role.WORKER).leave()
+        training = prepared()
+        assignment = Assignment(
+            master=access.advertised,
+            key=access.issuing_text(),
+            run=access.run,
+            recipe=content,
+            source=training.source,
+            columns=training.columns,
+            decode=training.decode,
+            batch=plan.batch,
+            epochs=plan.epochs,
+            seed=plan.seed,
+            lease_seconds=plan.lease_seconds,
+            settings=plan.settings,
         )
-    job = _job(spark, plan, training, assignment)
-    with phases.phase("train"):
-        rows = _watched(job, access, plan, validation)
-    reports = check(rows)
-    ledger = access.ledger()
-    _check_complete(ledger, reports, plan, validation)
-    with phases.phase("read"):
-        access.read(model)
-    state = copied_state(model)
-    access.order(Action.END_RUN)  # nobody goes on with it
-    outcome = Outcome(state, reports, phases.noted, ledger, before.get("done", 0))
-    if validation is not None:
-        outcome.scores, outcome.stopped = validation.scores, validation.reason
-        outcome.best_epoch = validation.best_epoch
-        outcome.state = validation.best or state
-    outcome.optimizer = _kept(reports)
-    return outcome
+        validation = None
+        if training.held_out is not None:
+            validation = Validation(
+                plan.recipe,
+                training.held_out,
+                plan.limits,
+                lambda module: access.join(module, Role.OBSERVER),
+                lambda: access.order(Action.STOP_TRAINING),
+                epochs_before=_epochs_over(access.ledger()),
+            )
+            stack.callback(validation.close)
+        job = _job(spark, plan, training, assignment)
+        with phases.phase("train"):
+            rows = _watched(job, access, plan, validation)
+        reports = check(rows)
+        ledger = access.ledger()
+        _check_complete(ledger, reports, plan, validation)
+        with phases.phase("read"):
+            session = access.join(model, Role.OBSERVER)
+            session.close("the training is over")
+        state = copied_state(model)
+        if validation is not None:
+            validation.close()
+        access.order(Action.END_RUN)  # nobody goes on with it
+        outcome = Outcome(state, reports, phases.noted, ledger)
+        if validation is not None:
+            outcome.scores, outcome.stopped = validation.scores, validation.reason
+            outcome.best_epoch = validation.best_epoch
+            outcome.state = validation.best or state
+        return outcome
 
 
 def _job(spark: SparkSession, plan: Plan, training: Training, assignment: Assignment) -> SparkJob:
@@ -365,24 +291,8 @@ def _job(spark: SparkSession, plan: Plan, training: Training, assignment: Assign
         frame = training.partitions
     else:
         frame = spark.range(0, plan.workers, 1, plan.workers)
-        if plan.initial is not None:
-            frame = frame.crossJoin(F.broadcast(_beginning(spark, plan.recipe, plan.initial)))
     mapped = frame.mapInArrow(partial(train, assignment), REPORT_DDL, profile=plan.profile)
     return SparkJob(spark, mapped.collect)
-
-
-def _beginning(spark: SparkSession, recipe: Recipe, initial: Initial) -> DataFrame:
-    """Return what workers begin with beside the parameters, as a row that all tasks get."""
-    buffers = buffers_of_state(recipe.make_model(), initial.state)
-    content = Beginning(buffers, initial.optimizer).packed()
-    return spark.createDataFrame([(content,)], f"{BEGINNING} binary")
-
-
-def _kept(reports: list[Report]) -> OptimizerState | None:
-    """Return the state of the optimizer that has trained on most rows, of those that came."""
-    kept = [each for each in reports if each.optimizer is not None]
-    best = max(kept, key=lambda each: sum(span.rows for span in each.spans), default=None)
-    return None if best is None else best.optimizer
 
 
 @contextmanager
@@ -414,21 +324,24 @@ def _watched(job: SparkJob, access: Access, plan: Plan, validation: Validation |
     said = time.monotonic()
     try:
         while not job.is_done(TURN_SECONDS):
+            if validation is not None:
+                validation.catch_up()
             is_time = time.monotonic() - said >= PROGRESS_SECONDS
             if validation is None and not is_time:
                 continue
             ledger = access.ledger()
             if validation is not None and ledger:
-                _judge(validation, _epochs_over(ledger))
+                epochs = _epochs_over(ledger)
+                if len(validation.scores) < epochs and validation.reason is None:
+                    score = validation.judge()
+                    logger.info("epoch %d: %g on what is held out", epochs, score)
             if is_time and ledger:
                 said = time.monotonic()
                 total = ledger["items"] * ledger["epochs"]
                 logger.info("%d of %d items are trained on", ledger["done"], total)
         rows = job.result()
-        if validation is not None:
-            ledger = access.ledger()
-            done = ledger["done"] + ledger["finished"] if ledger else 0
-            _judge(validation, done // ledger["items"] if ledger else plan.epochs)
+        if validation is not None and validation.reason is None:
+            validation.judge()
         return list(rows)
     except BaseException as error:
         _end(job, access)
@@ -439,13 +352,6 @@ def _watched(job: SparkJob, access: Access, plan: Plan, validation: Validation |
                 "write the data to a table first"
             ) from error
         raise
-
-
-def _judge(validation: Validation, epoch: int) -> None:
-    """Judge the model of an epoch that is over, unless that was done."""
-    score = validation.judge(epoch)
-    if score is not None:
-        logger.info("epoch %d: %g on what is held out", epoch, score)
 
 
 def _epochs_over(ledger: dict[str, Any]) -> int:

@@ -10,7 +10,6 @@ from uuid import uuid4
 from pyspark.sql import SparkSession
 
 from gradwire.spark.errors import WorkerFailedError
-from gradwire.spark.training.addresses import is_connect
 
 OUT_OF_MEMORY: Final = ("bad_alloc", "MemoryError", "Cannot allocate", "failed to map segment")
 """What C++, Python, the system and its loader say where no more memory may be mapped."""
@@ -53,20 +52,12 @@ class SparkJob:
 
     def cancel(self) -> None:
         """End the job's tasks."""
-        if self._done.done():
-            return
-        # A session without Connect knows the tags of the thread that asks, and of no other one.
-        if is_connect(self._spark):
+        if not self._done.done():
             self._spark.interruptTag(self._tag)
-        else:
-            self._spark.sparkContext.cancelJobsWithTag(self._tag)
 
     def _run(self) -> None:
-        try:  # the tag is of this thread's jobs
-            if is_connect(self._spark):
-                self._spark.addTag(self._tag)
-            else:
-                self._spark.sparkContext.addJobTag(self._tag)
+        try:
+            self._spark.addTag(self._tag)  # of this thread's jobs
             self._done.set_result(self._action())
         except BaseException as error:
             self._done.set_exception(error)

@@ -1,8 +1,6 @@
-"""`Validation`: the loss on held-out rows after each epoch, and when to stop.
+"""`Validation`: the loss on held-out rows while training goes on, and when to stop.
 
-The master grants no item of an epoch before the driver has the model that the last one has led to.
-The driver joins as an observer for that, and computes the loss while workers train on. The rows are
-in its memory.
+The driver takes part as an observer, so no worker stops for it. The rows are in its memory.
 """
 
 from collections.abc import Callable
@@ -12,6 +10,7 @@ from typing import Any, Final
 import torch
 from torch import nn
 
+import gradwire
 from gradwire.session.early_stopping import EarlyStopping
 from gradwire.spark.data.batches import Batch
 from gradwire.spark.recipe import Recipe
@@ -21,7 +20,7 @@ ROWS: Final = 4_096
 
 
 class Validation:
-    """Judges the model of each epoch that has ended, once, and keeps the best one.
+    """Judges the model after each epoch, and keeps the best one.
 
     Parameters
     ----------
@@ -30,10 +29,8 @@ class Validation:
         What was held out.
     limits : mapping, optional
         Of `EarlyStopping`; None looks without ever stopping.
-    read : callable
-        Gives a module the parameters and buffers that the run has now.
-    grant : callable
-        Has the master grant the items of so many epochs.
+    join : callable
+        Takes a module, and returns an observer's session with it.
     stop : callable
         Has all workers end their training.
     epochs_before : int
@@ -45,8 +42,7 @@ class Validation:
         recipe: Recipe,
         rows: Batch,
         limits: dict[str, Any] | None,
-        read: Callable[[nn.Module], object],
-        grant: Callable[[int], object],
+        join: Callable[[nn.Module], gradwire.Session],
         stop: Callable[[], object],
         *,
         epochs_before: int = 0,
@@ -54,17 +50,14 @@ class Validation:
         self._recipe = recipe
         self._rows = rows
         self._model = recipe.make_model()
-        self._read = read
-        self._grant = grant
         self._stop = stop
         self._early = None if limits is None else EarlyStopping(**limits)
+        self._epochs_before = epochs_before
         self.scores = [nan] * epochs_before
-        """After each epoch; NaN for those whose models are gone: of an earlier job, for one."""
+        """After each epoch; NaN for those before this job, whose models are gone."""
         self.best: dict[str, torch.Tensor] | None = None
         """Parameters and buffers of the best model; None without limits."""
-        self._judged: list[int] = []
-        """Which epochs were judged, from 1 on."""
-        grant(epochs_before + 1)
+        self._session = join(self._model)
 
     @property
     def reason(self) -> str | None:
@@ -74,29 +67,27 @@ class Validation:
     @property
     def best_epoch(self) -> int | None:
         """Which epoch had the best model, from 1 on; None without limits."""
-        if self._early is None or not self._early.best_at:
-            return None
-        return self._judged[self._early.best_at - 1]
+        return None if self._early is None else self._epochs_before + self._early.best_at
 
-    def judge(self, epoch: int) -> float | None:
-        """Score the model as it is now, which is that of an epoch that has ended, from 1 on.
+    def catch_up(self) -> None:
+        """Apply what workers have sent since the last time."""
+        self._session.pull()
 
-        Returns None where that was done before, or training was stopped. An epoch between that
-        nobody has seen end has no score: a master that was started again forgets what not to grant.
-        """
-        if epoch <= len(self.scores) or self.reason is not None:
-            return None
-        self._read(self._model)
-        self._grant(epoch + 1)
+    def judge(self) -> float:
+        """Score the model as it is now."""
+        self._session.pull()
         score = self._loss()
-        self.scores += [nan] * (epoch - 1 - len(self.scores)) + [score]
-        self._judged.append(epoch)
+        self.scores.append(score)
         if self._early is not None:
             if self._early.note(score):
                 self._stop()
             if self._early.is_best:
                 self.best = copied_state(self._model)
         return score
+
+    def close(self) -> None:
+        """Leave the run."""
+        self._session.close("the training is over")
 
     def _loss(self) -> float:
         self._model.eval()

@@ -25,22 +25,12 @@ from gradwire.spark.data.batches import Decode
 from gradwire.spark.data.columns import Columns
 from gradwire.spark.data.sources import Source, Spool
 from gradwire.spark.recipe import Recipe, loaded
-from gradwire.spark.training.beginning import (
-    STATE_BYTES_MAX,
-    Beginning,
-    OptimizerState,
-    beginning_of,
-    kept_state,
-)
 from gradwire_protocol.crypto.keys import IssuingKey, WorkerKey, parse_keys
 
 logger = logging.getLogger("gradwire.spark")
 
 WORK: Final = "train"
 """Name of the items that workers train on."""
-
-BEGINNING: Final = "beginning"
-"""Column of the tasks' input with a `Beginning`."""
 
 REPORT: Final = pa.schema([("report", pa.binary())])
 REPORT_DDL: Final = "report binary"
@@ -108,8 +98,6 @@ class Report:
     error: bytes | None = None
     """The exception, pickled."""
     trace: str = ""
-    optimizer: OptimizerState | None = None
-    """Of this worker, where all such states together are not too large."""
     extra: bytes | None = None
     """What else a task has to say."""
 
@@ -136,25 +124,19 @@ def train(assignment: Assignment, parts: Iterator[pa.RecordBatch]) -> Iterator[p
         if assignment.source is None:
             assert assignment.columns is not None
             spool = Spool(parts, assignment.columns, assignment.decode, report.partition)
-        beginning: Beginning | None = None
-        for part in parts:  # which partition it is does not matter
-            if beginning is None and BEGINNING in part.schema.names:
-                beginning = beginning_of(part.column(BEGINNING)[0].as_py())
+        for _ in parts:
+            pass  # which partition it is does not matter
         if spool is None or spool.rows:
-            _train(assignment, spool, beginning, report)
+            _train(assignment, spool, report)
     yield row_of(report)
 
 
-def _train(
-    assignment: Assignment, spool: Spool | None, beginning: Beginning | None, report: Report
-) -> None:
+def _train(assignment: Assignment, spool: Spool | None, report: Report) -> None:
     recipe = loaded(assignment.recipe)
     model = recipe.make_model()
     device = device_of_task()
     model.to(device)
     optimizer = recipe.make_optimizer(model)
-    if beginning is not None and not beginning.give(model, optimizer):
-        logger.info("the optimizer begins without a state")
     session = gradwire.join(
         model,
         optimizer=optimizer,
@@ -171,7 +153,6 @@ def _train(
             _train_item(session, recipe, model, optimizer, source, epoch, item, assignment, report)
             if session.stopping:
                 break
-        report.optimizer = kept_state(optimizer, STATE_BYTES_MAX // (report.partition + 1))
         session.leave(training_is_over=spool is None)  # other partitions may come later
     except BaseException as error:
         if not isinstance(error, TransportError):
@@ -283,12 +264,6 @@ def device_of_task() -> torch.device:
     return torch.device("cpu")
 
 
-def partition_of_task() -> int:
-    """Return the number of the partition that this task works on; 0 outside tasks."""
-    context = TaskContext.get()
-    return context.partitionId() if context is not None else 0
-
-
 def _own_key(text: str | None, report: Report) -> WorkerKey | None:
     """Return a key that no other attempt has: a master has one connection for each."""
     if text is None:
@@ -302,11 +277,11 @@ def _own_key(text: str | None, report: Report) -> WorkerKey | None:
 def new_report() -> Report:
     """Return the report of this task, which begins now."""
     context = TaskContext.get()
+    partition = context.partitionId() if context is not None else 0
     attempt = context.taskAttemptId() if context is not None else 0
-    return Report(socket.gethostname(), partition_of_task(), attempt, time.time())
+    return Report(socket.gethostname(), partition, attempt, time.time())
 
 
 def row_of(report: Report) -> pa.RecordBatch:
     """Return a report as the row that a task yields."""
-    values = asdict(report) | {"optimizer": report.optimizer}
-    return pa.record_batch([[cloudpickle.dumps(values)]], schema=REPORT)
+    return pa.record_batch([[cloudpickle.dumps(asdict(report))]], schema=REPORT)

@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 
 pytest.importorskip("pyspark", reason="Spark is not installed: make frameworks")
 
-import pandas as pd
 import pyarrow as pa
 import torch
 from torch import nn
@@ -21,7 +20,6 @@ from gradwire.spark.data.batches import batch_of, split
 from gradwire.spark.data.columns import Column, Columns
 from gradwire.spark.data.export import ITEM_BATCHES, items_of
 from gradwire.spark.data.sources import Segment, Spool, batch_from
-from gradwire.spark.prediction.predictor import Predictor, in_batches, weights_of
 from gradwire.spark.recipe import Recipe, described, loaded, made_of
 from support.wording import naming
 
@@ -170,47 +168,3 @@ def test_losses_of_rows_have_the_loss_as_their_mean(loss: Any) -> None:
     expected = float(((outputs[:, 0] - targets) ** 2).mean())
     assert losses.shape == (5,)
     assert float(losses.mean()) == pytest.approx(expected)
-
-
-def predicted(rows: list[Any], column: Column, model: nn.Module) -> Any:
-    """Return what a predictor makes of a column as Spark hands it over."""
-    recipe = Recipe(model, nn.MSELoss(), None, None, 0)
-    columns = Columns((column,), (), None)
-    weights = weights_of(dict(model.state_dict()))
-    predictor = Predictor(recipe.dumped(), weights, columns, None)
-    [found] = in_batches(predictor.predict, columns, None, 2)(iter([(pd.Series(rows),)]))
-    return found
-
-
-def test_predictions_of_batches_are_those_of_the_model() -> None:
-    model = nn.Linear(2, 1)
-    rows = [np.array([k, -k], np.float32) for k in range(5)]
-
-    found = predicted(rows, FEATURES, model)
-
-    expected = model(torch.from_numpy(np.stack(rows))).detach()[:, 0].tolist()
-    assert found["prediction"].tolist() == pytest.approx(expected)
-    assert len(predicted([], FEATURES, model)) == 0
-
-
-@pytest.mark.parametrize(
-    ("rows", "column", "said"),
-    [
-        ([np.ones(2, np.float32), None], FEATURES, naming("'features'", "row 1 of", "null")),
-        ([np.ones(1, np.float32)], FEATURES, naming("'features'", "1 elements", 2)),
-        ([np.array([1.0, np.nan], np.float32)], FEATURES, naming("element 1 is nan")),
-        ([1.0, np.nan], Column("x", "scalar", is_integer=False), naming("'x'", "nan")),
-        ([1.0, np.nan], Column("x", "scalar", is_integer=True), naming("'x'", "null")),
-        (
-            [np.array([1.0, np.nan])],
-            Column("x", "array", is_integer=True, width=2),
-            naming("'x'", "element 1 is null"),
-        ),
-    ],
-    ids=["null", "width", "NaN in an array", "NaN", "null integer", "null in an array"],
-)
-def test_a_row_that_cannot_be_predicted_is_named(rows: Any, column: Column, said: str) -> None:
-    with pytest.raises(DataError) as failed:
-        predicted(rows, column, nn.Linear(2, 1))
-
-    assert str(failed.value) == said

@@ -162,18 +162,6 @@ def test_statistics_are_the_events(outcome: Outcome) -> None:
     assert [column.split()[0] for column in schema.split(", ")] == list(Event._fields)
 
 
-def test_items_of_workers_that_were_lost_are_counted() -> None:
-    outcome = outcome_of_two()
-    outcome.ledger = {"items": 4, "epochs": 2, "done": 8, "finished": 0, "returned": 1}
-    outcome.done_before = 1
-
-    summary = Summary(outcome)
-
-    assert summary.unreported == 3
-    assert "3 of them by workers that were lost" in str(summary)
-    assert Summary(outcome_of_two()).unreported == 0
-
-
 # Text.
 
 

@@ -186,7 +186,6 @@ def test_status_tells_of_the_run_and_workers_hear_why_it_ends(running: Running, 
                 "versions": {"0": 1},
                 "stopping": None,
                 "items_paused": False,
-                "epochs_granted": None,
                 "works": [],
                 "checkpoint": None,
             }

@@ -55,8 +55,8 @@ class OrderedRun:
     def stop_training(self, reason: str, now: float) -> None:
         self.done.append(("stop-training", reason))
 
-    def pause_items(self, now: float, *, paused: bool, epochs: int | None = None) -> None:
-        self.done.append(("pause-items", paused, epochs))
+    def pause_items(self, now: float, *, paused: bool) -> None:
+        self.done.append(("pause-items", paused))
 
 
 class Desk:
@@ -107,18 +107,6 @@ def test_an_order_about_nobody_has_no_name(action: Action) -> None:
 
 def test_an_order_that_is_not_known_is_refused_with_those_that_are() -> None:
     assert Desk().refused("explode") == naming("explode", *Action)
-
-
-def test_items_are_granted_up_to_an_epoch() -> None:
-    desk = Desk()
-
-    desk.order("pause-items")
-    assert desk.order("pause-items", "3") == naming(3)
-    desk.order("resume-items")
-
-    assert desk.done == [
-        ("pause-items", True, None), ("pause-items", False, 3), ("pause-items", False, None)
-    ]  # fmt: skip
 
 
 @pytest.mark.parametrize("action", [Action.CHECKPOINT, Action.END_RUN, Action.EXPEL])
