@@ -154,24 +154,6 @@ def test_every_end_is_one_without_a_master(end: Callable[[Session], None]) -> No
     assert not session.is_open
 
 
-def test_items_go_on_after_the_last_one_that_was_granted() -> None:
-    with LocalMaster() as master:
-        session = join(master, on_lost="finish")
-        seen = []
-        for item in session.items("work", 3, epochs=2):
-            seen.append((item.epoch, int(item)))
-            if len(seen) == 2:
-                lost(session, master)
-        more = [int(item) for item in session.items("more", 2)]
-        session.stop_training("enough")
-        stopped = list(session.items("yet more", 2))
-        session.close()
-
-    assert seen == [(0, 0), (0, 1), (0, 2), (1, 0), (1, 1), (1, 2)]
-    assert more == [0, 1]
-    assert (session.stopping, stopped) == ("enough", [])
-
-
 @pytest.mark.parametrize("mode", ["averaging(every=2)", "diloco(every=2)", "synchronous"])
 def test_in_rounds_a_script_goes_on_alone_too(mode: str) -> None:
     mine = zeros()

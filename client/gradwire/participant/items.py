@@ -68,8 +68,6 @@ class Items:
         self._plan = plan
         self._running = running
         self._has_begun = False
-        self._last = -1
-        """Number of the last item that it had."""
         self._shared = shared
         self._pull = pull
         self._membership = membership
@@ -119,19 +117,6 @@ class Items:
             self._pull()
             yield Wait(lambda: self._state() != before, deadline, self._purpose)  # noqa: B023
 
-    def next_alone(self) -> Item | None:
-        """Return the next item for a worker that no master grants any; None after the last one.
-
-        They are those after the last one that it was granted.
-        """
-        number = self._last + 1
-        if (
-            self._membership.stop_reason is not None
-            or number >= self._plan.items * self._plan.epochs
-        ):
-            return None
-        return self._item(number)
-
     def end(self) -> None:
         """Give back what this worker holds: its loop has ended."""
         if not self._has_begun:
@@ -162,11 +147,7 @@ class Items:
             raise UsageError(f"items of {self._plan.name!r}: {answer.refused}")
         if answer.number is None:
             return None
-        return self._item(answer.number)
-
-    def _item(self, number: int) -> Item:
-        self._last = number
-        epoch, place = divmod(number, self._plan.items)
+        epoch, place = divmod(answer.number, self._plan.items)
         return Item(epoch, self._shuffled(epoch, place))
 
     def _shuffled(self, epoch: int, place: int) -> int:

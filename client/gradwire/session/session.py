@@ -290,7 +290,7 @@ class Session:
 
     def _loop_over(self, items: Items) -> Iterator[Item]:
         try:
-            while (item := self._run_or(items.next, alone=items.next_alone)) is not None:
+            while (item := self._run_or(items.next, alone=lambda: None)) is not None:
                 yield item
         finally:
             items.end()

@@ -8,8 +8,8 @@ from typing import Annotated
 import typer
 
 from gradwire.cli.estimate.formulas import Inputs, estimate
+from gradwire.cli.estimate.quantities import parse_count, parse_rate, parse_seconds
 from gradwire.cli.estimate.script import measure
-from gradwire.cli.quantities import parse_count, parse_rate, parse_seconds
 from gradwire.errors import UsageError
 from gradwire_codecs.policies.density import density_for
 from gradwire_protocol.messages.modes.mode import parse_mode

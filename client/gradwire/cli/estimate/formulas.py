@@ -5,7 +5,13 @@ from dataclasses import dataclass
 from math import log2
 from typing import Final
 
-from gradwire.cli.quantities import check_between, show_bytes, show_count, show_rate, show_seconds
+from gradwire.cli.estimate.quantities import (
+    check_between,
+    show_bytes,
+    show_count,
+    show_rate,
+    show_seconds,
+)
 from gradwire_codecs.format.update import ELEMENTS_MAX
 from gradwire_protocol.messages.kinds import WORKERS_MAX
 from gradwire_protocol.messages.modes.kept_state import ANY

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from math import ceil, floor, isfinite, log10
 from typing import Final
 
-from gradwire.cli.quantities import show_bytes, show_count
+from gradwire.cli.estimate.quantities import show_bytes, show_count
 from gradwire.spark.statistics.records import Account, ItemRecord, mean_loss
 from gradwire.spark.statistics.text import (
     Table,

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from math import isfinite
 from typing import Final
 
-from gradwire.cli.quantities import show_bytes, show_count, show_seconds
+from gradwire.cli.estimate.quantities import show_bytes, show_count, show_seconds
 from gradwire.spark.statistics.records import PHASES, Account, WorkerRecord
 
 LINES_MAX: Final = 10

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gradwire.cli.quantities import (
+from gradwire.cli.estimate.quantities import (
     check_between,
     parse_count,
     parse_rate,
