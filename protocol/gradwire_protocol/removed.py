@@ -23,6 +23,12 @@ REMOVED: Final = {
     "stats_file": "session.stats has all figures; `gradwire estimate --script` times the steps of "
     "a script",
     "update_bytes": "use target_density",
+    "doctor --serve": "doctor says what stops a worker; iperf3 measures a line",
+    "estimate --codec-threads": "leave it out; the formulas are for one thread",
+    "estimate --costs": "leave it out; the formulas have the costs of one processor",
+    "estimate --link-up": "use --link, the rate of the master's line",
+    "estimate --master-link": "use --link, the rate of the master's line",
+    "estimate --measure": "use --script, which times the steps of a script",
 }
 """By the name of the setting, ``link_rate`` for ``--link-rate`` and ``GRADWIRE_LINK_RATE``. An
 option of one command alone stands here as ``estimate --bits``."""
