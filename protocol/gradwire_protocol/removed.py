@@ -8,11 +8,18 @@ removed gets a row; nothing else has to be done for it.
 from typing import Final
 
 REMOVED: Final = {
+    "alone_steps_max": "leave it out; a worker makes 1,000 steps without a master, and "
+    "reconnect_seconds says how long it dials",
     "bytes_per_second": "leave it out; without a setting of the threshold, a worker measures its "
     "line and sends less where that is slow",
     "clip_steps": "leave it out; nothing of a change is cut off",
+    "codec_threads": "leave it out; one thread encodes, as training needs the other cores",
     "congestion": "leave it out; UDP has BBR, TCP its own control, and the master's link_rate says "
     "what a known link carries",
+    "digest_seconds": "leave it out; damage is looked for every 5 seconds, and less often where "
+    "that takes long",
+    "leave_timeout_seconds": "leave it out; close() waits for 10 seconds at most, and "
+    "finish_timeout_seconds is the limit of finish()",
     "outlier_policy": "use outliers: 'warn', the default, counts them, and 'quarantine' keeps the "
     "updates of their worker aside",
     "processes": "a master is one process; start another master for another run",

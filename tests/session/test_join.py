@@ -6,7 +6,6 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from random import Random
 from threading import Event
-from threading import enumerate as enumerate_threads
 from typing import Any
 
 import numpy as np
@@ -252,17 +251,3 @@ def test_compiling_is_mentioned_while_it_takes_long(
     first, second = caplog.messages[:2]
     assert first == naming("waiting", "codec", "compiled", "kernels")
     assert second == naming("compiled", "codec")
-
-
-def test_the_codec_s_threads_end_with_the_session(master: LocalMaster) -> None:
-    def threads() -> list[str]:
-        return [thread.name for thread in enumerate_threads() if "codec" in thread.name]
-
-    mine = np.zeros(2**20, np.float32)
-    session = join(master, mine, codec_threads=2, threshold=0.25)
-    mine[::1000] = 1
-    session.step()
-
-    assert len(threads()) == 1
-    session.close()
-    assert threads() == []

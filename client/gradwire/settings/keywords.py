@@ -33,13 +33,9 @@ class SettingKeywords(TypedDict, total=False):
     join_timeout_seconds: float | None
     start_timeout_seconds: float | None
     finish_timeout_seconds: float | None
-    leave_timeout_seconds: float | None
     idle_timeout_seconds: float | None
     reconnect_seconds: float | None
-    alone_steps_max: int | None
     on_lost: OnLost | None
-    digest_seconds: float | None
-    codec_threads: int | None
     datagram_bytes: int | None
     datagram_bytes_max: int | None
     transport: Transport | None

@@ -33,12 +33,6 @@ LogLevel = Literal["debug", "info", "warning", "error"]
 RECONNECT_SECONDS: Final = 600.0
 """Enough for a machine to restart."""
 
-DIGEST_SECONDS: Final = 5.0
-"""Finds damage within seconds; each digest takes 0.2 ms per million parameters."""
-
-CODEC_THREADS_MAX: Final = 64
-"""The codec is limited by memory bandwidth, which a few threads use up."""
-
 TORCHRUN: Final = {"master": "MASTER_ADDR", "rank": "RANK", "workers": "WORLD_SIZE"}
 """Variables of torchrun, by our setting. Its MASTER_PORT belongs to another service."""
 
@@ -133,10 +127,6 @@ class Settings(TrainingSettings):
         600.0, "How long `Session.finish` waits for the other workers to finish.", above=0
     )
 
-    leave_timeout_seconds: float = setting(
-        10.0, "How long `Session.close` waits until the master has what was sent.", above=0
-    )
-
     idle_timeout_seconds: float = setting(
         30.0, "The master counts as lost when nothing arrives from it for this long.", above=0
     )
@@ -147,34 +137,11 @@ class Settings(TrainingSettings):
         above=0,
     )
 
-    alone_steps_max: int = setting(
-        1_000,
-        "How many steps to train without a connection to the master. Further steps wait for it: "
-        "a worker that trains by itself drifts away from the others.",
-        least=0,
-    )
-
     on_lost: OnLost = setting(
         "raise",
         "What a session does whose master is lost for good: 'raise' ends it with a "
         "`ConnectionLostError`, 'finish' lets the script go on alone to its own end, with a "
         "warning. Either way the model keeps what was trained.",
-    )
-
-    digest_seconds: float = setting(
-        DIGEST_SECONDS,
-        "How often to send the master a digest of the shared parameters, so that damage to them "
-        "is found and repaired; less often where computing it takes long, and never with 0.",
-        above=0,
-        or_else=(0,),
-    )
-
-    codec_threads: int = setting(
-        1,
-        "Threads that search for what to send, including the training thread. One is right where "
-        "training keeps all cores busy between steps; two halve the time where a core is idle.",
-        least=1,
-        most=CODEC_THREADS_MAX,
     )
 
     datagram_bytes: int = setting(DATAGRAM_BYTES, "Size of full datagrams at first.")

@@ -53,11 +53,7 @@ FROM_ALL_PLACES: dict[str, tuple[Any, Any, Any]] = {
     "start_timeout_seconds": (1.5, 2.5, 3.5),
     "finish_timeout_seconds": (1.5, 2.5, 3.5),
     "reconnect_seconds": (1.5, 2.5, 3.5),
-    "alone_steps_max": (1, 2, 3),
     "on_lost": ("finish", "raise", "finish"),
-    "digest_seconds": (0.0, 2.5, 3.5),
-    "codec_threads": (2, 3, 4),
-    "leave_timeout_seconds": (1.5, 2.5, 3.5),
     "idle_timeout_seconds": (1.5, 2.5, 3.5),
     "datagram_bytes": (1204, 1208, 1212),
     "datagram_bytes_max": (1404, 1408, 1412),
@@ -237,9 +233,7 @@ REFUSED: list[tuple[str, Any, tuple[object, ...]]] = [
     ("run", "r" * 257, ("printable", 256)),
     *(("rank", value, (0, 3999)) for value in (-1, 4000)),
     *(("workers", value, (1, 4000)) for value in (0, 4001)),
-    ("alone_steps_max", -1, (0,)),
     ("buffer_steps", -1, (0,)),
-    *(("codec_threads", value, (1, 64)) for value in (0, 65)),
     *(("quantum", value, ("2^-40", 1)) for value in (0.3, 2.0, 2.0**-41, 0.0, math.nan)),
     *(("threshold", value, (0, "finite")) for value in (0.0, -1.0, math.nan)),
     ("threshold", 10**400, ("1.79769e+308",)),
@@ -260,8 +254,7 @@ REFUSED: list[tuple[str, Any, tuple[object, ...]]] = [
         (name, value, (0, "finite"))
         for name in DURATIONS
         for value in (0.0, -1.0, math.inf, math.nan)
-        if (name, value)  # where 0 means never, and not to wait
-        not in {("digest_seconds", 0.0), ("start_timeout_seconds", 0.0)}
+        if (name, value) != ("start_timeout_seconds", 0.0)  # where 0 means not to wait
     ),
 ]
 
