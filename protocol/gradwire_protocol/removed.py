@@ -18,6 +18,8 @@ REMOVED: Final = {
     "what a known link carries",
     "digest_seconds": "leave it out; damage is looked for every 5 seconds, and less often where "
     "that takes long",
+    "initial_threshold": "leave it out, the first change says it; threshold= takes a policy with "
+    "one, as in gradwire_codecs.DensityBand(1e-4, 1e-2, initial=1e-4)",
     "leave_timeout_seconds": "leave it out; close() waits for 10 seconds at most, and "
     "finish_timeout_seconds is the limit of finish()",
     "outlier_policy": "use outliers: 'warn', the default, counts them, and 'quarantine' keeps the "
@@ -27,9 +29,12 @@ REMOVED: Final = {
     "lower the learning rate or raise target_density",
     "share_optimizer_state": "leave it out; mode='averaging(every=N, optimizer_state=True)' "
     "averages the state of optimizers along with the parameters",
+    "shake_up_divisor": "leave it out; a shake-up has an eighth of the threshold",
     "stats_file": "session.stats has all figures; `gradwire estimate --script` times the steps of "
     "a script",
     "update_bytes": "use target_density",
+    "warm_up_density": "leave it out; warm_up_steps=0 is no warm-up, and threshold= takes a policy of "
+    "another density, as in gradwire_codecs.WarmUp(gradwire_codecs.TargetDensity(0.01), 0.2, 100)",
 }
 """By the name of the setting, ``link_rate`` for ``--link-rate`` and ``GRADWIRE_LINK_RATE``. An
 option of one command alone stands here as ``estimate --bits``."""

@@ -106,7 +106,7 @@ SETTINGS: Final[Sequence[tuple[Mapping[str, Any], int]]] = (
     ({}, STEPS_MAX),
     ({}, STEPS_MAX),
     ({"threshold": None, "target_density": 0.2}, STEPS_MAX),
-    ({"shake_up_steps": 3, "shake_up_divisor": 4.0}, STEPS_MAX),
+    ({"shake_up_steps": 3}, STEPS_MAX),
     ({"threshold": None, "shake_up_steps": 5}, STEPS_MAX),
     ({}, 2),
     ({"threshold": None, "target_density": 0.05}, 0),

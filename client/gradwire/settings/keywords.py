@@ -56,10 +56,7 @@ class SettingKeywords(TypedDict, total=False):
     averaged_buffers: str | tuple[str, ...] | None
     buffer_steps: int | None
     threshold: float | ThresholdPolicy | None
-    initial_threshold: float | None
     target_density: float | None
     density_band: tuple[float, float] | None
     shake_up_steps: int | None
-    shake_up_divisor: float | None
     warm_up_steps: int | None
-    warm_up_density: float | None

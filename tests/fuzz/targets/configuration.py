@@ -93,9 +93,9 @@ _SESSION: Final = (
     'master = "host"\ndatagram_bytes = 1200\ndatagram_bytes_max = 8900',
     'master = "host"\ntarget_density = 0.1\nidle_timeout_seconds = 1e300\ntransport = "tcp"',
     'master = "host"\nthreshold = 1' + 320 * "0",
-    'master = "host"\ndensity_band = [1e-4, 1e-2]\ninitial_threshold = 1e-4\nshake_up_steps = 50',
-    'master = "host"\nshare_buffers = true\nwarm_up_density = 0.1',
-    'master = "host"\ntarget_density = 1e-3\nshake_up_divisor = 3.0',
+    'master = "host"\ndensity_band = [1e-4, 1e-2]\nshake_up_steps = 50',
+    'master = "host"\nshare_buffers = true\nwarm_up_steps = 10',
+    'master = "host"\ntarget_density = 1e-3\nscale = 0.5',
 )
 _MASTER: Final = (
     'listen = "0.0.0.0:40123"\nworkers_max = 4\nreassembly_mib_max = 100\nprocesses = 2',

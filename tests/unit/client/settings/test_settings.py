@@ -30,11 +30,9 @@ FROM_ALL_PLACES: dict[str, tuple[Any, Any, Any]] = {
     "rank": (1, 2, 3),
     "workers": (1, 2, 3),
     "threshold": (0.5, 0.25, 0.125),
-    "initial_threshold": (0.5, 0.25, 0.125),
     "target_density": (0.5, 0.25, 0.125),
     "density_band": ((0.1, 0.5), (0.1, 0.25), (0.1, 0.125)),
     "shake_up_steps": (10, 20, 30),
-    "shake_up_divisor": (1.5, 2.5, 3.5),
     "feedback": ("shared", "local", "shared"),
     "finish_residual": ("drop", "send", "drop"),
     "momentum": ("keep", "auto", "keep"),
@@ -42,7 +40,6 @@ FROM_ALL_PLACES: dict[str, tuple[Any, Any, Any]] = {
     "staleness_bound": (1, 2, 3),
     "staleness_timeout_seconds": (1.5, 2.5, 3.5),
     "warm_up_steps": (1, 2, 3),
-    "warm_up_density": (0.5, 0.25, 0.125),
     "warm_up_workers": (1, 2, 3),
     "share_buffers": (False, True, False),
     "averaged_buffers": (("a.*", "b"), "a.*,b", ("a.*",)),
@@ -237,17 +234,15 @@ REFUSED: list[tuple[str, Any, tuple[object, ...]]] = [
     *(("quantum", value, ("2^-40", 1)) for value in (0.3, 2.0, 2.0**-41, 0.0, math.nan)),
     *(("threshold", value, (0, "finite")) for value in (0.0, -1.0, math.nan)),
     ("threshold", 10**400, ("1.79769e+308",)),
-    ("initial_threshold", 0.0, (0, "finite")),
     *(("target_density", value, (0, 1)) for value in (0.0, 1.0)),
     *(
         ("density_band", value, (0, 1, "smaller"))
         for value in ((0.0, 0.1), (0.1, 1.0), (0.2, 0.1), (math.nan, 0.1))
     ),
     *(("shake_up_steps", value, (2, 0)) for value in (1, -2)),
-    ("shake_up_divisor", 1.0, (1, "finite")),
-    *((name, 0, (1,)) for name in ("warm_up_steps", "warm_up_workers")),
+    ("warm_up_steps", -1, (0,)),
+    ("warm_up_workers", 0, (1,)),
     *(("staleness_bound", value, ("auto", "off", 0)) for value in (-1, 1.5, "never")),
-    *(("warm_up_density", value, (0, 1)) for value in (-0.1, 1.0)),
     ("datagram_bytes", 10, (4, 1200)),
     ("idle_timeout_seconds", 3_601.0, (0.001, 3600)),
     *(
@@ -278,18 +273,13 @@ def test_a_value_that_cannot_work_is_named_with_its_limits(
     ("settings", "policy"),
     [
         ({}, WarmUp(TargetDensity(), WARM_UP_DENSITY, 200)),
-        ({"warm_up_density": 0}, TargetDensity()),
+        ({"warm_up_steps": 0}, TargetDensity()),
         ({"warm_up_steps": 50}, WarmUp(TargetDensity(), WARM_UP_DENSITY, 50)),
         ({"target_density": 0.125}, TargetDensity(0.125)),
-        ({"initial_threshold": 0.5}, TargetDensity(initial=0.5)),
         ({"density_band": [1e-4, 1e-2]}, DensityBand(1e-4, 1e-2)),
-        (
-            {"density_band": (1e-4, 1e-2), "initial_threshold": 1e-4},
-            DensityBand(1e-4, 1e-2, initial=1e-4),
-        ),
         ({"threshold": 0.5}, FixedThreshold(0.5)),
         ({"threshold": 1}, FixedThreshold(1.0)),
-        ({"threshold": OWN, "warm_up_density": 0.1, "warm_up_steps": 5}, WarmUp(OWN, 0.1, 5)),
+        ({"threshold": OWN}, OWN),
     ],
 )
 def test_each_policy_is_chosen_by_a_setting(settings: dict[str, Any], policy: Any) -> None:
@@ -303,11 +293,6 @@ def test_two_settings_that_choose_the_threshold_are_both_named(one: str, other: 
             {one: FROM_ALL_PLACES[one][0]},
             MASTER | {f"GRADWIRE_{other.upper()}": in_environment(FROM_ALL_PLACES[other][0])},
         )
-
-
-def test_a_threshold_that_stays_begins_with_nothing_else() -> None:
-    with pytest.raises(UsageError, match=naming("threshold", "initial_threshold", 0.25)):
-        Settings(master="somewhere", threshold=0.5, initial_threshold=0.25)
 
 
 @pytest.mark.parametrize(
