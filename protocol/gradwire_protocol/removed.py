@@ -16,12 +16,15 @@ REMOVED: Final = {
     "codec_threads": "leave it out; one thread encodes, as training needs the other cores",
     "congestion": "leave it out; UDP has BBR, TCP its own control, and the master's link_rate says "
     "what a known link carries",
+    "datagram_bytes": "leave it out; datagrams begin with 1,400 bytes",
+    "datagram_bytes_max": "leave it out; datagrams grow up to what the path carries",
     "digest_seconds": "leave it out; damage is looked for every 5 seconds, and less often where "
     "that takes long",
     "initial_threshold": "leave it out, the first change says it; threshold= takes a policy with "
     "one, as in gradwire_codecs.DensityBand(1e-4, 1e-2, initial=1e-4)",
     "leave_timeout_seconds": "leave it out; close() waits for 10 seconds at most, and "
     "finish_timeout_seconds is the limit of finish()",
+    "loop": "leave it out; it is uvloop where that is installed, and else asyncio's own",
     "outlier_policy": "use outliers: 'warn', the default, counts them, and 'quarantine' keeps the "
     "updates of their worker aside",
     "processes": "a master is one process; start another master for another run",
@@ -33,7 +36,7 @@ REMOVED: Final = {
     "stats_file": "session.stats has all figures; `gradwire estimate --script` times the steps of "
     "a script",
     "update_bytes": "use target_density",
-    "warm_up_density": "leave it out; warm_up_steps=0 is no warm-up, and threshold= takes a policy of "
+    "warm_up_density": "leave it out; warm_up_steps=0 is no warm-up, and threshold= takes one of "
     "another density, as in gradwire_codecs.WarmUp(gradwire_codecs.TargetDensity(0.01), 0.2, 100)",
 }
 """By the name of the setting, ``link_rate`` for ``--link-rate`` and ``GRADWIRE_LINK_RATE``. An

@@ -64,14 +64,6 @@ def test_the_first_worker_s_parameters_start_the_run_and_later_ones_get_them(
     assert (first.run, second.run) == ("default", "default")
 
 
-@pytest.mark.parametrize("loop", ["auto", "asyncio", "uvloop"])
-def test_every_event_loop_does(master: LocalMaster, loop: Any) -> None:
-    with join(master, loop=loop) as session:
-        session.step()
-
-    assert master.sample("gradwire_leaves_total", {"reason": "left"}) == 1
-
-
 def test_large_models_come_in_whole(master: LocalMaster) -> None:
     """More than the blocks that are under way at once."""
     mine = np.random.default_rng(1).normal(0, 0.1, 1_100_000).astype(np.float32)

@@ -7,7 +7,7 @@ from os import PathLike
 from typing import TypedDict
 
 from gradwire.settings.credentials import CipherName
-from gradwire.settings.settings import LogLevel, Loop, OnLost, Transport
+from gradwire.settings.settings import LogLevel, OnLost, Transport
 from gradwire.settings.training import (
     Feedback,
     FinishResidual,
@@ -36,15 +36,12 @@ class SettingKeywords(TypedDict, total=False):
     idle_timeout_seconds: float | None
     reconnect_seconds: float | None
     on_lost: OnLost | None
-    datagram_bytes: int | None
-    datagram_bytes_max: int | None
     transport: Transport | None
     key_file: str | PathLike[str] | None
     key: WorkerKey | IssuingKey | RunKey | str | None
     cipher: CipherName | None
     log_level: LogLevel | None
     quiet: bool | None
-    loop: Loop | None
     feedback: Feedback | None
     finish_residual: FinishResidual | None
     momentum: Momentum | None

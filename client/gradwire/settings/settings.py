@@ -17,7 +17,6 @@ from gradwire.settings.credentials import CipherName, check_key
 from gradwire.settings.training import TrainingSettings
 from gradwire_protocol import ConnectionConfig
 from gradwire_protocol.crypto.keys import IssuingKey, RunKey, WorkerKey
-from gradwire_protocol.limits import DATAGRAM_BYTES, DATAGRAM_BYTES_MAX
 from gradwire_protocol.messages.kinds import WORKERS_MAX
 from gradwire_protocol.messages.layout import NAME_CHARACTERS_MAX
 from gradwire_protocol.messages.modes.mode import Mode, parse_mode
@@ -25,7 +24,6 @@ from gradwire_protocol.settings import check_settings, declared_settings, settin
 from gradwire_udp.files.configuration import read_table, unknown_names, unknown_variables
 from gradwire_udp.files.keys import WORKER_CREDENTIAL, credential
 
-Loop = Literal["auto", "uvloop", "asyncio"]
 Transport = Literal["auto", "udp", "tcp"]
 OnLost = Literal["raise", "finish"]
 LogLevel = Literal["debug", "info", "warning", "error"]
@@ -144,13 +142,6 @@ class Settings(TrainingSettings):
         "warning. Either way the model keeps what was trained.",
     )
 
-    datagram_bytes: int = setting(DATAGRAM_BYTES, "Size of full datagrams at first.")
-
-    datagram_bytes_max: int = setting(
-        DATAGRAM_BYTES_MAX,
-        "Largest size of datagrams to try; they grow up to it where the path carries them.",
-    )
-
     transport: Transport = setting(
         "auto",
         "What carries the packets: 'auto' tries UDP first and takes TCP where nothing answers, "
@@ -184,11 +175,6 @@ class Settings(TrainingSettings):
     )
 
     quiet: bool = setting(False, "Write no messages to stderr but warnings and errors.")
-
-    loop: Loop = setting(
-        "auto",
-        "Event loop of the network thread: 'auto' takes uvloop where it is installed.",
-    )
 
     def __post_init__(self) -> None:
         """Refuse settings that cannot work, naming the value."""
@@ -249,8 +235,6 @@ class Settings(TrainingSettings):
     def connection(self) -> ConnectionConfig:
         """Settings of the connection to the master."""
         return ConnectionConfig(
-            datagram_bytes=self.datagram_bytes,
-            datagram_bytes_max=self.datagram_bytes_max,
             idle_timeout_seconds=self.idle_timeout_seconds,
             connect_timeout_seconds=self.connect_timeout_seconds,
         )

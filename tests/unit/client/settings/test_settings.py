@@ -52,14 +52,11 @@ FROM_ALL_PLACES: dict[str, tuple[Any, Any, Any]] = {
     "reconnect_seconds": (1.5, 2.5, 3.5),
     "on_lost": ("finish", "raise", "finish"),
     "idle_timeout_seconds": (1.5, 2.5, 3.5),
-    "datagram_bytes": (1204, 1208, 1212),
-    "datagram_bytes_max": (1404, 1408, 1412),
     "transport": ("tcp", "udp", "tcp"),
     "key_file": ("file.key", "environment.key", "keyword.key"),
     "cipher": ("aes", "chacha", "auto"),
     "log_level": ("debug", "warning", "error"),
     "quiet": (True, False, True),
-    "loop": ("asyncio", "uvloop", "asyncio"),
 }
 
 MASTER = {"GRADWIRE_MASTER": "somewhere"}
@@ -195,7 +192,6 @@ def test_a_misspelt_table_is_warned_of(config: Path) -> None:
     [
         ("GRADWIRE_RANK", "first"),
         ("GRADWIRE_WORKERS", "2.5"),
-        ("GRADWIRE_DATAGRAM_BYTES", "1k"),
         ("GRADWIRE_THRESHOLD", "small"),
         ("GRADWIRE_QUANTUM", "2^-24"),
         ("GRADWIRE_IDLE_TIMEOUT_SECONDS", "30s"),
@@ -224,7 +220,6 @@ REFUSED: list[tuple[str, Any, tuple[object, ...]]] = [
     ("scale", "half", ("sum", "mean", "sqrt", "agreement", "staleness", "number", "function")),
     *(("scale", value, (0, f"{SCALE_MAX:g}")) for value in (0.0, SCALE_MAX * 2, math.nan)),
     ("transport", "sctp", ("auto", "udp", "tcp")),
-    ("loop", "trio", ("auto", "uvloop", "asyncio")),
     ("cipher", "rot13", ("auto", "aes", "chacha")),
     ("run", "a\nb", ("printable", 256)),
     ("run", "r" * 257, ("printable", 256)),
@@ -243,7 +238,6 @@ REFUSED: list[tuple[str, Any, tuple[object, ...]]] = [
     ("warm_up_steps", -1, (0,)),
     ("warm_up_workers", 0, (1,)),
     *(("staleness_bound", value, ("auto", "off", 0)) for value in (-1, 1.5, "never")),
-    ("datagram_bytes", 10, (4, 1200)),
     ("idle_timeout_seconds", 3_601.0, (0.001, 3600)),
     *(
         (name, value, (0, "finite"))
@@ -314,8 +308,7 @@ def test_two_settings_that_choose_the_threshold_are_both_named(one: str, other: 
         ("feedback", 3),
         ("quantum", "x"),
         ("connect_timeout_seconds", "5"),
-        ("datagram_bytes", 1400.5),
-        ("loop", []),
+        ("transport", []),
     ],
     ids=repr,
 )
