@@ -33,6 +33,8 @@ REMOVED: Final = {
     "share_optimizer_state": "leave it out; mode='averaging(every=N, optimizer_state=True)' "
     "averages the state of optimizers along with the parameters",
     "shake_up_divisor": "leave it out; a shake-up has an eighth of the threshold",
+    "staleness_timeout_seconds": "leave it out; a step waits 10 seconds at most for a worker that "
+    "makes none",
     "stats_file": "session.stats has all figures; `gradwire estimate --script` times the steps of "
     "a script",
     "update_bytes": "use target_density",

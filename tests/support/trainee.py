@@ -15,6 +15,7 @@ from gradwire.worker.inbox import Rebase
 from gradwire_protocol import Credentials
 from gradwire_protocol.messages.admission import Welcome
 from gradwire_protocol.messages.fields import covers
+from support.bounded_worker import set_timeout
 from support.leads import Looks
 from support.simulated_worker import SimulatedWorker
 
@@ -172,6 +173,7 @@ class Trainee(SimulatedWorker):
         for feature in self.participant.features:
             if isinstance(feature, StalenessBound):
                 self.bound = feature
+                set_timeout(feature.lags, self.history.plan.staleness_timeout_seconds)
                 self.looks.watch(feature, self.received)
 
     def on_lost(self, reason: str) -> None:
@@ -202,7 +204,6 @@ class Trainee(SimulatedWorker):
         return replace(
             super().settings(feedback),
             staleness_bound=plan.staleness_bound,
-            staleness_timeout_seconds=plan.staleness_timeout_seconds,
             **plan.settings,
         )
 

@@ -47,7 +47,6 @@ class SettingKeywords(TypedDict, total=False):
     momentum: Momentum | None
     scale: Scale | None
     staleness_bound: StalenessBound | None
-    staleness_timeout_seconds: float | None
     warm_up_workers: int | None
     share_buffers: bool | None
     averaged_buffers: str | tuple[str, ...] | None

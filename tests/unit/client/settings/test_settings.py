@@ -38,7 +38,6 @@ FROM_ALL_PLACES: dict[str, tuple[Any, Any, Any]] = {
     "momentum": ("keep", "auto", "keep"),
     "scale": ("mean", "sqrt", 0.5),
     "staleness_bound": (1, 2, 3),
-    "staleness_timeout_seconds": (1.5, 2.5, 3.5),
     "warm_up_steps": (1, 2, 3),
     "warm_up_workers": (1, 2, 3),
     "share_buffers": (False, True, False),
