@@ -28,6 +28,7 @@ REMOVED: Final = {
     "outlier_policy": "use outliers: 'warn', the default, counts them, and 'quarantine' keeps the "
     "updates of their worker aside",
     "processes": "a master is one process; start another master for another run",
+    "quiet": "use log_level='warning'",
     "residual_clip": "leave it out; nothing of a change is cut off. Where the residual grows, "
     "lower the learning rate or raise target_density",
     "share_optimizer_state": "leave it out; mode='averaging(every=N, optimizer_state=True)' "

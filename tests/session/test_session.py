@@ -349,7 +349,7 @@ def test_a_script_that_has_trained_and_does_not_finish_leaves_with_a_warning(
     script = (
         "import numpy, gradwire\n"
         "parameters = numpy.zeros(4, numpy.float32)\n"
-        f"session = gradwire.join(parameters, master='{master.address}', quiet=True)\n"
+        f"session = gradwire.join(parameters, master='{master.address}', log_level='warning')\n"
         "for _ in range(3):\n"
         "    parameters += 1\n"
         "    session.step()\n"

@@ -41,7 +41,6 @@ class SettingKeywords(TypedDict, total=False):
     key: WorkerKey | IssuingKey | RunKey | str | None
     cipher: CipherName | None
     log_level: LogLevel | None
-    quiet: bool | None
     feedback: Feedback | None
     finish_residual: FinishResidual | None
     momentum: Momentum | None

@@ -174,8 +174,6 @@ class Settings(TrainingSettings):
         "gradwire leaves all of it to the script.",
     )
 
-    quiet: bool = setting(False, "Write no messages to stderr but warnings and errors.")
-
     def __post_init__(self) -> None:
         """Refuse settings that cannot work, naming the value."""
         self.quantum_exponent  # noqa: B018  # refuses a quantum that is no power of two

@@ -55,7 +55,6 @@ FROM_ALL_PLACES: dict[str, tuple[Any, Any, Any]] = {
     "key_file": ("file.key", "environment.key", "keyword.key"),
     "cipher": ("aes", "chacha", "auto"),
     "log_level": ("debug", "warning", "error"),
-    "quiet": (True, False, True),
 }
 
 MASTER = {"GRADWIRE_MASTER": "somewhere"}
