@@ -8,21 +8,39 @@ removed gets a row; nothing else has to be done for it.
 from typing import Final
 
 REMOVED: Final = {
+    "alone_steps_max": "leave it out; a worker makes 1,000 steps without a master, and "
+    "reconnect_seconds says how long it dials",
     "bytes_per_second": "leave it out; without a setting of the threshold, a worker measures its "
     "line and sends less where that is slow",
     "clip_steps": "leave it out; nothing of a change is cut off",
+    "codec_threads": "leave it out; one thread encodes, as training needs the other cores",
     "congestion": "leave it out; UDP has BBR, TCP its own control, and the master's link_rate says "
     "what a known link carries",
+    "datagram_bytes": "leave it out; datagrams begin with 1,400 bytes",
+    "datagram_bytes_max": "leave it out; datagrams grow up to what the path carries",
+    "digest_seconds": "leave it out; damage is looked for every 5 seconds, and less often where "
+    "that takes long",
+    "initial_threshold": "leave it out, the first change says it; threshold= takes a policy with "
+    "one, as in gradwire_codecs.DensityBand(1e-4, 1e-2, initial=1e-4)",
+    "leave_timeout_seconds": "leave it out; close() waits for 10 seconds at most, and "
+    "finish_timeout_seconds is the limit of finish()",
+    "loop": "leave it out; it is uvloop where that is installed, and else asyncio's own",
     "outlier_policy": "use outliers: 'warn', the default, counts them, and 'quarantine' keeps the "
     "updates of their worker aside",
     "processes": "a master is one process; start another master for another run",
+    "quiet": "use log_level='warning'",
     "residual_clip": "leave it out; nothing of a change is cut off. Where the residual grows, "
     "lower the learning rate or raise target_density",
     "share_optimizer_state": "leave it out; mode='averaging(every=N, optimizer_state=True)' "
     "averages the state of optimizers along with the parameters",
+    "shake_up_divisor": "leave it out; a shake-up has an eighth of the threshold",
+    "staleness_timeout_seconds": "leave it out; a step waits 10 seconds at most for a worker that "
+    "makes none",
     "stats_file": "session.stats has all figures; `gradwire estimate --script` times the steps of "
     "a script",
     "update_bytes": "use target_density",
+    "warm_up_density": "leave it out; warm_up_steps=0 is no warm-up, and threshold= takes one of "
+    "another density, as in gradwire_codecs.WarmUp(gradwire_codecs.TargetDensity(0.01), 0.2, 100)",
     "doctor --serve": "doctor says what stops a worker; iperf3 measures a line",
     "estimate --codec-threads": "leave it out; the formulas are for one thread",
     "estimate --costs": "leave it out; the formulas have the costs of one processor",

@@ -5,8 +5,6 @@ from typing import Final
 
 from gradwire_protocol import ConnectionConfig, UsageError
 from gradwire_protocol.limits import (
-    DATAGRAM_BYTES,
-    DATAGRAM_BYTES_MAX,
     GIB,
     MIB,
     REASSEMBLY_BYTES_MAX,
@@ -155,11 +153,6 @@ class MasterConfig:
         above=0,
         unit=MIB,
     )
-    datagram_bytes: int = setting(DATAGRAM_BYTES, "Size of full datagrams to begin with.")
-    datagram_bytes_max: int = setting(
-        DATAGRAM_BYTES_MAX,
-        "Largest datagram to try: more is sent at once where the path carries it.",
-    )
     link_rate: float | None = setting(
         None,
         "Mbit/s that the master may send to all workers together. Without it, the master learns "
@@ -265,8 +258,6 @@ class MasterConfig:
     def connection(self) -> ConnectionConfig:
         """The settings of every connection."""
         return ConnectionConfig(
-            datagram_bytes=self.datagram_bytes,
-            datagram_bytes_max=self.datagram_bytes_max,
             window_bytes=self.window_bytes,
             idle_timeout_seconds=self.idle_timeout_seconds,
         )

@@ -198,7 +198,7 @@ class _Victim:
         """Dial in every now and then; return how long that took, and the most memory seen."""
         took, memory = [], self.master.memory()
         began = time.monotonic()
-        with asyncio.Runner(loop_factory=lambda: new_event_loop("auto")) as runner:
+        with asyncio.Runner(loop_factory=new_event_loop) as runner:
             for i in range(handshakes):
                 due = began + i * seconds / handshakes
                 time.sleep(max(0.0, due - time.monotonic()))

@@ -120,7 +120,7 @@ class _Worker(_Application):
 
 def exchange(relay: dict[str, int], pid: int, work: Work) -> Meter:
     """Let the workers do their part; return what it cost the relay."""
-    with asyncio.Runner(loop_factory=lambda: new_event_loop("auto")) as runner:
+    with asyncio.Runner(loop_factory=new_event_loop) as runner:
         return runner.run(_exchange(relay, pid, work))
 
 
@@ -154,7 +154,7 @@ async def _serve(*, sealed: bool) -> None:
 def main() -> None:
     """Relay until the parent ends."""
     end_with_parent()
-    with asyncio.Runner(loop_factory=lambda: new_event_loop("auto")) as runner:
+    with asyncio.Runner(loop_factory=new_event_loop) as runner:
         runner.run(_serve(sealed="--sealed" in sys.argv))
 
 

@@ -133,7 +133,7 @@ def main() -> None:
     """Be one of the two."""
     end_with_parent()
     options = flow_options()
-    with asyncio.Runner(loop_factory=lambda: new_event_loop("auto")) as runner:
+    with asyncio.Runner(loop_factory=new_event_loop) as runner:
         runner.run(_run(options))
 
 

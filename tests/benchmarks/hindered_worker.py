@@ -34,7 +34,7 @@ def train(mode: str, workers: int, steps: int, seconds: float, dies_at: int) -> 
     change = np.random.default_rng().normal(0, 1e-3, ELEMENTS).astype(np.float32)
     has_optimizer = parse_mode(mode).optimizer is not None
     ends = []
-    with gradwire.join(target, mode=mode, workers=workers, quiet=True) as session:
+    with gradwire.join(target, mode=mode, workers=workers, log_level="warning") as session:
         began = time.monotonic()
         for step in range(1, steps + 1):
             time.sleep(seconds)  # a device computes meanwhile, and needs no processor

@@ -79,7 +79,7 @@ def _under_no_load(plan: Plan) -> list[Figure]:
         address = ("127.0.0.1", int(echo.announcement["port"]))
         trips = plan.round_trips
         for _ in range(plan.runs):
-            with asyncio.Runner(loop_factory=lambda: new_event_loop("auto")) as runner:
+            with asyncio.Runner(loop_factory=new_event_loop) as runner:
                 there = runner.run(_relayed(master, elements, body, 2 * trips))
             ours.append(there[trips:])
             back = udp_echo.round_trips(address, bytes(UPDATE_BYTES), 2 * trips)

@@ -116,7 +116,7 @@ def _exchange_with_master(elements: int, work: Work, *, keys: bool) -> Meter:
     with (
         Master(keys=keys, core=FIRST_CORE) as master,
         on_core(LAST_CORE),
-        asyncio.Runner(loop_factory=lambda: new_event_loop("auto")) as runner,
+        asyncio.Runner(loop_factory=new_event_loop) as runner,
     ):
         return runner.run(_send_and_receive(master, elements, work))
 

@@ -52,7 +52,9 @@ def train(parameters: int, rounds: int) -> dict[str, object]:
     change = random.normal(0, 1e-3, parameters).astype(np.float32)
     values = np.zeros(parameters, np.float32)
     seconds = []
-    with gradwire.join(values, mode="synchronous(bits=8)", workers=2, quiet=True) as session:
+    with gradwire.join(
+        values, mode="synchronous(bits=8)", workers=2, log_level="warning"
+    ) as session:
         for made in range(WARM_ROUNDS + rounds):
             if made == WARM_ROUNDS:
                 before = session.stats
@@ -74,7 +76,9 @@ def train_on(parameters: int, rounds: int, streams: int, step_seconds: float) ->
     values = np.zeros(parameters, np.float32)
     mode = gradwire.DiLoCo(every=EVERY, streams=streams)
     seconds = []
-    with gradwire.join(values, mode=mode, workers=2, run=f"{streams}", quiet=True) as session:
+    with gradwire.join(
+        values, mode=mode, workers=2, run=f"{streams}", log_level="warning"
+    ) as session:
         for _ in range(WARM_ROUNDS + rounds):
             began = time.monotonic()
             for _ in range(EVERY):

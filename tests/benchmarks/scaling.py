@@ -113,7 +113,6 @@ class _Run:
         """How many updates have come to how many workers."""
         config = MasterConfig(
             workers_max=workers,
-            datagram_bytes=DATAGRAM_BYTES,
             reassembly_bytes_max=(workers + CONNECTIONS_SPARE) * WINDOW_BYTES,
         )
         self._runs = Runs(config, ServerMetrics())

@@ -37,7 +37,7 @@ import numpy, gradwire
 target = numpy.zeros(1000, numpy.float32)
 gradwire.join  # imported before the clock runs
 began = time.perf_counter()
-session = gradwire.join(target, run=str(began), quiet=True)
+session = gradwire.join(target, run=str(began), log_level="warning")
 print(json.dumps(time.perf_counter() - began), flush=True)
 session.step()
 session.finish()
@@ -46,7 +46,7 @@ session.finish()
 WORKER: Final = """
 import time
 import numpy, gradwire
-with gradwire.join(numpy.zeros(1000, numpy.float32), quiet=True) as session:
+with gradwire.join(numpy.zeros(1000, numpy.float32), log_level="warning") as session:
     session.step()
 print("ended", time.time(), flush=True)
 """

@@ -28,7 +28,7 @@ class UnconnectedSharing:
         self._parameters = parameters_of(model)
         vector = self._parameters.vector
         replica = Replica.from_parameters(vector)
-        self.feedback = self._parameters.feedback(replica, kind=settings.feedback, threads=1)
+        self.feedback = self._parameters.feedback(replica, kind=settings.feedback)
         self.feedback.drop_residual()
         self._thresholds = Thresholds(settings, self.feedback, clock=lambda: 0.0)
         self._thresholds.aim(workers, 1.0)

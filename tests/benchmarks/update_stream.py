@@ -92,7 +92,7 @@ def main() -> None:
     parser.add_argument("--interval-seconds", type=float, help="between updates that are pushed")
     given = parser.parse_args()
     warm_up()  # as `gradwire.join` does
-    with asyncio.Runner(loop_factory=lambda: new_event_loop("auto")) as runner:
+    with asyncio.Runner(loop_factory=new_event_loop) as runner:
         if given.end == "push":
             runner.run(_push(given.elements, given.interval_seconds))
         else:

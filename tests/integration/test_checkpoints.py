@@ -40,10 +40,13 @@ def train(*sessions: gradwire.Session) -> None:
         delivered(session, 3)
 
 
-def test_a_master_that_was_killed_goes_on_where_its_last_checkpoint_ends(tmp_path: Path) -> None:
+def test_a_master_that_was_killed_goes_on_where_its_last_checkpoint_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gradwire.session.session.LEAVE_SECONDS", 0.1)
     options = ("--checkpoint", str(tmp_path))
     with MasterProcess(*options, *OFTEN) as master:
-        lost = [join(master, leave_timeout_seconds=0.1) for _ in range(2)]
+        lost = [join(master) for _ in range(2)]
         train(*lost)
         wait_for_process(
             lambda: (status(master)["checkpoint"] or {}).get("updates") == 6, "all to be on disk"

@@ -8,7 +8,7 @@ import pytest
 import gradwire
 from support.health import metrics
 from support.local_master import MasterProcess
-from support.sessions import finish, replica_of
+from support.sessions import finish, participant_of, replica_of
 from support.tiers import variants
 from support.waiting import wait_for_process
 
@@ -29,11 +29,11 @@ def test_damage_is_found_counted_and_mended_while_both_train(
                 master=master.address,
                 feedback=feedback,
                 threshold=1e-3,
-                digest_seconds=0.05,
             )
             for target in targets
         ]
         damaged, _ = sessions
+        participant_of(damaged).shared.repair.seconds = 0.05
 
         def train() -> None:
             for target, session in zip(targets, sessions, strict=True):

@@ -96,7 +96,7 @@ def test_what_a_worker_has_pushed_before_a_signal_is_with_everyone(number: signa
 def test_a_second_sigterm_ends_a_worker_at_once() -> None:
     with ExitStack() as stack:
         master = stack.enter_context(MasterProcess())
-        [worker] = start(stack, master.address, 1, leave_timeout_seconds=100_000.0)
+        [worker] = start(stack, master.address, 1)
         master.signal(signal.SIGSTOP)
         worker.process.send_signal(signal.SIGTERM)
         wait_for_process(lambda: not sigterm_is_caught(worker.process.pid), "it to leave")

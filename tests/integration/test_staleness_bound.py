@@ -1,7 +1,6 @@
 """Real workers whose staleness is bounded, one of them slow, and then dead."""
 
 from contextlib import ExitStack
-from typing import Any
 
 from support.driven_worker import answers_of, ask_all, finish, start, tell_all
 from support.health import run_status
@@ -17,11 +16,10 @@ def sequences(http: str) -> dict[int, int]:
 
 
 def test_a_slow_worker_holds_others_within_the_bound_and_a_dead_one_does_not() -> None:
-    bounded: dict[str, Any] = {"staleness_bound": BOUND, "staleness_timeout_seconds": SILENCE}
     with ExitStack() as stack:
         master = stack.enter_context(MasterProcess("--idle-timeout-seconds", str(2 * SILENCE)))
         http = master.announcement["http"]
-        workers = start(stack, master.address, 3, 1_000, **bounded)
+        workers = start(stack, master.address, 3, 1_000, staleness_bound=BOUND)
         ranks = [answer["rank"] for answer in ask_all(workers, "look")]
         ask_all(workers, "step", times=1)
         # Each has said that it begins, and has made a step.

@@ -31,19 +31,16 @@ def join(stack: ExitStack, master: MasterProcess, n: int, **settings: Any) -> li
     return start(stack, master.address, n, **QUICK | settings)
 
 
-@pytest.mark.parametrize("loop", variants("uvloop", "asyncio"))
-def test_a_fifth_worker_joins_in_mid_run_and_one_is_killed_and_the_rest_end_equal(
-    loop: str,
-) -> None:
+def test_a_fifth_worker_joins_in_mid_run_and_one_is_killed_and_the_rest_end_equal() -> None:
     with ExitStack() as stack:
-        master = stack.enter_context(MasterProcess(*QUICK_MASTER, "--loop", loop))
-        first, second, third, victim = join(stack, master, 4, loop=loop)
+        master = stack.enter_context(MasterProcess(*QUICK_MASTER))
+        first, second, third, victim = join(stack, master, 4)
         for answer in ask_all([first, second, third, victim], "step", times=50):
             assert answer["updates_sent"] > 0
 
         victim.tell("flood")  # so that it dies in the middle of an update
         first.tell("step", times=100)
-        [fifth] = join(stack, master, 1, loop=loop)
+        [fifth] = join(stack, master, 1)
         assert fifth.ask("wait", workers=5)["world_size"] == 5
         victim.kill()
         first.answer()

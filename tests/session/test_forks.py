@@ -60,7 +60,7 @@ def fork():
         os._exit(1)
     print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 
-with gradwire.join(np.zeros(100, np.float32), master=sys.argv[1], quiet=True):
+with gradwire.join(np.zeros(100, np.float32), master=sys.argv[1], log_level='warning'):
     with uninterrupted():
         thread = threading.Thread(target=fork)
         thread.start()

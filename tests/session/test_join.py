@@ -6,7 +6,6 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from random import Random
 from threading import Event
-from threading import enumerate as enumerate_threads
 from typing import Any
 
 import numpy as np
@@ -63,14 +62,6 @@ def test_the_first_worker_s_parameters_start_the_run_and_later_ones_get_them(
     assert first.digest() == second.digest()
     assert (first.rank, second.rank) == (0, 1)
     assert (first.run, second.run) == ("default", "default")
-
-
-@pytest.mark.parametrize("loop", ["auto", "asyncio", "uvloop"])
-def test_every_event_loop_does(master: LocalMaster, loop: Any) -> None:
-    with join(master, loop=loop) as session:
-        session.step()
-
-    assert master.sample("gradwire_leaves_total", {"reason": "left"}) == 1
 
 
 def test_large_models_come_in_whole(master: LocalMaster) -> None:
@@ -252,17 +243,3 @@ def test_compiling_is_mentioned_while_it_takes_long(
     first, second = caplog.messages[:2]
     assert first == naming("waiting", "codec", "compiled", "kernels")
     assert second == naming("compiled", "codec")
-
-
-def test_the_codec_s_threads_end_with_the_session(master: LocalMaster) -> None:
-    def threads() -> list[str]:
-        return [thread.name for thread in enumerate_threads() if "codec" in thread.name]
-
-    mine = np.zeros(2**20, np.float32)
-    session = join(master, mine, codec_threads=2, threshold=0.25)
-    mine[::1000] = 1
-    session.step()
-
-    assert len(threads()) == 1
-    session.close()
-    assert threads() == []

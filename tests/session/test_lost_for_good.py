@@ -14,7 +14,7 @@ import torch
 import gradwire
 from gradwire import Session
 from support.local_master import LocalMaster, MasterProcess
-from support.sessions import HALF, change, join, loss_of, membership_of, zeros
+from support.sessions import HALF, change, join, loss_of, membership_of, participant_of, zeros
 from support.waiting import comes_true, wait_until
 from support.wording import naming
 
@@ -188,8 +188,9 @@ def test_in_rounds_a_script_goes_on_alone_too(mode: str) -> None:
 
 def test_a_master_that_does_not_come_back_in_time_is_lost_for_good(tmp_path: Path) -> None:
     mine = zeros()
-    options = {"on_lost": "finish", "reconnect_seconds": 0.5, "alone_steps_max": 3}
+    options = {"on_lost": "finish", "reconnect_seconds": 0.5}
     with killed_after_joining(tmp_path / "log", mine, **options) as session:
+        participant_of(session).offline.steps_max = 3
 
         def steps_alone() -> bool:
             session.step()

@@ -15,6 +15,7 @@ from gradwire.worker.membership import Membership
 from gradwire.worker.worker import Worker
 from gradwire_udp import resolve_all
 from support.local_master import LocalMaster
+from support.loops import LOOPS_BY_NAME
 from support.peer import LAYOUT, join_request
 from support.waiting import wait_until
 from support.wording import naming
@@ -23,8 +24,8 @@ from support.wording import naming
 class Connected:
     """A network thread that has dialled a master, and what it was made of."""
 
-    def __init__(self, master: LocalMaster, loop: str) -> None:
-        settings = Settings(master=master.address, loop=loop)  # type: ignore[arg-type]
+    def __init__(self, master: LocalMaster) -> None:
+        settings = Settings(master=master.address)
         self.membership = Membership(LAYOUT.elements)
         self.worker = Worker(
             join_request(), self.membership, master.address, random=Random(1).random
@@ -34,9 +35,12 @@ class Connected:
 
 
 @pytest.fixture(params=["asyncio", "uvloop"])
-def connected(request: pytest.FixtureRequest) -> Iterator[Connected]:
+def connected(
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Connected]:
+    monkeypatch.setattr("gradwire.threads.network.new_event_loop", LOOPS_BY_NAME[request.param])
     with LocalMaster() as master:
-        connected = Connected(master, request.param)
+        connected = Connected(master)
         yield connected
         connected.network.call(connected.worker.abort, "the test is over")
         connected.network.stop()

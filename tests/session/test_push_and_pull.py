@@ -181,9 +181,11 @@ def test_an_observer_that_only_pulls_gets_the_buffers(keyed_master: LocalMaster)
     wait_until(has_it, "the worker's buffers")
 
 
-def test_who_pushes_and_pulls_waits_for_who_is_too_far_behind(master: LocalMaster) -> None:
-    bound = {"staleness_bound": 1, "staleness_timeout_seconds": PROCESS}
-    one, other = join(master, **bound), join(master, **bound)
+def test_who_pushes_and_pulls_waits_for_who_is_too_far_behind(
+    master: LocalMaster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gradwire.session.assembly.STALENESS_TIMEOUT_SECONDS", PROCESS)
+    one, other = (join(master, staleness_bound=1) for _ in range(2))
     wait_until(lambda: bool(membership_of(one).clocks.latest), "one to hear of the other")
     with ThreadPoolExecutor(1) as pool:
         while one.stats.steps_waited == 0:

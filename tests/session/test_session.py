@@ -261,9 +261,10 @@ def test_a_block_that_fails_tells_the_master_why(
 
 
 def test_a_master_that_does_not_confirm_is_left_anyway(
-    master: LocalMaster, caplog: pytest.LogCaptureFixture
+    master: LocalMaster, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    session = join(master, leave_timeout_seconds=0.05)
+    monkeypatch.setattr("gradwire.session.session.LEAVE_SECONDS", 0.05)
+    session = join(master)
 
     with master.held_up():
         session.push(change(HALF, 0, 0, 0))
@@ -348,7 +349,7 @@ def test_a_script_that_has_trained_and_does_not_finish_leaves_with_a_warning(
     script = (
         "import numpy, gradwire\n"
         "parameters = numpy.zeros(4, numpy.float32)\n"
-        f"session = gradwire.join(parameters, master='{master.address}', quiet=True)\n"
+        f"session = gradwire.join(parameters, master='{master.address}', log_level='warning')\n"
         "for _ in range(3):\n"
         "    parameters += 1\n"
         "    session.step()\n"

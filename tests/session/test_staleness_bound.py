@@ -26,10 +26,15 @@ def pool() -> Iterator[ThreadPoolExecutor]:
         yield threads
 
 
+@pytest.fixture(autouse=True)
+def patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Wait for who is late as long as a test may take."""
+    monkeypatch.setattr("gradwire.session.assembly.STALENESS_TIMEOUT_SECONDS", PROCESS)
+
+
 def bounded(master: LocalMaster, target: Float32Array | None = None, **options: object) -> Session:
-    """Join with a bound; who is late is waited for as long as a test may take."""
-    patient: dict[str, object] = {"staleness_bound": BOUND, "staleness_timeout_seconds": PROCESS}
-    return join(master, target, **(patient | options))
+    """Join with a bound."""
+    return join(master, target, **({"staleness_bound": BOUND} | options))
 
 
 def two(master: LocalMaster, **options: Any) -> tuple[Session, Session]:

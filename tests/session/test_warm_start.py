@@ -6,8 +6,8 @@ from concurrent.futures import Future, ThreadPoolExecutor
 import numpy as np
 import pytest
 
-from gradwire import DeadlineError, Session, UsageError
-from gradwire.settings.settings import Settings
+from gradwire import DeadlineError, Session
+from gradwire_codecs import TargetDensity, WarmUp
 from gradwire_codecs.arrays import Float32Array
 from support.local_master import LocalMaster
 from support.sessions import join, zeros
@@ -86,15 +86,16 @@ def test_a_run_in_which_nothing_comes_is_not_waited_for_for_ever(master: LocalMa
 def test_the_first_updates_are_denser_and_a_late_worker_s_are_not(master: LocalMaster) -> None:
     elements, n = 4_000, 40
     random = np.random.default_rng(1)
-    options = {"threshold": None, "target_density": 0.01, "warm_up_density": 0.2}
     mine = np.zeros(elements, np.float32)
-    first = join(master, mine, warm_up_steps=n, **options)
+    first = join(master, mine, threshold=WarmUp(TargetDensity(0.01), 0.2, n))
     densities = []
     for _ in range(3 * n):
         first.push(random.normal(0, 1e-3, elements).astype(np.float32))
         densities.append(first.stats.density)
     wait_until(lambda: first.stats.updates_delivered == first.stats.updates_sent, "its updates")
-    late = join(master, np.zeros(elements, np.float32), warm_up_steps=n, **options)
+    late = join(
+        master, np.zeros(elements, np.float32), threshold=WarmUp(TargetDensity(0.01), 0.2, n)
+    )
     late.push(random.normal(0, 1e-3, elements).astype(np.float32))
 
     assert densities[0] == pytest.approx(0.2, rel=0.1)
@@ -110,7 +111,7 @@ def test_by_default_more_workers_send_sparser_updates(
     elements = 1_000
     random = np.random.default_rng(1)
     session = join(
-        master, np.zeros(elements, np.float32), threshold=None, warm_up_density=0, **options
+        master, np.zeros(elements, np.float32), threshold=None, warm_up_steps=0, **options
     )
     trained = random.normal(0, 1e-3, elements).astype(np.float32)
     session.push(trained)
@@ -122,16 +123,3 @@ def test_by_default_more_workers_send_sparser_updates(
 
     # The first update met its density, so it moved the threshold by next to nothing.
     assert session.stats.threshold == pytest.approx(alone * ratio, rel=0.02)
-
-
-@pytest.mark.parametrize(
-    ("options", "says"),
-    [
-        ({"threshold": 0.1}, "warm_up_density=0.1 and threshold: a warm-up ends at a density"),
-        ({"target_density": 0.1}, "warm_up_density=0.1; it has to be above the usual one, 0.1"),
-        ({"density_band": (0.1, 0.2)}, "it has to be above the usual one, 0.14"),
-    ],
-)
-def test_what_a_warm_up_cannot_go_over_to_is_refused(options: dict[str, object], says: str) -> None:
-    with pytest.raises(UsageError, match=says):
-        Settings(master="somewhere", warm_up_density=0.1, **options)  # type: ignore[arg-type]

@@ -3,6 +3,8 @@
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from gradwire.features.automatic_lags import FIRST_PATIENCE_SECONDS, AutomaticLags
+from gradwire.features.clock_lags import ClockLags
 from gradwire.features.staleness_bound import StalenessBound
 from gradwire.settings.settings import Settings
 from gradwire.settings.training import StalenessBound as Bound
@@ -11,6 +13,14 @@ from support.simulated_worker import SimulatedWorker
 
 if TYPE_CHECKING:
     from support.training import SimulatedRun
+
+
+def set_timeout(lags: ClockLags, seconds: float) -> None:
+    """Let a worker that has made no step yet wait for so long, at most, for one that makes none."""
+    if isinstance(lags, AutomaticLags):
+        lags._timeout_max = seconds
+        seconds = min(seconds, FIRST_PATIENCE_SECONDS)
+    lags.timeout_seconds = seconds
 
 
 class BoundedWorker(SimulatedWorker):
@@ -35,13 +45,13 @@ class BoundedWorker(SimulatedWorker):
         return replace(
             super().settings(feedback),
             staleness_bound=self._bound,
-            staleness_timeout_seconds=self._timeout,
         )
 
     def on_live(self) -> None:
         [self.bound] = [
             feature for feature in self.participant.features if isinstance(feature, StalenessBound)
         ]
+        set_timeout(self.bound.lags, self._timeout)
         self.looks.watch(self.bound, lambda rank: 0)
         self.run.network.after(0, self.tick)
 

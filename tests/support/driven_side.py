@@ -24,8 +24,9 @@ from gradwire_protocol import (
     MessageReceived,
     Priority,
 )
-from gradwire_udp import SocketCounters, UdpDriver, new_event_loop, open_socket
+from gradwire_udp import SocketCounters, UdpDriver, open_socket
 from gradwire_udp.endpoint_driver import EndpointDriver
+from support.loops import LOOPS_BY_NAME
 from support.tiers import variants
 from support.waiting import until
 
@@ -51,7 +52,7 @@ def run_on(kind: str, test: Callable[[], Awaitable[None]]) -> None:
             while _closing:
                 _closing.pop()()
 
-    with asyncio.Runner(loop_factory=partial(new_event_loop, kind)) as runner:
+    with asyncio.Runner(loop_factory=LOOPS_BY_NAME[kind]) as runner:
         runner.run(run())
 
 

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from functools import partial, wraps
+from functools import wraps
 from inspect import Parameter, signature
 from typing import Any
 
@@ -14,7 +14,8 @@ from gradwire_server.http.access import Access
 from gradwire_server.http.limits import HttpLimits
 from gradwire_server.http.server import HttpServer
 from gradwire_server.metrics import HttpRefusal, ServerMetrics
-from gradwire_udp import new_event_loop, resolve
+from gradwire_udp import resolve
+from support.loops import LOOPS_BY_NAME
 from support.waiting import until
 
 STATUS: dict[str, Any] = {"status": "ok", "run": None, "workers": [{"rank": 0}]}
@@ -35,7 +36,7 @@ def on_loops(test: Callable[..., Awaitable[None]]) -> Callable[..., None]:
             loop.set_exception_handler(lambda _, context: failures.append(context))
             await test(**fixtures)
 
-        with asyncio.Runner(loop_factory=partial(new_event_loop, kind)) as runner:
+        with asyncio.Runner(loop_factory=LOOPS_BY_NAME[kind]) as runner:
             runner.run(watched())
         assert failures == []
 

@@ -8,7 +8,6 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from functools import partial
 from typing import IO, Any, Self
 
 from gradwire import Session
@@ -141,7 +140,7 @@ class LocalMaster:
     # On the thread.
 
     def _run(self) -> None:
-        with asyncio.Runner(loop_factory=partial(new_event_loop, "auto")) as runner:
+        with asyncio.Runner(loop_factory=new_event_loop) as runner:
             runner.run(self._serve())
 
     async def _serve(self) -> None:

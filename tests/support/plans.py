@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Any, Final, Literal
 
+from gradwire.participant.offline_limit import STEPS_MAX
 from gradwire.settings.training import StalenessBound
 from gradwire_protocol.messages.modes.mode import Mode
 from support.faults import (
@@ -75,6 +76,8 @@ class Plan:
     mode: Mode
     settings: Mapping[str, Any]
     """Of all workers, where they are not those of every simulated one."""
+    alone_steps_max: int
+    """How many steps a worker makes without a master."""
     watched: bool
     """Whether the invariants of the transport are checked, too."""
     acts: tuple[Act, ...] = field(repr=False)
@@ -86,7 +89,8 @@ class Plan:
             f"{'sealed' if self.sealed else 'no keys'}, idle timeout {self.idle_seconds} s, "
             f"steps of {self.interval} s, log of {self.log_bytes_max} bytes, buffers every "
             f"{self.buffer_steps} steps, staleness bound {self.staleness_bound}, timeout "
-            f"{self.staleness_timeout_seconds} s, settings {dict(self.settings)}, mode {self.mode}",
+            f"{self.staleness_timeout_seconds} s, settings {dict(self.settings)}, steps alone "
+            f"{self.alone_steps_max}, mode {self.mode}",
             f"link: {said(self.link) or 'ordinary'}; gro {self.gro}; checkpoints every "
             f"{self.checkpoint_seconds} s, resumed: {self.resumes}",
             *(
@@ -97,18 +101,18 @@ class Plan:
         ]
 
 
-SETTINGS: Final[Sequence[Mapping[str, Any]]] = (
-    {},
-    {},
-    {},
-    {"threshold": None, "target_density": 0.2},
-    {"shake_up_steps": 3, "shake_up_divisor": 4.0},
-    {"threshold": None, "shake_up_steps": 5},
-    {"alone_steps_max": 2},
-    {"alone_steps_max": 0, "threshold": None, "target_density": 0.05},
+SETTINGS: Final[Sequence[tuple[Mapping[str, Any], int]]] = (
+    ({}, STEPS_MAX),
+    ({}, STEPS_MAX),
+    ({}, STEPS_MAX),
+    ({"threshold": None, "target_density": 0.2}, STEPS_MAX),
+    ({"shake_up_steps": 3}, STEPS_MAX),
+    ({"threshold": None, "shake_up_steps": 5}, STEPS_MAX),
+    ({}, 2),
+    ({"threshold": None, "target_density": 0.05}, 0),
 )
-"""Of workers: thresholds that adapt, steps that wait for a master that is lost. None that loses a
-part of what was trained, or that multiplies it."""
+"""Of workers: thresholds that adapt, and steps after which they wait for a master that is lost.
+None that loses a part of what was trained, or that multiplies it."""
 
 
 def draw(seed: int, size: Size = "short", mode: Mode = SHARING, *, bursty: bool = False) -> Plan:
@@ -125,6 +129,7 @@ def draw(seed: int, size: Size = "short", mode: Mode = SHARING, *, bursty: bool 
     faults = {"short": (1, 4), "long": (8, 30), "crowd": (2, 6)}[size]
     kinds = _kinds(random, idle, sealed=sealed, has_disk=has_disk)
     staleness = Random(f"staleness {size} {seed}")
+    settings, alone_steps_max = Random(f"settings {size} {seed}").choice(SETTINGS)
     return Plan(
         seed=seed,
         size=size,
@@ -147,7 +152,8 @@ def draw(seed: int, size: Size = "short", mode: Mode = SHARING, *, bursty: bool 
         staleness_bound=_bound(staleness, size, mode),
         staleness_timeout_seconds=staleness.choice([0.3, 1.0, 4.0]),
         mode=mode,
-        settings=Random(f"settings {size} {seed}").choice(SETTINGS),
+        settings=settings,
+        alone_steps_max=alone_steps_max,
         watched=size == "short" and random.random() < WATCHED_SHARE,
         acts=tuple(
             _act(random, random.uniform(*seconds), random.randint(*faults), kinds)

@@ -41,6 +41,9 @@ CHANGE = 1e-3
 FOREVER = 1e9
 """Seconds of waits that a simulated script does not want to end in vain."""
 
+DIGEST_SECONDS = 0.2
+"""Digests come more often, or a history would end before one."""
+
 
 def is_observer(credentials: Credentials) -> bool:
     """Return whether what somebody dials with is the key of an observer."""
@@ -239,8 +242,6 @@ class SimulatedWorker:
             finish_residual="send",
             staleness_bound="off",
             join_timeout_seconds=FOREVER,
-            digest_seconds=self.run.digest_seconds,
-            alone_steps_max=10**9,
             buffer_steps=self.run.buffer_steps or 0,
         )
 
@@ -331,6 +332,7 @@ class SimulatedWorker:
 
     def _begin(self, participant: Participant) -> None:
         self._participant = participant
+        participant.shared.repair.seconds = DIGEST_SECONDS
         self.snapshot_values = self.replica.values.copy()
         self.accounts = WorkerAccounts(self, participant)
         self.on_live()

@@ -15,6 +15,7 @@ from gradwire.worker.inbox import Rebase
 from gradwire_protocol import Credentials
 from gradwire_protocol.messages.admission import Welcome
 from gradwire_protocol.messages.fields import covers
+from support.bounded_worker import set_timeout
 from support.leads import Looks
 from support.simulated_worker import SimulatedWorker
 
@@ -167,10 +168,12 @@ class Trainee(SimulatedWorker):
 
     def on_live(self) -> None:
         self.masters = [self.history.masters]
+        self.participant.offline.steps_max = self.history.plan.alone_steps_max
         self.note("is live with %s", dict(self.versions))
         for feature in self.participant.features:
             if isinstance(feature, StalenessBound):
                 self.bound = feature
+                set_timeout(feature.lags, self.history.plan.staleness_timeout_seconds)
                 self.looks.watch(feature, self.received)
 
     def on_lost(self, reason: str) -> None:
@@ -201,7 +204,6 @@ class Trainee(SimulatedWorker):
         return replace(
             super().settings(feedback),
             staleness_bound=plan.staleness_bound,
-            staleness_timeout_seconds=plan.staleness_timeout_seconds,
             **plan.settings,
         )
 

@@ -93,7 +93,6 @@ class SimulatedRun:
         if watches_transport:
             self.invariants = Invariants(self.network)
         self.elements = elements
-        self.digest_seconds = 0.2
         self.mismatches_expected = False
         """Whether the test damages replicas."""
         self.damage_may_stay = False

@@ -39,7 +39,7 @@ def naming(*parts: object) -> str:
     ----------
     parts : object
         Names, values, limits, as `str` writes them. Each has to stand by itself: 1 is not found in
-        10, -1, 1.5 or rank1, nor ``threshold`` in ``initial_threshold``.
+        10, -1, 1.5 or rank1, nor ``density`` in ``target_density``.
     """
     assert parts, "every message names nothing"
     texts = tuple(map(str, parts))

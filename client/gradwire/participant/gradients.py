@@ -17,12 +17,12 @@ from gradwire_protocol.messages.admission import Welcome
 from gradwire_protocol.messages.modes.mode import model_of
 
 
-def gradient_feedback(welcome: Welcome, *, threads: int) -> Feedback:
+def gradient_feedback(welcome: Welcome) -> Feedback:
     """Return a feedback over gradients, instead of parameters; its replica stays zero."""
     optimizer, elements = welcome.mode.optimizer, model_of(welcome.layout).elements
     assert optimizer is not None
     replica = Replica.zeros(elements, optimizer.gradient_exponent)
-    return LocalFeedback(np.zeros(elements, np.float32), replica, threads=threads)
+    return LocalFeedback(np.zeros(elements, np.float32), replica)
 
 
 class Gradients(Contributing):

@@ -109,7 +109,7 @@ class Participant:
         )
         sent = feedback
         if welcome.mode.optimizer is not None:
-            sent = gradient_feedback(welcome, threads=settings.codec_threads)
+            sent = gradient_feedback(welcome)
         self.thresholds = Thresholds(settings, sent, clock=clock)
         self.note_run_steps()
         self.compensation = Compensation(
@@ -162,7 +162,7 @@ class Participant:
         self._finishing = Finishing(
             self.shared, self.contributing or self.sending, self.applying, membership, worker
         )
-        self._offline = OfflineLimit(settings, membership, clock)
+        self.offline = OfflineLimit(settings, membership, clock)
         self._loops: set[str] = set()
         """Works whose items a loop runs over."""
         self._has_pushed = False
@@ -482,9 +482,9 @@ class Participant:
             raise UsageError(
                 "finish() has told the others that no more comes: call it again, or close()"
             )
-        if not (yield from self._offline.may_train()):
+        if not (yield from self.offline.may_train()):
             self.check_connected()
-            raise DeadlineError(self._offline.timeout_message())
+            raise DeadlineError(self.offline.timeout_message())
 
     def _has_trained(self) -> bool:
         """Call `before_push` of all features; return whether there is anything to push."""

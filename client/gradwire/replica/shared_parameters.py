@@ -78,7 +78,6 @@ class SharedParameters:
             self.versions,
             OwnUpdateLog() if self.has_rounds else own_updates,
             welcome.layout,
-            seconds=settings.digest_seconds,
             clock=clock,
         )
         self.read_at = read_at

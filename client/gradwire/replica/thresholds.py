@@ -25,6 +25,9 @@ from gradwire_codecs import (
 from gradwire_codecs.arrays import Float32Array, describe
 from gradwire_codecs.policies.density import density_for
 
+SHAKE_UP_DIVISOR: Final = 8
+"""Of the threshold in a shake-up: such an update is 43 times as large as one of 1 %."""
+
 UNTRAINED_SHARE_MAX: Final = 1e-3
 """A residual that changes by less than this part of itself was not trained: rounding changes it
 when peers' updates are applied."""
@@ -64,7 +67,7 @@ class Thresholds:
         policy = self._policy
         if not self._follows_workers:
             return
-        if isinstance(policy, WarmUp) and self._settings.warm_up_density is None:
+        if isinstance(policy, WarmUp):
             policy.density = WARM_UP_DENSITY * factor
         if isinstance(policy, TargetDensity | WarmUp):
             policy.aim_at(density_for(workers) * factor)
@@ -92,7 +95,7 @@ class Thresholds:
         every = self._settings.shake_up_steps
         self._shakes = every > 0 and self._steps % every == 0
         if self._shakes:
-            self.last = max(round(self.ordinary / self._settings.shake_up_divisor), 1)
+            self.last = max(round(self.ordinary / SHAKE_UP_DIVISOR), 1)
         return self.last
 
     def observe(self, *, sent: int, size_bytes: int) -> float:

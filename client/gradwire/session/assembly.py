@@ -3,7 +3,7 @@
 import logging
 import sys
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from gradwire.features.automatic_lags import AutomaticLags
 from gradwire.features.buffers import BufferSharing
@@ -19,6 +19,10 @@ if TYPE_CHECKING:
     import torch
 
 logger = logging.getLogger("gradwire.session")
+
+STALENESS_TIMEOUT_SECONDS: Final = 10.0
+"""How long a step waits for a worker that makes none: longer than a checkpoint or an evaluation of
+most takes, and each dead worker costs it once."""
 
 
 def features_of(
@@ -68,10 +72,11 @@ def _loads_of(participant: Participant, target: object) -> Feature | None:
 def _lags(participant: Participant) -> ClockLags:
     """Return the bound on this worker's lead."""
     bound = participant.settings.staleness_bound
-    timeout = participant.settings.staleness_timeout_seconds
     if isinstance(bound, int):
-        return ClockLags(bound, timeout)
-    return AutomaticLags(participant.lateness, participant.delays.forget_lateness, timeout)
+        return ClockLags(bound, STALENESS_TIMEOUT_SECONDS)
+    return AutomaticLags(
+        participant.lateness, participant.delays.forget_lateness, STALENESS_TIMEOUT_SECONDS
+    )
 
 
 def _momentum_and_scale(

@@ -106,7 +106,7 @@ class Entry:
         kind = settings.feedback
         if self.membership.welcome.mode.optimizer is not None:
             kind = "local"  # gradients have a feedback of their own, so nothing is left here
-        feedback = parameters.feedback(replica, kind=kind, threads=settings.codec_threads)
+        feedback = parameters.feedback(replica, kind=kind)
         prior_residual = PriorResidual.of(feedback, settings.feedback)
         feedback.drop_residual()
         parameters.scatter()

@@ -105,7 +105,7 @@ def join(
     resolved = resolve_settings(keywords, os.environ, config)
     identities = identities_of(target)
     _check_not_joined(identities)
-    console.set_up("warning" if resolved.quiet else resolved.log_level)
+    console.set_up(resolved.log_level)
     if overruled is not None:
         logger.warning("%s", overruled)
     _warn_if_frozen(target)

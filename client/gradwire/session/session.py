@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from functools import partial
 from time import monotonic
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, Final, Self, TypeVar
 
 from gradwire.errors import (
     ConnectionLostError,
@@ -38,6 +38,9 @@ from gradwire_protocol.messages.admission import Peer
 Result = TypeVar("Result")
 
 logger = logging.getLogger("gradwire.session")
+
+LEAVE_SECONDS: Final = 10.0
+"""Containers are killed 10 to 30 seconds after SIGTERM."""
 
 
 class Session:
@@ -704,15 +707,14 @@ class Session:
         self._wait_until_gone(reason)
 
     def _wait_until_gone(self, reason: str) -> None:
-        """Wait until the master has confirmed that we left, `leave_timeout_seconds` at most."""
-        network, membership, participant = self._network, self._membership, self._participant
-        timeout = participant.settings.leave_timeout_seconds
+        """Wait until the master has confirmed that we left, `LEAVE_SECONDS` at most."""
+        network, membership = self._network, self._membership
         with self._replica_lent(applies=True):  # to a master that has restarted
             closed = self._waits.run(
                 until(
                     membership,
                     lambda: membership.closed,
-                    monotonic() + timeout,
+                    monotonic() + LEAVE_SECONDS,
                     monotonic,
                     lambda: "the master to confirm that it has everything",
                 )
@@ -721,7 +723,7 @@ class Session:
             logger.warning(
                 "left without knowing that everything arrived: the master did not confirm within "
                 "%g s",
-                timeout,
+                LEAVE_SECONDS,
             )
             network.call(network.worker.abort, printable(reason))
         network.stop()

@@ -7,7 +7,7 @@ from os import PathLike
 from typing import TypedDict
 
 from gradwire.settings.credentials import CipherName
-from gradwire.settings.settings import LogLevel, Loop, OnLost, Transport
+from gradwire.settings.settings import LogLevel, OnLost, Transport
 from gradwire.settings.training import (
     Feedback,
     FinishResidual,
@@ -33,37 +33,25 @@ class SettingKeywords(TypedDict, total=False):
     join_timeout_seconds: float | None
     start_timeout_seconds: float | None
     finish_timeout_seconds: float | None
-    leave_timeout_seconds: float | None
     idle_timeout_seconds: float | None
     reconnect_seconds: float | None
-    alone_steps_max: int | None
     on_lost: OnLost | None
-    digest_seconds: float | None
-    codec_threads: int | None
-    datagram_bytes: int | None
-    datagram_bytes_max: int | None
     transport: Transport | None
     key_file: str | PathLike[str] | None
     key: WorkerKey | IssuingKey | RunKey | str | None
     cipher: CipherName | None
     log_level: LogLevel | None
-    quiet: bool | None
-    loop: Loop | None
     feedback: Feedback | None
     finish_residual: FinishResidual | None
     momentum: Momentum | None
     scale: Scale | None
     staleness_bound: StalenessBound | None
-    staleness_timeout_seconds: float | None
     warm_up_workers: int | None
     share_buffers: bool | None
     averaged_buffers: str | tuple[str, ...] | None
     buffer_steps: int | None
     threshold: float | ThresholdPolicy | None
-    initial_threshold: float | None
     target_density: float | None
     density_band: tuple[float, float] | None
     shake_up_steps: int | None
-    shake_up_divisor: float | None
     warm_up_steps: int | None
-    warm_up_density: float | None

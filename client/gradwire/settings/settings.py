@@ -17,7 +17,6 @@ from gradwire.settings.credentials import CipherName, check_key
 from gradwire.settings.training import TrainingSettings
 from gradwire_protocol import ConnectionConfig
 from gradwire_protocol.crypto.keys import IssuingKey, RunKey, WorkerKey
-from gradwire_protocol.limits import DATAGRAM_BYTES, DATAGRAM_BYTES_MAX
 from gradwire_protocol.messages.kinds import WORKERS_MAX
 from gradwire_protocol.messages.layout import NAME_CHARACTERS_MAX
 from gradwire_protocol.messages.modes.mode import Mode, parse_mode
@@ -25,19 +24,12 @@ from gradwire_protocol.settings import check_settings, declared_settings, settin
 from gradwire_udp.files.configuration import read_table, unknown_names, unknown_variables
 from gradwire_udp.files.keys import WORKER_CREDENTIAL, credential
 
-Loop = Literal["auto", "uvloop", "asyncio"]
 Transport = Literal["auto", "udp", "tcp"]
 OnLost = Literal["raise", "finish"]
 LogLevel = Literal["debug", "info", "warning", "error"]
 
 RECONNECT_SECONDS: Final = 600.0
 """Enough for a machine to restart."""
-
-DIGEST_SECONDS: Final = 5.0
-"""Finds damage within seconds; each digest takes 0.2 ms per million parameters."""
-
-CODEC_THREADS_MAX: Final = 64
-"""The codec is limited by memory bandwidth, which a few threads use up."""
 
 TORCHRUN: Final = {"master": "MASTER_ADDR", "rank": "RANK", "workers": "WORLD_SIZE"}
 """Variables of torchrun, by our setting. Its MASTER_PORT belongs to another service."""
@@ -133,10 +125,6 @@ class Settings(TrainingSettings):
         600.0, "How long `Session.finish` waits for the other workers to finish.", above=0
     )
 
-    leave_timeout_seconds: float = setting(
-        10.0, "How long `Session.close` waits until the master has what was sent.", above=0
-    )
-
     idle_timeout_seconds: float = setting(
         30.0, "The master counts as lost when nothing arrives from it for this long.", above=0
     )
@@ -147,41 +135,11 @@ class Settings(TrainingSettings):
         above=0,
     )
 
-    alone_steps_max: int = setting(
-        1_000,
-        "How many steps to train without a connection to the master. Further steps wait for it: "
-        "a worker that trains by itself drifts away from the others.",
-        least=0,
-    )
-
     on_lost: OnLost = setting(
         "raise",
         "What a session does whose master is lost for good: 'raise' ends it with a "
         "`ConnectionLostError`, 'finish' lets the script go on alone to its own end, with a "
         "warning. Either way the model keeps what was trained.",
-    )
-
-    digest_seconds: float = setting(
-        DIGEST_SECONDS,
-        "How often to send the master a digest of the shared parameters, so that damage to them "
-        "is found and repaired; less often where computing it takes long, and never with 0.",
-        above=0,
-        or_else=(0,),
-    )
-
-    codec_threads: int = setting(
-        1,
-        "Threads that search for what to send, including the training thread. One is right where "
-        "training keeps all cores busy between steps; two halve the time where a core is idle.",
-        least=1,
-        most=CODEC_THREADS_MAX,
-    )
-
-    datagram_bytes: int = setting(DATAGRAM_BYTES, "Size of full datagrams at first.")
-
-    datagram_bytes_max: int = setting(
-        DATAGRAM_BYTES_MAX,
-        "Largest size of datagrams to try; they grow up to it where the path carries them.",
     )
 
     transport: Transport = setting(
@@ -214,13 +172,6 @@ class Settings(TrainingSettings):
         "info",
         "Least severe messages that go to stderr. Where the script has set up logging itself, "
         "gradwire leaves all of it to the script.",
-    )
-
-    quiet: bool = setting(False, "Write no messages to stderr but warnings and errors.")
-
-    loop: Loop = setting(
-        "auto",
-        "Event loop of the network thread: 'auto' takes uvloop where it is installed.",
     )
 
     def __post_init__(self) -> None:
@@ -282,8 +233,6 @@ class Settings(TrainingSettings):
     def connection(self) -> ConnectionConfig:
         """Settings of the connection to the master."""
         return ConnectionConfig(
-            datagram_bytes=self.datagram_bytes,
-            datagram_bytes_max=self.datagram_bytes_max,
             idle_timeout_seconds=self.idle_timeout_seconds,
             connect_timeout_seconds=self.connect_timeout_seconds,
         )

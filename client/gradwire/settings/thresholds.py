@@ -40,12 +40,6 @@ class ThresholdSettings:
         accepts_text="a threshold policy",
     )
 
-    initial_threshold: float | None = setting(
-        None,
-        "First value of a threshold that adapts; None derives it from the first change.",
-        above=0,
-    )
-
     target_density: float | None = setting(
         None,
         "Fraction of all parameters that one update should change. By default it is in inverse "
@@ -69,23 +63,13 @@ class ThresholdSettings:
         or_else=(0,),
     )
 
-    shake_up_divisor: float = setting(8.0, "Divisor of the threshold in such a step.", above=1)
-
     warm_up_steps: int = setting(
         200,
-        "How many of the run's first steps `warm_up_density` and `warm_up_workers` apply to.",
-        least=1,
-    )
-
-    warm_up_density: float | None = setting(
-        None,
-        "Fraction of all parameters that an update changes at first; it falls as 1/t in step t, to "
-        "the usual density at the end of the `warm_up_steps`. With 0, the density is the usual one "
-        "from the start. By default it is 0.05 where no setting is about the threshold, and 0 "
-        "otherwise.",
-        above=0,
-        below=1,
-        or_else=(0,),
+        "How many of the run's first steps `warm_up_workers` applies to. Where no setting is about "
+        "the threshold, updates are denser in these: at first they change 0.05 of all parameters, "
+        "and that falls as 1/t in step t to the usual density. With 0, it is the usual one from "
+        "the start.",
+        least=0,
     )
 
     def check_thresholds(self) -> None:
@@ -99,11 +83,6 @@ class ThresholdSettings:
         given = [name for name in CHOICES if getattr(self, name) is not None]
         if len(given) > 1:
             raise UsageError(f"{' and '.join(given)}: only one of them can choose the threshold")
-        if self.threshold is not None and self.initial_threshold is not None:
-            raise UsageError(
-                f"threshold and initial_threshold={self.initial_threshold}: pass one of them; only "
-                "a threshold that adapts to a setting has an initial one"
-            )
         band = self.density_band
         if band is not None and not 0 < band[0] <= band[1] < 1:
             raise UsageError(
@@ -113,9 +92,8 @@ class ThresholdSettings:
 
     @property
     def has_usual_threshold(self) -> bool:
-        """Whether no setting is about the threshold but those of the warm-up."""
-        about = (*CHOICES, "initial_threshold")
-        return all(getattr(self, name) is None for name in about)
+        """Whether no setting is about the threshold but `warm_up_steps`."""
+        return all(getattr(self, name) is None for name in CHOICES)
 
     def make_policy(self) -> ThresholdPolicy:
         """Return the threshold policy of these settings: a new one, or the caller's own.
@@ -131,27 +109,13 @@ class ThresholdSettings:
             raise UsageError(str(error)) from None
 
     def _make_policy(self) -> ThresholdPolicy:
-        policy = self._make_usual_policy()
-        density = self.warm_up_density
-        if density is None:
-            density = WARM_UP_DENSITY if self.has_usual_threshold else 0
-        if not density:
-            return policy
-        if not isinstance(policy, TargetDensity | DensityBand):
-            name = next(name for name in CHOICES if getattr(self, name) is not None)
-            raise UsageError(
-                f"warm_up_density={density} and {name}: a warm-up ends at a density, so it needs "
-                "target_density or density_band"
-            )
-        return WarmUp(policy, density, self.warm_up_steps)
-
-    def _make_usual_policy(self) -> ThresholdPolicy:
-        initial = self.initial_threshold
         if isinstance(self.threshold, int | float):
             return FixedThreshold(float(self.threshold))
         if self.threshold is not None:
             return self.threshold
         if self.density_band is not None:
-            return DensityBand(*self.density_band, initial=initial)
-        target = TARGET_DENSITY if self.target_density is None else self.target_density
-        return TargetDensity(target, initial=initial)
+            return DensityBand(*self.density_band)
+        if self.target_density is not None:
+            return TargetDensity(self.target_density)
+        usual = TargetDensity(TARGET_DENSITY)
+        return WarmUp(usual, WARM_UP_DENSITY, self.warm_up_steps) if self.warm_up_steps else usual

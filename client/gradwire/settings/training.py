@@ -73,16 +73,8 @@ class TrainingSettings(ThresholdSettings):
         "How many steps this worker may be ahead of the slowest one before it waits. With 0, "
         "workers train in lockstep. With 'auto' they do so in their first 32 steps, and later "
         "where updates come late, but do not wait for a worker that is much slower than the rest. "
-        "With 'off', no worker ever waits.",
+        "With 'off', no worker ever waits. Who makes no step for 10 seconds is not waited for.",
         least=0,
-    )
-
-    staleness_timeout_seconds: float = setting(
-        10.0,
-        "How long a step waits for a worker that makes no steps; after that, no step waits for "
-        "this worker until it makes one. With `staleness_bound='auto'` a step waits for as long as "
-        "20 steps take, but at most this long, or as long as 3 steps take where that is longer.",
-        above=0,
     )
 
     warm_up_workers: int | None = setting(

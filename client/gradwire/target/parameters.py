@@ -68,11 +68,8 @@ class Parameters(Protocol):
         `TypeError`, `ValueError` or `RuntimeError` if numpy cannot read it.
         """
 
-    def feedback(self, replica: Replica, *, kind: FeedbackSetting, threads: int) -> Feedback:
-        """Return a feedback over the vector, wherever its memory is.
-
-        `threads` threads encode, where the vector is in the memory of the host.
-        """
+    def feedback(self, replica: Replica, *, kind: FeedbackSetting) -> Feedback:
+        """Return a feedback over the vector, wherever its memory is."""
 
 
 class NumpyParameters:
@@ -118,6 +115,6 @@ class NumpyParameters:
         """Return the change as numpy reads it."""
         return np.asarray(change)
 
-    def feedback(self, replica: Replica, *, kind: FeedbackSetting, threads: int) -> Feedback:
+    def feedback(self, replica: Replica, *, kind: FeedbackSetting) -> Feedback:
         """Return a feedback over the vector."""
-        return host_feedback(self.vector, replica, kind=kind, threads=threads)
+        return host_feedback(self.vector, replica, kind=kind)

@@ -115,10 +115,10 @@ class TorchParameters:
         vector: Float32Array = self._flat.numpy(force=True)
         return vector
 
-    def feedback(self, replica: Replica, *, kind: FeedbackSetting, threads: int) -> Feedback:
+    def feedback(self, replica: Replica, *, kind: FeedbackSetting) -> Feedback:
         """Return a feedback over the vector, which works on the device that it is on."""
         if not self.on_device:
-            return host_feedback(self.vector, replica, kind=kind, threads=threads)
+            return host_feedback(self.vector, replica, kind=kind)
         found = DeviceLocalFeedback if kind == "local" else DeviceSharedFeedback
         return found(self._flat, replica)
 

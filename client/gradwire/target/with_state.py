@@ -66,6 +66,6 @@ class WithState:
         """Return an array or tensor as an array."""
         return self._target.to_array(change)
 
-    def feedback(self, replica: Replica, *, kind: FeedbackSetting, threads: int) -> Feedback:
+    def feedback(self, replica: Replica, *, kind: FeedbackSetting) -> Feedback:
         """Return a feedback over the vector."""
-        return host_feedback(self.vector, replica, kind=kind, threads=threads)
+        return host_feedback(self.vector, replica, kind=kind)

@@ -86,7 +86,7 @@ class NetworkThread(Generic[AnyDialler]):
         self._datagrams = SocketCounters()
         self._streams = TcpCounters()
         self._listener = listener
-        self._loop = new_event_loop(settings.loop)
+        self._loop = new_event_loop()
         self._loop.set_exception_handler(self._on_exception)
         self._drivers = Drivers(worker, self._loop)
         self._udp: dict[socket.AddressFamily, Endpoint] = {}

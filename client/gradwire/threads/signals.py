@@ -3,7 +3,7 @@
 A session that the script has not closed leaves as Python ends. SIGTERM, as containers, schedulers
 and ``gradwire run`` send it, would end the process at once, and lose what the script has pushed and
 the network has not sent. So would SIGHUP, as a closed terminal and the daemon of pyspark send it.
-So if nothing else handles the signal, the sessions leave, which takes `leave_timeout_seconds` at
+So if nothing else handles the signal, the sessions leave, which takes `LEAVE_SECONDS` at
 most, and then the process dies of the signal all the same. A second SIGTERM ends it at once. A
 second SIGHUP does not: it is sent to the process and to its group, or by the terminal and by the
 shell.

@@ -40,14 +40,12 @@ class WarmUp:
                 f"{type(self.policy).__name__} steers no density, so it cannot warm up; "
                 "use TargetDensity or DensityBand"
             )
-        check_density("warm_up_density", self.density)
+        check_density("density", self.density)
         usual = self.policy.first_density(1)
         if self.density <= usual:
-            raise CodecError(
-                f"warm_up_density={self.density}; it has to be above the usual one, {usual}"
-            )
+            raise CodecError(f"density={self.density}; it has to be above the usual one, {usual}")
         if self.steps < 1:
-            raise CodecError(f"warm_up_steps={self.steps}; it has to be 1 or more")
+            raise CodecError(f"steps={self.steps}; it has to be 1 or more")
 
     @property
     def threshold(self) -> float | None:

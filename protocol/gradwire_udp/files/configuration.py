@@ -23,15 +23,11 @@ def _names(text: str) -> frozenset[str]:
 
 SESSION_SETTINGS: Final = _names(
     """
-    alone_steps_max averaged_buffers buffer_steps cipher codec_threads
-    connect_timeout_seconds datagram_bytes datagram_bytes_max density_band digest_seconds feedback
-    finish_residual finish_timeout_seconds idle_timeout_seconds initial_threshold
-    join_timeout_seconds key key_file leave_timeout_seconds log_level loop master mode momentum
-    on_lost quantum
-    quiet rank reconnect_seconds run scale shake_up_divisor shake_up_steps
-    share_buffers staleness_bound staleness_timeout_seconds start_timeout_seconds
-    target_density threshold transport warm_up_density warm_up_steps warm_up_workers
-    workers
+    averaged_buffers buffer_steps cipher connect_timeout_seconds density_band feedback
+    finish_residual finish_timeout_seconds idle_timeout_seconds join_timeout_seconds key key_file
+    log_level master mode momentum on_lost quantum rank reconnect_seconds run scale shake_up_steps
+    share_buffers staleness_bound start_timeout_seconds target_density threshold transport
+    warm_up_steps warm_up_workers workers
     """
 )
 """Keys of the table ``[session]``, and environment variables of a worker."""
@@ -39,8 +35,8 @@ SESSION_SETTINGS: Final = _names(
 MASTER_SETTINGS: Final = _names(
     """
     advertise checkpoint checkpoint_keep checkpoint_seconds conflation_mib_max
-    datagram_bytes datagram_bytes_max deny deny_file drain_seconds http http_token_file
-    idle_timeout_seconds insecure key_file link_rate listen loop mode network new_run
+    deny deny_file drain_seconds http http_token_file
+    idle_timeout_seconds insecure key_file link_rate listen mode network new_run
     outlier_norm_multiple outliers parameters_max public_metrics
     reassembly_mib_max recovery_seconds rejoin_seconds relay_backlog_mib_max resume run
     runs_max

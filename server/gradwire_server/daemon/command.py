@@ -115,9 +115,6 @@ class DaemonOptions:
         "not start. 'auto' is the folder of --checkpoint, and may be empty.",
         metavar="DIR",
     )
-    loop: str = setting(
-        "auto", "Event loop: 'auto' takes uvloop where it is installed, else asyncio's own."
-    )
 
 
 OPTIONS: Final = {
@@ -192,7 +189,7 @@ def master(**given: Any) -> None:
         gc.freeze()
         with (
             _folder(options, settings.checkpoint_keep) as folder,
-            asyncio.Runner(loop_factory=lambda: new_event_loop(options.loop)) as runner,
+            asyncio.Runner(loop_factory=new_event_loop) as runner,
         ):
             resume = None if settings.new_run else options.resume
             runs = resumed_runs(resume, options.checkpoint, settings)

@@ -89,17 +89,16 @@ def seeds() -> Iterable[bytes]:
 
 _SESSION: Final = (
     'master = "10.0.0.1:40123"\nrun = "run"\nrank = 3\nworkers = 4',
-    'master = "host"\nthreshold = 0.5\nquantum = 0.5\nfeedback = "shared"\nloop = "asyncio"',
-    'master = "host"\ndatagram_bytes = 1200\ndatagram_bytes_max = 8900',
+    'master = "host"\nthreshold = 0.5\nquantum = 0.5\nfeedback = "shared"',
     'master = "host"\ntarget_density = 0.1\nidle_timeout_seconds = 1e300\ntransport = "tcp"',
     'master = "host"\nthreshold = 1' + 320 * "0",
-    'master = "host"\ndensity_band = [1e-4, 1e-2]\ninitial_threshold = 1e-4\nshake_up_steps = 50',
-    'master = "host"\nshare_buffers = true\nwarm_up_density = 0.1',
-    'master = "host"\ntarget_density = 1e-3\nshake_up_divisor = 3.0',
+    'master = "host"\ndensity_band = [1e-4, 1e-2]\nshake_up_steps = 50',
+    'master = "host"\nshare_buffers = true\nwarm_up_steps = 10',
+    'master = "host"\ntarget_density = 1e-3\nscale = 0.5',
 )
 _MASTER: Final = (
     'listen = "0.0.0.0:40123"\nworkers_max = 4\nreassembly_mib_max = 100\nprocesses = 2',
-    'run = "run"\nlink_rate = 12.5\nidle_timeout_seconds = 3\nhttp = "off"\nloop = "auto"',
+    'run = "run"\nlink_rate = 12.5\nidle_timeout_seconds = 3\nhttp = "off"',
     'parameters_max = "7"\nrelay_backlog_mib_max = 0\ncongestion = ["bbr"]\nnetwork = 2026-01-01',
     "link_rate = 1" + 320 * "0",
 )

@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from gradwire_udp import Timer, new_event_loop, timers
+from gradwire_udp import Timer, timers
+from support.loops import LOOPS_BY_NAME
 from support.waiting import until
 
 KINDS = pytest.mark.parametrize(
@@ -42,7 +43,7 @@ def run_on(kind: str, precise: bool, test: Callable[[Recorder], Awaitable[None]]
         finally:
             recorder.timer.close()
 
-    with asyncio.Runner(loop_factory=partial(new_event_loop, kind)) as runner:
+    with asyncio.Runner(loop_factory=LOOPS_BY_NAME[kind]) as runner:
         runner.run(run())
 
 

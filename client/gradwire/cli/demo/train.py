@@ -46,7 +46,7 @@ def main() -> None:
         session = None
         if density:
             part = float(density[0])
-            joined = gradwire.join(model, target_density=part, momentum="keep", quiet=True)
+            joined = gradwire.join(model, target_density=part, momentum="keep", log_level="warning")
             session = stack.enter_context(joined)
         rank = 0 if session is None else session.rank
         batches = Batches(load_text()[0], batch=BATCH, context=CONTEXT, seed=rank)

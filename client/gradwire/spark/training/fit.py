@@ -209,7 +209,7 @@ class Access:
             master=self.address,
             key=self._key(role),
             run=self.run,
-            quiet=True,
+            log_level="warning",
             workers=1,
             start_timeout_seconds=0.0,
             mode=self.mode,

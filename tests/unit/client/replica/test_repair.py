@@ -28,7 +28,7 @@ def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
 class Side:
     """A worker's training thread, and the master's replica beside it."""
 
-    def __init__(self, seed: int, *, seconds: float = 5.0) -> None:
+    def __init__(self, seed: int) -> None:
         self.random = np.random.default_rng(seed)
         self.now = 0.0
         values = self.random.integers(-999, 999, ELEMENTS).astype(np.int32)
@@ -40,10 +40,7 @@ class Side:
         self.feedback = LocalFeedback(np.zeros(ELEMENTS, np.float32), Replica(values))
         self.feedback.drop_residual()
         self.own = OwnUpdateLog()
-        self.repair = Repair(
-            self.feedback, RANK, self.versions, self.own, LAYOUT,
-            seconds=seconds, clock=self.clock,
-        )  # fmt: skip
+        self.repair = Repair(self.feedback, RANK, self.versions, self.own, LAYOUT, clock=self.clock)
 
     def clock(self) -> float:
         return self.now

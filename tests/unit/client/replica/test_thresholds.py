@@ -99,13 +99,13 @@ def test_a_policy_sees_density_size_and_time_of_every_update() -> None:
 
 def test_every_so_many_steps_the_threshold_is_a_fraction_and_the_policy_sees_nothing() -> None:
     policy = Watching()
-    trained = Trained(threshold=policy, shake_up_steps=3, shake_up_divisor=4.0)
+    trained = Trained(threshold=policy, shake_up_steps=3)
     used = []
     for _ in range(9):
         trained.train(1e-3)
         used.append(trained.send())
 
-    assert used == [2**14, 2**14, 2**12] * 3
+    assert used == [2**14, 2**14, 2**11] * 3
     assert [seen.threshold for seen in policy.seen] == [2.0**-10] * 6
     # The time of a shake-up belongs to no other update.
     assert [seen.seconds for seen in policy.seen] == [0.0, 1.0, 1.0, 1.0, 1.0, 1.0]
@@ -123,7 +123,7 @@ def test_a_shake_up_takes_one_quantum_at_least() -> None:
 
 
 def test_statistics_of_a_residual_are_in_thresholds_that_are_no_shake_up_s() -> None:
-    trained = Trained(threshold=2.0**-10, shake_up_steps=2, shake_up_divisor=4.0)
+    trained = Trained(threshold=2.0**-10, shake_up_steps=2)
     for _ in range(2):
         trained.train(1e-3)
         trained.send()

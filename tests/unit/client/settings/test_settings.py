@@ -30,19 +30,15 @@ FROM_ALL_PLACES: dict[str, tuple[Any, Any, Any]] = {
     "rank": (1, 2, 3),
     "workers": (1, 2, 3),
     "threshold": (0.5, 0.25, 0.125),
-    "initial_threshold": (0.5, 0.25, 0.125),
     "target_density": (0.5, 0.25, 0.125),
     "density_band": ((0.1, 0.5), (0.1, 0.25), (0.1, 0.125)),
     "shake_up_steps": (10, 20, 30),
-    "shake_up_divisor": (1.5, 2.5, 3.5),
     "feedback": ("shared", "local", "shared"),
     "finish_residual": ("drop", "send", "drop"),
     "momentum": ("keep", "auto", "keep"),
     "scale": ("mean", "sqrt", 0.5),
     "staleness_bound": (1, 2, 3),
-    "staleness_timeout_seconds": (1.5, 2.5, 3.5),
     "warm_up_steps": (1, 2, 3),
-    "warm_up_density": (0.5, 0.25, 0.125),
     "warm_up_workers": (1, 2, 3),
     "share_buffers": (False, True, False),
     "averaged_buffers": (("a.*", "b"), "a.*,b", ("a.*",)),
@@ -53,20 +49,12 @@ FROM_ALL_PLACES: dict[str, tuple[Any, Any, Any]] = {
     "start_timeout_seconds": (1.5, 2.5, 3.5),
     "finish_timeout_seconds": (1.5, 2.5, 3.5),
     "reconnect_seconds": (1.5, 2.5, 3.5),
-    "alone_steps_max": (1, 2, 3),
     "on_lost": ("finish", "raise", "finish"),
-    "digest_seconds": (0.0, 2.5, 3.5),
-    "codec_threads": (2, 3, 4),
-    "leave_timeout_seconds": (1.5, 2.5, 3.5),
     "idle_timeout_seconds": (1.5, 2.5, 3.5),
-    "datagram_bytes": (1204, 1208, 1212),
-    "datagram_bytes_max": (1404, 1408, 1412),
     "transport": ("tcp", "udp", "tcp"),
     "key_file": ("file.key", "environment.key", "keyword.key"),
     "cipher": ("aes", "chacha", "auto"),
     "log_level": ("debug", "warning", "error"),
-    "quiet": (True, False, True),
-    "loop": ("asyncio", "uvloop", "asyncio"),
 }
 
 MASTER = {"GRADWIRE_MASTER": "somewhere"}
@@ -202,7 +190,6 @@ def test_a_misspelt_table_is_warned_of(config: Path) -> None:
     [
         ("GRADWIRE_RANK", "first"),
         ("GRADWIRE_WORKERS", "2.5"),
-        ("GRADWIRE_DATAGRAM_BYTES", "1k"),
         ("GRADWIRE_THRESHOLD", "small"),
         ("GRADWIRE_QUANTUM", "2^-24"),
         ("GRADWIRE_IDLE_TIMEOUT_SECONDS", "30s"),
@@ -231,37 +218,30 @@ REFUSED: list[tuple[str, Any, tuple[object, ...]]] = [
     ("scale", "half", ("sum", "mean", "sqrt", "agreement", "staleness", "number", "function")),
     *(("scale", value, (0, f"{SCALE_MAX:g}")) for value in (0.0, SCALE_MAX * 2, math.nan)),
     ("transport", "sctp", ("auto", "udp", "tcp")),
-    ("loop", "trio", ("auto", "uvloop", "asyncio")),
     ("cipher", "rot13", ("auto", "aes", "chacha")),
     ("run", "a\nb", ("printable", 256)),
     ("run", "r" * 257, ("printable", 256)),
     *(("rank", value, (0, 3999)) for value in (-1, 4000)),
     *(("workers", value, (1, 4000)) for value in (0, 4001)),
-    ("alone_steps_max", -1, (0,)),
     ("buffer_steps", -1, (0,)),
-    *(("codec_threads", value, (1, 64)) for value in (0, 65)),
     *(("quantum", value, ("2^-40", 1)) for value in (0.3, 2.0, 2.0**-41, 0.0, math.nan)),
     *(("threshold", value, (0, "finite")) for value in (0.0, -1.0, math.nan)),
     ("threshold", 10**400, ("1.79769e+308",)),
-    ("initial_threshold", 0.0, (0, "finite")),
     *(("target_density", value, (0, 1)) for value in (0.0, 1.0)),
     *(
         ("density_band", value, (0, 1, "smaller"))
         for value in ((0.0, 0.1), (0.1, 1.0), (0.2, 0.1), (math.nan, 0.1))
     ),
     *(("shake_up_steps", value, (2, 0)) for value in (1, -2)),
-    ("shake_up_divisor", 1.0, (1, "finite")),
-    *((name, 0, (1,)) for name in ("warm_up_steps", "warm_up_workers")),
+    ("warm_up_steps", -1, (0,)),
+    ("warm_up_workers", 0, (1,)),
     *(("staleness_bound", value, ("auto", "off", 0)) for value in (-1, 1.5, "never")),
-    *(("warm_up_density", value, (0, 1)) for value in (-0.1, 1.0)),
-    ("datagram_bytes", 10, (4, 1200)),
     ("idle_timeout_seconds", 3_601.0, (0.001, 3600)),
     *(
         (name, value, (0, "finite"))
         for name in DURATIONS
         for value in (0.0, -1.0, math.inf, math.nan)
-        if (name, value)  # where 0 means never, and not to wait
-        not in {("digest_seconds", 0.0), ("start_timeout_seconds", 0.0)}
+        if (name, value) != ("start_timeout_seconds", 0.0)  # where 0 means not to wait
     ),
 ]
 
@@ -285,18 +265,13 @@ def test_a_value_that_cannot_work_is_named_with_its_limits(
     ("settings", "policy"),
     [
         ({}, WarmUp(TargetDensity(), WARM_UP_DENSITY, 200)),
-        ({"warm_up_density": 0}, TargetDensity()),
+        ({"warm_up_steps": 0}, TargetDensity()),
         ({"warm_up_steps": 50}, WarmUp(TargetDensity(), WARM_UP_DENSITY, 50)),
         ({"target_density": 0.125}, TargetDensity(0.125)),
-        ({"initial_threshold": 0.5}, TargetDensity(initial=0.5)),
         ({"density_band": [1e-4, 1e-2]}, DensityBand(1e-4, 1e-2)),
-        (
-            {"density_band": (1e-4, 1e-2), "initial_threshold": 1e-4},
-            DensityBand(1e-4, 1e-2, initial=1e-4),
-        ),
         ({"threshold": 0.5}, FixedThreshold(0.5)),
         ({"threshold": 1}, FixedThreshold(1.0)),
-        ({"threshold": OWN, "warm_up_density": 0.1, "warm_up_steps": 5}, WarmUp(OWN, 0.1, 5)),
+        ({"threshold": OWN}, OWN),
     ],
 )
 def test_each_policy_is_chosen_by_a_setting(settings: dict[str, Any], policy: Any) -> None:
@@ -310,11 +285,6 @@ def test_two_settings_that_choose_the_threshold_are_both_named(one: str, other: 
             {one: FROM_ALL_PLACES[one][0]},
             MASTER | {f"GRADWIRE_{other.upper()}": in_environment(FROM_ALL_PLACES[other][0])},
         )
-
-
-def test_a_threshold_that_stays_begins_with_nothing_else() -> None:
-    with pytest.raises(UsageError, match=naming("threshold", "initial_threshold", 0.25)):
-        Settings(master="somewhere", threshold=0.5, initial_threshold=0.25)
 
 
 @pytest.mark.parametrize(
@@ -336,8 +306,7 @@ def test_a_threshold_that_stays_begins_with_nothing_else() -> None:
         ("feedback", 3),
         ("quantum", "x"),
         ("connect_timeout_seconds", "5"),
-        ("datagram_bytes", 1400.5),
-        ("loop", []),
+        ("transport", []),
     ],
     ids=repr,
 )

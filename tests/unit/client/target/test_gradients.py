@@ -79,7 +79,7 @@ def test_a_replica_with_state_reaches_a_module() -> None:
     parameters = with_state(parameters_of(module), 2)
     replica = Replica(np.array([2**24, 2**23, 7, 9], np.int32))
 
-    feedback = parameters.feedback(replica, kind="local", threads=1)
+    feedback = parameters.feedback(replica, kind="local")
     feedback.drop_residual()
     parameters.scatter()
 

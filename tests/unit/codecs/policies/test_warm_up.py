@@ -127,9 +127,9 @@ def test_a_state_that_cannot_be_is_refused_and_changes_nothing(done: object) -> 
 @pytest.mark.parametrize(
     ("density", "steps", "says"),
     [
-        (0.01, 10, "warm_up_density=0.01; it has to be above the usual one, 0.01"),
-        (1.0, 10, r"warm_up_density=1.0; it has to be in \(0, 1\)"),
-        (0.1, 0, "warm_up_steps=0; it has to be 1 or more"),
+        (0.01, 10, "density=0.01; it has to be above the usual one, 0.01"),
+        (1.0, 10, r"density=1.0; it has to be in \(0, 1\)"),
+        (0.1, 0, "steps=0; it has to be 1 or more"),
     ],
 )
 def test_a_schedule_that_cannot_work_is_refused(density: float, steps: int, says: str) -> None:

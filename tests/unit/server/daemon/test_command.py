@@ -69,13 +69,11 @@ def test_every_option_has_a_help_text_and_an_environment_variable() -> None:
     ("arguments", "named"),
     [
         ("--workers-max 0", ("workers_max", 0, 1, WORKERS_MAX)),
-        ("--datagram-bytes 100", ("datagram_bytes", 100, 4, 1200)),
         ("--idle-timeout-seconds 0", ("idle_timeout_seconds", 0.0, 0.001, 3600)),
         ("--relay-backlog-mib-max 0", ("relay_backlog_bytes_max", 0)),
         ("--conflation-mib-max 0", ("conflation_bytes_max", 0)),
         ("--slow-seconds 0", ("slow_seconds", 0.0)),
         ("--reassembly-mib-max 1", ("reassembly_bytes_max", 2**20, "--reassembly-mib-max")),
-        ("--loop trio", ("loop", "trio", "auto", "uvloop", "asyncio")),
         ("--outlier-norm-multiple 0", ("outlier_norm_multiple", 0.0, 1)),
         ("--update-rate-max -1", ("update_rate_max", -1.0, 0)),
         ("--checkpoint-seconds 0", ("checkpoint_seconds", 0.0)),

@@ -28,9 +28,9 @@ from gradwire_server.daemon.daemon import Addresses, Daemon
 from gradwire_server.daemon.key_source import KeySource
 from gradwire_server.daemon.listening import AddressInUseError
 from gradwire_server.http.access import Access, Token
-from gradwire_udp import new_event_loop
 from gradwire_udp.files.checkpoints import names_in, read
 from support.local_master import MasterProcess
+from support.loops import LOOPS_BY_NAME
 from support.tiers import variants
 from support.waiting import BRIEF, SOON, until
 from support.wording import naming
@@ -92,7 +92,7 @@ class Running:
             await task
             return announcement
 
-        with asyncio.Runner(loop_factory=partial(new_event_loop, kind)) as runner:
+        with asyncio.Runner(loop_factory=LOOPS_BY_NAME[kind]) as runner:
             return runner.run(run())
 
     def _announced(self) -> bool:
