@@ -18,7 +18,7 @@ from typing import Final
 import numpy as np
 
 from benchmarks import codec_dense, codec_memory
-from benchmarks.figures import Figure, alternately, at_least, at_most, beside, within
+from benchmarks.figures import Figure, alternately, at_most, beside, within
 from benchmarks.models import GPT_SHAPES
 from benchmarks.programs import Program
 from benchmarks.rivals.dl4j import EncodingHandler
@@ -52,8 +52,6 @@ QUICK: Final = Plan(
 
 PASS_AIMS: Final = {0.0001: 1.25, 0.001: 1.3, 0.01: 1.6, 0.05: 3.0}
 """Part of the elements that are hits, and the aim for the pass."""
-THREADS_DENSITY: Final = 0.001
-THREADS_AIM: Final = 1.7
 
 HITS_DENSITIES: Final = (0.001, 0.01)
 LOOP_AIM: Final = 1.5
@@ -105,7 +103,7 @@ def _passes(elements: int, runs: int) -> list[Figure]:
     for density, aim in PASS_AIMS.items():
         threshold = float(np.quantile(np.abs(parameters[:1_000_000]), 1 - density))
         multiple = multiple_of(threshold, float(replica.quantum))
-        one, close = _pass_over(parameters, replica, multiple, threads=1)
+        one = _pass_over(parameters, replica, multiple)
         pass_seconds, add_seconds = of_one_thread(
             one, lambda: np.add(total, parameters, out=total), runs=runs
         )
@@ -114,39 +112,19 @@ def _passes(elements: int, runs: int) -> list[Figure]:
             at_most(name, 1e3 * pass_seconds, "ms", "np.add(r, g, out=r)", 1e3 * add_seconds,
                     aim=aim, runs=runs)
         )  # fmt: skip
-        if density == THREADS_DENSITY:
-            figures.append(_two_threads(name, one, parameters, replica, multiple, runs))
-        close()
     return figures
 
 
-def _two_threads(
-    name: str,
-    one: Callable[[], None],
-    parameters: Float32Array,
-    replica: Replica,
-    multiple: int,
-    runs: int,
-) -> Figure:
-    two, close = _pass_over(parameters, replica, multiple, threads=2)
-    two_seconds, one_seconds = alternately(two, one, runs=runs)
-    close()
-    return at_least(f"{name}, two threads", 1 / two_seconds, "per second", "one thread",
-                    1 / one_seconds, aim=THREADS_AIM, runs=runs)  # fmt: skip
-
-
-def _pass_over(
-    parameters: Float32Array, replica: Replica, multiple: int, threads: int
-) -> tuple[Callable[[], None], Callable[[], None]]:
-    """Return what finds all hits, and what ends its threads."""
+def _pass_over(parameters: Float32Array, replica: Replica, multiple: int) -> Callable[[], None]:
+    """Return what finds all hits."""
     nothing = np.empty(0, np.float32)
-    threshold_pass = ThresholdPass(parameters, nothing, replica.values, replica.quantum, threads)
+    threshold_pass = ThresholdPass(parameters, nothing, replica.values, replica.quantum)
 
     def look_and_take() -> None:
         for start, stop in threshold_pass.scan(0, len(replica), multiple, MAGNITUDE_MAX):
             threshold_pass.hits_in(start, stop)
 
-    return look_and_take, threshold_pass.close
+    return look_and_take
 
 
 # What is done with the hits.

@@ -265,10 +265,6 @@ class Contributing:
         membership = self._membership
         return self._rest_is_due and membership.lost is None and membership.stopping is None
 
-    def close(self) -> None:
-        """Release what it holds in this process. Can be repeated."""
-        self._feedback.close()
-
     @property
     def unflushed(self) -> int:
         """How many elements are left to look at."""

@@ -372,9 +372,6 @@ class Participant:
 
     def close(self) -> None:
         """Release what it holds in this process. Can be repeated."""
-        self.shared.feedback.close()
-        if self.contributing is not None:
-            self.contributing.close()
         features, self.features = self.features, ()
         for feature in features:
             feature.on_leave()

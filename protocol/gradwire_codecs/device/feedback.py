@@ -172,9 +172,6 @@ class DeviceFeedback(Feedback):
         if self._stored is not None:
             self._set_residual(EVERYWHERE, self._residual(EVERYWHERE))
 
-    def close(self) -> None:
-        """Do nothing: there are no threads."""
-
     def _find_hits(
         self, residual: torch.Tensor, span: slice, multiple: int
     ) -> tuple[torch.Tensor, UInt32Array, Float32Array]:

@@ -257,10 +257,6 @@ class Feedback(ABC):
         `encode` does so, too; this is for a step that sends nothing.
         """
 
-    @abstractmethod
-    def close(self) -> None:
-        """End the threads, if there are any."""
-
     def check_residual(self, residual: Float32Array) -> None:
         """Raise `CodecError` for a residual that `restore_residual` cannot take."""
         if residual.dtype != np.float32 or residual.shape != (len(self.replica),):

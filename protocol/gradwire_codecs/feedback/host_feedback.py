@@ -36,11 +36,9 @@ class HostFeedback(Feedback):
         The model's parameters; changed in place.
     replica : Replica
         Of the same length; changed in place.
-    threads : int
-        Threads of `encode`, the calling one included. Its result does not depend on them.
     """
 
-    def __init__(self, parameters: Float32Array, replica: Replica, *, threads: int = 1) -> None:
+    def __init__(self, parameters: Float32Array, replica: Replica) -> None:
         if (
             parameters.dtype != np.float32
             or parameters.shape != (len(replica),)
@@ -56,7 +54,7 @@ class HostFeedback(Feedback):
         self.replica = replica
         stored = len(replica) if self.stores_residual else 0
         self._stored: Float32Array = np.zeros(stored, np.float32)
-        self._pass = ThresholdPass(*self._vectors, threads)
+        self._pass = ThresholdPass(*self._vectors)
 
     def _encode(
         self, start: int, stop: int, multiple: int, magnitude_max: int, bytes_max: int
@@ -189,10 +187,6 @@ class HostFeedback(Feedback):
         self.replica.write_parameters(self.parameters)
         self._stored[:] = 0
         self._pass.forget_stored_max()
-
-    def close(self) -> None:
-        """End the threads."""
-        self._pass.close()
 
     @property
     def _vectors(self) -> tuple[Float32Array, Float32Array, Int32Array, np.float32]:

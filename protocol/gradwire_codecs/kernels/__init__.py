@@ -1,1 +1,1 @@
-"""Compiled loops over whole vectors, how they are compiled, and threads that run them."""
+"""Compiled loops over whole vectors, and how they are compiled."""

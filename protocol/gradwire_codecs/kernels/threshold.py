@@ -300,13 +300,3 @@ def thresholds_of(count: Int32Array) -> int:
     for j in range(count.size):
         total += abs(np.int64(count[j]))
     return int(total)
-
-
-@compiled
-def move(index: UInt32Array, count: Int32Array, begin: int, to: int, hits: int) -> None:
-    """Move hits in the buffers from `begin` forward to `to`."""
-    if begin == to:
-        return
-    for j in range(hits):
-        index[to + j] = index[begin + j]
-        count[to + j] = count[begin + j]

@@ -21,9 +21,8 @@ from gradwire_codecs.feedback import contributions
 from gradwire_codecs.feedback.contributions import encode_dense, take_back
 from gradwire_codecs.feedback.feedback import dense_multiple
 from gradwire_codecs.feedback.host_feedback import HostFeedback
-from gradwire_codecs.format.header import BYTES, INT32_MAX, MULTIPLE_MAX
+from gradwire_codecs.format.header import INT32_MAX, MULTIPLE_MAX
 from gradwire_codecs.format.update import split_update
-from gradwire_codecs.kernels.threshold import CHUNK
 
 ELEMENTS = 64
 RANGES = [(0, 10), (10, ELEMENTS)]
@@ -99,26 +98,6 @@ def test_each_element_is_rounded_to_the_nearest_count(
         # Where parameters have the residual, it is rounded as they are.
         error = 2 * np.spacing(np.abs(feedback.parameters[start:stop]))
         assert (np.abs(feedback.residual()[start:stop] - left) <= error).all()
-
-
-@KINDS_THAT_GIVE
-def test_any_number_of_threads_contributes_the_same(kind: type[HostFeedback]) -> None:
-    elements = 20 * CHUNK + 5
-    random = np.random.default_rng(1)
-    change = random.normal(0, 1e-3, elements).astype(np.float32)
-    ranges = [(0, 17 * CHUNK + 1), (17 * CHUNK + 1, elements)]
-    contributed = []
-    for threads in (1, 2, 3):
-        feedback = kind(np.zeros(elements, np.float32), Replica.zeros(elements), threads=threads)
-        rounds = []
-        for _ in range(2):
-            feedback.add_change(change)
-            rounds.append(encode_dense(feedback, ranges, 127, bytes_max=BYTES_MAX))
-        contributed.append((rounds, feedback.residual().tobytes()))
-        feedback.close()
-
-    assert contributed[0] == contributed[1] == contributed[2]
-    assert {body[0] for bodies in contributed[0][0] for body in bodies} == {BYTES}
 
 
 def test_elements_far_beyond_the_largest_threshold_send_what_there_is_room_for() -> None:

@@ -106,15 +106,10 @@ def test_an_element_out_of_range_changes_nothing(kind: type[HostFeedback], value
     assert (feedback.replica.digest(), feedback.parameters.tobytes()) == before
 
 
-@pytest.mark.parametrize("threads", [1, 2])
-def test_an_interrupted_encoding_changes_nothing(
-    threads: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_interrupted_encoding_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever goes on after a Ctrl-C sends later what nobody was sent now."""
     elements = 20 * CHUNK
-    feedback = LocalFeedback(
-        np.full(elements, 1e-3, np.float32), Replica.zeros(elements), threads=threads
-    )
+    feedback = LocalFeedback(np.full(elements, 1e-3, np.float32), Replica.zeros(elements))
     feedback.parameters[:: elements // 1000] = 0.5
     before, kept = feedback.replica.digest(), feedback.residual().tobytes()
 
@@ -130,7 +125,6 @@ def test_an_interrupted_encoding_changes_nothing(
     other = Replica.zeros(elements)
     for body in feedback.encode(2**20):
         other.apply(body)
-    feedback.close()
     assert np.count_nonzero(other.values) > 900
     assert other.digest() == feedback.replica.digest()
 
@@ -247,7 +241,6 @@ NO_PARAMETERS: list[Any] = [
             (partial(LocalFeedback, parameters, REPLICA), "writeable flat float32 array of 4 elem")
             for parameters in NO_PARAMETERS
         ),
-        (partial(LocalFeedback, VECTOR, REPLICA, threads=0), "threads=0; it has to be 1 or more"),
     ],
 )
 def test_what_cannot_work_is_refused(make: Callable[[], object], says: str) -> None:

@@ -1,11 +1,5 @@
 """The threshold pass finds what a plain statement of it finds, in memory it has from the start."""
 
-import os
-import subprocess
-import sys
-from functools import partial
-from threading import active_count
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -21,18 +15,16 @@ from gradwire_codecs import (
 )
 from gradwire_codecs.arrays import Float32Array, Int32Array, UInt32Array
 from gradwire_codecs.feedback.host_feedback import HostFeedback
-from gradwire_codecs.feedback.threshold_pass import CHUNKS_PER_THREAD_MIN, ThresholdPass
+from gradwire_codecs.feedback.threshold_pass import ThresholdPass
 from gradwire_codecs.kernels.lattice import BLOCK
-from gradwire_codecs.kernels.threads import Threads
 from gradwire_codecs.kernels.threshold import CHUNK, LANES
 from support.feedbacks import KINDS
 from support.memory import peak_of
 from support.tiers import examples
-from support.waiting import PROCESS
 
 QUANTUM = np.float32(2.0**-24)
-THREADED = 2 * CHUNKS_PER_THREAD_MIN * CHUNK
-"""Elements that two threads share, and no fewer."""
+MANY = 16 * CHUNK
+"""Elements of many chunks."""
 
 NOTHING = np.empty(0, np.float32)
 
@@ -115,7 +107,7 @@ def test_it_finds_what_a_plain_statement_finds(
     d = parameters - values.astype(np.float32) * QUANTUM
     if apart:
         d += waiting
-    looking = ThresholdPass(parameters, waiting, values, QUANTUM, threads=1)
+    looking = ThresholdPass(parameters, waiting, values, QUANTUM)
 
     index, count = found(looking, start, stop, multiple, magnitude_max)
 
@@ -131,7 +123,7 @@ def test_a_denormal_residual_is_a_residual(apart: bool) -> None:
     quantum = np.float32(2.0**-149)
     zeros = np.zeros(tiny.size, np.float32)
     parameters, waiting = (zeros, tiny) if apart else (tiny, NOTHING)
-    looking = ThresholdPass(parameters, waiting, np.zeros(tiny.size, np.int32), quantum, threads=1)
+    looking = ThresholdPass(parameters, waiting, np.zeros(tiny.size, np.int32), quantum)
 
     index, count = found(looking, 0, tiny.size, 1, 2**31 - 1)
 
@@ -143,12 +135,12 @@ def test_a_denormal_residual_is_a_residual(apart: bool) -> None:
 @settings(max_examples=examples(12))
 @given(
     seed=st.integers(0, 2**32),
-    elements=st.integers(THREADED, THREADED + 3 * CHUNK),
+    elements=st.integers(MANY, MANY + 3 * CHUNK),
     density=st.sampled_from([0.0, 1e-4, 0.01, 0.04, 0.5, 1.0]),
     dense_until=st.sampled_from([0.1, 1.0]),
     start=st.integers(0, 2 * LANES),
 )
-def test_the_bytes_do_not_depend_on_the_number_of_threads(
+def test_what_is_encoded_makes_the_replica_whether_or_not_there_is_room_for_all_hits(
     kind: type[HostFeedback],
     seed: int,
     elements: int,
@@ -156,32 +148,22 @@ def test_the_bytes_do_not_depend_on_the_number_of_threads(
     dense_until: float,
     start: int,
 ) -> None:
-    """Neither with more hits than there is room for, nor with all of them in one thread's part."""
     random = np.random.default_rng(seed)
     change = np.zeros(elements, np.float32)
     end = int(elements * dense_until)
     change[:end] = random.choice([-3e-3, 2e-3], end) * (random.random(end) < density)
-    outcomes = []
-    for threads in (1, 2, 3):
-        feedback = kind(change.copy(), Replica.zeros(elements), threads=threads)
-        bodies = feedback.encode(15_000, bytes_max=2**20, start=start)
-        feedback.parameters += change
-        bodies += feedback.encode(15_000, bytes_max=2**20, start=start)
-        feedback.close()
-        outcomes.append(
-            (bodies, feedback.replica.digest(), feedback.parameters.tobytes(),
-             feedback.residual().tobytes())
-        )  # fmt: skip
+    feedback = kind(change.copy(), Replica.zeros(elements))
+    bodies = feedback.encode(15_000, bytes_max=2**20, start=start)
+    feedback.parameters += change
+    bodies += feedback.encode(15_000, bytes_max=2**20, start=start)
 
-    assert outcomes[0] == outcomes[1] == outcomes[2]
     other = Replica.zeros(elements)
-    for body in outcomes[0][0]:
+    for body in bodies:
         other.apply(decode(body, elements))
-    assert other.digest() == outcomes[0][1]
+    assert other.digest() == feedback.replica.digest()
 
 
 @KINDS
-@pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize(
     ("value", "error"),
     [
@@ -191,14 +173,12 @@ def test_the_bytes_do_not_depend_on_the_number_of_threads(
         (1e9, OutOfRangeError),
     ],
 )
-@pytest.mark.parametrize(
-    "at", [0, BLOCK - 1, BLOCK, THREADED // 2 - 1, THREADED // 2, THREADED + 3]
-)
+@pytest.mark.parametrize("at", [0, BLOCK - 1, BLOCK, MANY // 2 - 1, MANY // 2, MANY + 3])
 def test_the_first_element_at_fault_is_named_and_nothing_changes(
-    kind: type[HostFeedback], threads: int, value: float, error: type[CodecError], at: int
+    kind: type[HostFeedback], value: float, error: type[CodecError], at: int
 ) -> None:
-    elements = THREADED + 5
-    feedback = kind(np.full(elements, 1e-3, np.float32), Replica.zeros(elements), threads=threads)
+    elements = MANY + 5
+    feedback = kind(np.full(elements, 1e-3, np.float32), Replica.zeros(elements))
     feedback.encode(2**10)
     feedback.parameters += np.float32(1e-3)
     feedback.parameters[at] = value
@@ -208,7 +188,6 @@ def test_the_first_element_at_fault_is_named_and_nothing_changes(
 
     with pytest.raises(error, match=f"element {at} is") as refused:
         feedback.encode(2**10)
-    feedback.close()
 
     assert vars(refused.value)["index"] == at
     assert (feedback.replica.digest(), feedback.parameters.tobytes()) == before
@@ -235,9 +214,7 @@ def test_moving_a_residual_on_the_way_does_what_moving_it_afterwards_does(
     outcomes = []
     for known in (True, False):
         parameters, waiting = change[0].copy(), np.zeros(elements, np.float32)
-        looking = ThresholdPass(
-            parameters, waiting, np.zeros(elements, np.int32), QUANTUM, threads=1
-        )
+        looking = ThresholdPass(parameters, waiting, np.zeros(elements, np.int32), QUANTUM)
         looking.absorb(0, elements)
         if not known:
             looking.forget_stored_max()
@@ -267,8 +244,8 @@ def test_the_buffers_take_a_quarter_of_a_byte_per_parameter() -> None:
 def test_a_step_allocates_what_it_returns(kind: type[HostFeedback], density: float) -> None:
     """And that once more while it is written."""
     random = np.random.default_rng(0)
-    hits = np.flatnonzero(random.random(THREADED) < density)
-    feedback = kind(np.zeros(THREADED, np.float32), Replica.zeros(THREADED))
+    hits = np.flatnonzero(random.random(MANY) < density)
+    feedback = kind(np.zeros(MANY, np.float32), Replica.zeros(MANY))
     for _ in range(2):
         feedback.parameters[hits] += np.float32(1e-3)
         feedback.encode(1000)
@@ -278,51 +255,3 @@ def test_a_step_allocates_what_it_returns(kind: type[HostFeedback], density: flo
     peak = peak_of(lambda: bodies.extend(feedback.encode(1000)))
 
     assert peak < 2 * sum(map(len, bodies)) + 2**13
-
-
-def test_threads_run_works_in_order_and_end() -> None:
-    before = active_count()
-    threads = Threads(3)
-
-    assert threads.run([partial(pow, i, 2) for i in range(3)]) == [0, 1, 4]
-    assert active_count() > before
-    threads.close()
-    assert active_count() == before
-    assert threads.run([lambda: 5, lambda: 6]) == [5, 6]
-    threads.close()
-
-
-@pytest.mark.parametrize("failing", [0, 1])
-def test_what_a_work_raises_is_raised_when_all_have_ended(failing: int) -> None:
-    ended = []
-
-    def work(i: int) -> None:
-        if i == failing:
-            raise CodecError("failing")
-        ended.append(i)
-
-    threads = Threads(2)
-    with pytest.raises(CodecError, match="failing"):
-        threads.run([lambda: work(0), lambda: work(1)])
-    threads.close()
-
-    assert ended == [1 - failing]
-
-
-FORKED = """
-import os, sys
-from gradwire_codecs.kernels.threads import Threads
-
-threads = Threads(2)
-first = threads.run([lambda: 1, lambda: 2])
-child = os.fork()
-assert threads.run([lambda: 1, lambda: 2]) == first
-if child:
-    sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
-"""
-
-
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork")
-def test_a_fork_has_threads_of_its_own_and_both_processes_end() -> None:
-    """Nothing is closed: what ends the threads is the end of the interpreter."""
-    subprocess.run([sys.executable, "-W", "ignore", "-c", FORKED], check=True, timeout=PROCESS)

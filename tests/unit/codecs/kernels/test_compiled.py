@@ -29,10 +29,10 @@ from gradwire_codecs.replica.round_sum import RoundSum
 warm_up()
 before = [list(kernel.signatures) for kernel in KERNELS]
 
-def work(kind, threads, elements):
+def work(kind, elements):
     random = np.random.default_rng(elements)
     memory = np.zeros(elements + 1, np.float32)
-    mine = kind(memory[1:], Replica.zeros(elements), threads=threads)
+    mine = kind(memory[1:], Replica.zeros(elements))
     peer = kind(np.zeros(elements, np.float32), Replica(np.zeros(elements + 1, np.int32)[1:]))
     ranges = [(0, elements // 2), (elements // 2, elements)] if elements > 1 else [(0, 1)]
     digests = BlockDigests.of(peer.replica.values, 1000)
@@ -72,12 +72,10 @@ def work(kind, threads, elements):
     mine.first_threshold(1e-3)
     mine.replica.digest()
     mine.drop_residual()
-    mine.close()
 
 for kind in (LocalFeedback, SharedFeedback):
-    for threads in (1, 2):
-        for elements in (1, 77, 2 * 8 * 2**15 + 5):
-            work(kind, threads, elements)
+    for elements in (1, 77, 2 * 8 * 2**15 + 5):
+        work(kind, elements)
 
 assert [list(kernel.signatures) for kernel in KERNELS] == before
 """
@@ -146,7 +144,7 @@ def hits(folder: Path, *, code: str = PROGRAM, processor: str = "", **places: Pa
 
 
 def test_after_a_warm_up_nothing_is_compiled_any_more() -> None:
-    """For whatever a session gives the kernels: feedback, threads, sizes, alignment, densities."""
+    """For whatever a session gives the kernels: feedback, sizes, alignment, densities."""
     subprocess.run(command(SESSION), check=True)
 
 
