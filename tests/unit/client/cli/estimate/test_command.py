@@ -5,6 +5,7 @@ import re
 from pathlib import Path
 
 import pytest
+from typer import rich_utils
 
 from gradwire.cli.app import EXIT_USAGE, main
 from gradwire.cli.estimate.script import STEPS, WARM_UP, figures_of
@@ -53,7 +54,11 @@ def test_wrong_usage_is_named(
     assert re.search(naming(*named), capsys.readouterr().err, re.DOTALL)
 
 
-def test_there_has_to_be_such_a_script(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_there_has_to_be_such_a_script(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(rich_utils, "MAX_WIDTH", 1000)  # no line break within the name
+
     assert main(["estimate", "--script", str(tmp_path / "train.py")]) == EXIT_USAGE
 
     assert "train.py" in capsys.readouterr().err
