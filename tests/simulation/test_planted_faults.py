@@ -344,7 +344,7 @@ FAULTS: list[tuple[Plant, str, int]] = [
     (a_new_master_waits_for_all_for_ever, "waits: ", 0),
     (nobody_is_told_what_is_stable, "waits: ", 0),
     (one_step_more_is_allowed, "staleness: .* begins a step", 7),
-    (steps_are_told_before_they_are_made, "staleness: .* begins a step", 3),
+    (steps_are_told_before_they_are_made, "staleness: .* begins a step", 15),
     (whoever_makes_no_step_is_waited_for, "deadline: .* waits (for rank|beyond)", 15),
     (the_oldest_checkpoint_is_taken, "a checkpoint with .* was written; found", 19),
     (a_checkpoint_gets_its_name_before_it_is_on_the_disk, "was written; found|can be used", 19),
