@@ -63,7 +63,7 @@ ELSEWHERE: Final = {
     "networkMask": "networkMask= of the estimator",
     "rddTrainingApproach": "approach='export' or 'direct'",
     "repartitionData": "repartition=True or False",
-    "residualPostProcessor": "residual_clip= and clip_steps=",
+    "residualPostProcessor": "nothing of a change is cut off, so nothing takes its place",
     "rngSeed": "seed=",
     "saveUpdater": "mode=gradwire.Averaging(every=5, optimizer_state=True)",
     "storageLevel": "'direct' keeps a partition in an unlinked file",

@@ -63,8 +63,6 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "SharedTrainingMaster": {
         "join": {
             "density_band": (1e-4, 1e-2),
-            "residual_clip": 5.0,
-            "clip_steps": 5,
             "transport": "tcp",
         },
         "workersPerNode": 1,
