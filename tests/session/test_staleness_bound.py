@@ -28,7 +28,7 @@ def pool() -> Iterator[ThreadPoolExecutor]:
 
 @pytest.fixture(autouse=True)
 def patience(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Wait for who is late as long as a test may take."""
+    """Have workers wait for a late one for as long as a test may take."""
     monkeypatch.setattr("gradwire.session.assembly.STALENESS_TIMEOUT_SECONDS", PROCESS)
 
 

@@ -459,7 +459,6 @@ class Session:
         UsageError
             Inside of `paused`.
         """
-        self._warn_if_unused()
         end = partial(self._participant.send_rest, training_is_over=training_is_over)
         if self._run_end("leave", "left", end, timeout):
             self._leave("left")
@@ -653,8 +652,8 @@ class Session:
 
     def _unused(self) -> str:
         return (
-            f"rank {self.rank} of run {self.run!r} has made no step: what its script trained was "
-            "not shared. Call session.step() after each optimizer.step()"
+            f"rank {self.rank} of run {self.run!r} has made no step: nothing was shared while its "
+            "script trained. Call session.step() after each optimizer.step()"
         )
 
     def _loss_warning(self) -> str | None:

@@ -171,7 +171,8 @@ class Admission:
     def found(self, values: Payload, buffers: Buffers | None) -> None:
         """Start the run with a replica: little-endian int32, which must not change any more.
 
-        The run's buffers go first: whoever is let in has to get both.
+        The buffers go first: the master lets others in as soon as it has the replica, and sends
+        them both.
         """
         worker = self._worker
         if worker.stage is not Stage.FOUNDING or worker.link is None:

@@ -1,6 +1,7 @@
 """`StaticWindow`: a fixed window, for packets over TCP.
 
-TCP measures the path, paces and answers losses. The window only bounds what waits in front of it.
+TCP measures the path, paces what it sends, and answers losses. The window bounds what waits in
+front of TCP, and nothing else.
 """
 
 from math import inf

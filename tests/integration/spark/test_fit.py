@@ -262,7 +262,7 @@ def test_it_is_a_stage_of_a_pipeline_and_of_a_cross_validation(spark: SparkSessi
         batchSize=8,
     )
     pipeline = Pipeline(stages=[*stages, torch_stage])
-    grid = ParamGridBuilder().addGrid(torch_stage.epochs, [1]).build()
+    grid = ParamGridBuilder().addGrid(torch_stage.epochs, [3]).build()
     evaluator = MulticlassClassificationEvaluator(metricName="accuracy")
 
     found = CrossValidator(

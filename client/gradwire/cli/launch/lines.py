@@ -71,7 +71,7 @@ class Lines:
         return (self._rest or self._progress) if self._is_overwritten else b""
 
     def _overwrite(self, text: bytes) -> None:
-        """Add to the line, whose carriage returns begin it anew."""
+        """Add text to the line; each carriage return in it begins the line anew."""
         *ended, self._rest = (self._rest + text).split(b"\r")
         if ended:
             self._is_overwritten = True
