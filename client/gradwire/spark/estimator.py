@@ -33,17 +33,10 @@ from gradwire.spark.params import NOT_GIVEN, TrainingParams
 from gradwire.spark.persistence import TorchReader, TorchWriter
 from gradwire.spark.prediction.model import TorchModel
 from gradwire.spark.recipe import Recipe
+from gradwire.spark.training.access import starting
 from gradwire.spark.training.cluster import check_determinate, profile_of, registered, slots
-from gradwire.spark.training.fit import (
-    Initial,
-    Phases,
-    Plan,
-    Training,
-    check,
-    probing,
-    starting,
-    train_on,
-)
+from gradwire.spark.training.fit import check, probing, train_on
+from gradwire.spark.training.plan import Initial, Phases, Plan, Training
 from gradwire.threads import console
 
 logger = logging.getLogger("gradwire.spark")

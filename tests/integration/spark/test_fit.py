@@ -22,7 +22,7 @@ from torchmetrics.classification import MulticlassAccuracy, MulticlassAUROC, Mul
 
 from gradwire import Session, UsageError
 from gradwire.spark import TorchEstimator, TorchModel
-from gradwire.spark.training.fit import _access
+from gradwire.spark.training.access import access_to_master
 from gradwire_protocol.crypto.keys import (
     ISSUING_KEY_PREFIX,
     RUN_KEY_PREFIX,
@@ -187,7 +187,7 @@ def test_the_drivers_master_admits_as_many_workers_as_were_asked_for(spark: Spar
     plan = asked._plan(spark, asked._recipe())
     sessions: list[Session] = []
     with ExitStack() as stack:
-        access = stack.enter_context(_access(spark, plan))
+        access = stack.enter_context(access_to_master(spark, plan))
         pool = stack.enter_context(ThreadPoolExecutor(WORKERS_ASKED_FOR))
         stack.callback(lambda: list(pool.map(Session.close, sessions)))  # each waits for an answer
         while len(sessions) < WORKERS_ASKED_FOR:

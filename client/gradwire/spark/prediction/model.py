@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from torchmetrics import Metric
 
     from gradwire.spark.training.beginning import OptimizerState
-    from gradwire.spark.training.fit import Outcome
+    from gradwire.spark.training.plan import Outcome
 
 ROWS: Final = 1024
 """Rows that go through the model at once."""

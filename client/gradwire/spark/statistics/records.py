@@ -10,7 +10,7 @@ from dataclasses import dataclass, fields
 from math import nan
 from typing import Any, Final, NamedTuple
 
-from gradwire.spark.training.fit import Outcome
+from gradwire.spark.training.plan import Outcome
 from gradwire.spark.training.worker import Report, Span
 
 

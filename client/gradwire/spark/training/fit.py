@@ -4,69 +4,45 @@ The driver founds the run with the model's first parameters, and leaves it. Work
 When their job is over, the driver reads the parameters as an observer.
 """
 
-import json
 import logging
-import os
 import time
-from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from concurrent.futures import Future
 from functools import partial
-from pathlib import Path
 from typing import Any, Final
-from uuid import uuid4
 
-import torch
 from pyspark import cloudpickle
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
-from torch import nn
 
-import gradwire
-from gradwire.cli.operate import answer_to
 from gradwire.errors import GradwireError, UsageError
-from gradwire.settings.settings import resolve_settings
-from gradwire.spark.data.batches import Batch, Decode
-from gradwire.spark.data.columns import Columns
-from gradwire.spark.data.sources import Source
 from gradwire.spark.errors import DataError, WorkerFailedError
 from gradwire.spark.recipe import Recipe
-from gradwire.spark.training.addresses import driver_address
+from gradwire.spark.training.access import Access
 from gradwire.spark.training.beginning import (
     Beginning,
     OptimizerState,
     buffers_of_state,
-    restored,
 )
 from gradwire.spark.training.job import SparkJob, advice
+from gradwire.spark.training.plan import Initial, Outcome, Phases, Plan, Training
 from gradwire.spark.training.validation import Validation, copied_state
 from gradwire.spark.training.worker import (
     BEGINNING,
     REPORT_DDL,
-    WORK,
     Assignment,
     Report,
     Span,
     probe,
     train,
 )
-from gradwire_protocol.crypto.keys import Role, RunKey
-from gradwire_protocol.messages.modes.mode import parse_mode
-from gradwire_protocol.messages.orders import Action, Order
-from gradwire_udp.files.keys import read_run_keys
+from gradwire_protocol.messages.orders import Action
 
 logger = logging.getLogger("gradwire.spark")
 
 CLOSURE_BYTES_MAX: Final = 900 << 10
 """Larger closures go to the disks of driver and executors, with the key that is in them: Spark
 broadcasts those above 1 MiB."""
-
-IDLE_SECONDS: Final = 5.0
-"""A worker whose executor was lost is given up after this time, and what it held goes to others."""
-
-WORKERS_SPARE: Final = 16
-"""Workers beyond those that were asked for: retried tasks and twins join before others are gone."""
 
 TURN_SECONDS: Final = 0.1
 """How often the driver looks whether an epoch is over: workers wait for it then."""
@@ -81,164 +57,8 @@ PROGRESS_SECONDS: Final = 10.0
 CANCEL_SECONDS: Final = 5.0
 """How long the driver waits for a job that it has cancelled."""
 
-RESUMED_RUN: Final = "spark"
-"""Name of a run with checkpoints: the driver of another attempt goes on with it."""
-
 INDETERMINATE: Final = "indeterminate"
 """Spark's word for input that differs from one evaluation to the next."""
-
-
-@dataclass(frozen=True, slots=True)
-class Initial:
-    """A model that training goes on from."""
-
-    state: dict[str, torch.Tensor]
-    optimizer: OptimizerState | None
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """What to train on a cluster, and how."""
-
-    recipe: Recipe
-    workers: int
-    batch: int
-    epochs: int
-    seed: int
-    master: str | None = None
-    """Address of a master; None starts one in the driver."""
-    key_file: str | None = None
-    """With the run key of that master."""
-    port: int = 0
-    network_mask: str | None = None
-    settings: dict[str, Any] = field(default_factory=dict)
-    profile: Any = None
-    """A `ResourceProfile` of the tasks."""
-    lease_seconds: float = 600.0
-    """An item that was held for so long goes to another worker as well."""
-    checkpoint: str | None = None
-    """Folder in which the driver's master keeps checkpoints."""
-    limits: dict[str, Any] | None = None
-    """Of early stopping."""
-    initial: Initial | None = None
-    """Where training begins; None for the parameters that the recipe draws."""
-
-
-@dataclass(frozen=True, slots=True)
-class Training:
-    """The data that is trained on."""
-
-    source: Source | None
-    """None where each task trains on its own partition of `partitions`."""
-    partitions: DataFrame | None
-    columns: Columns | None
-    decode: Decode | None
-    held_out: Batch | None
-
-
-@dataclass(slots=True)
-class Outcome:
-    """What came of a training."""
-
-    state: dict[str, torch.Tensor]
-    reports: list[Report] = field(default_factory=list)
-    phases: list[tuple[str, float, float]] = field(default_factory=list)
-    """Name, Unix time and seconds of what the driver did."""
-    ledger: dict[str, Any] = field(default_factory=dict)
-    """What the master says of the items."""
-    done_before: int = 0
-    """Items that were done when this job began, because it goes on from a checkpoint."""
-    scores: list[float] = field(default_factory=list)
-    """Loss on what was held out, after each epoch; NaN for epochs of an earlier job."""
-    best_epoch: int | None = None
-    stopped: str | None = None
-    """Why training ended before its last epoch."""
-    optimizer: OptimizerState | None = None
-    """What the optimizer of the worker has kept that has trained on most rows."""
-
-
-class Phases:
-    """Notes what the driver does, and how long that takes."""
-
-    def __init__(self) -> None:
-        self.noted: list[tuple[str, float, float]] = []
-
-    @contextmanager
-    def phase(self, name: str) -> Iterator[None]:
-        """Note the block."""
-        began, clock = time.time(), time.perf_counter()
-        try:
-            yield
-        finally:
-            self.noted.append((name, began, time.perf_counter() - clock))
-
-
-@dataclass(frozen=True, slots=True)
-class Access:
-    """How the driver and its workers reach the master."""
-
-    address: str
-    """For the driver."""
-    advertised: str
-    """For executors."""
-    run_key: RunKey | None
-    run: str
-    mode: str | None = None
-    """Of the run that the driver founds."""
-
-    def found(self, model: nn.Module, recipe: Recipe, initial: Initial | None = None) -> None:
-        """Found the run with the model's parameters, and leave it.
-
-        Where the run averages the state of optimizers, it begins with that of `initial`, or that
-        of a new one.
-        """
-        mode = None if self.mode is None else parse_mode(self.mode)
-        has_state = mode is not None and mode.optimizer_state is not None
-        optimizer = recipe.make_optimizer(model) if has_state else None
-        if optimizer is not None and initial is not None and initial.optimizer is not None:
-            restored(optimizer, initial.optimizer)
-        self.join(model, Role.WORKER, optimizer).leave()
-
-    def join(
-        self, model: nn.Module, role: Role, optimizer: torch.optim.Optimizer | None = None
-    ) -> gradwire.Session:
-        """Join from the driver."""
-        return gradwire.join(
-            model,
-            optimizer=optimizer,
-            master=self.address,
-            key=self._key(role),
-            run=self.run,
-            log_level="warning",
-            workers=1,
-            start_timeout_seconds=0.0,
-            mode=self.mode,
-        )
-
-    def read(self, model: nn.Module) -> None:
-        """Give a module the parameters and buffers that the run has now."""
-        self.join(model, Role.OBSERVER).close("it has read the parameters")
-
-    def order(self, action: Action, name: str = "") -> str:
-        """Give an operator's order; return the answer."""
-        values = {"master": self.address, "key": self._key(Role.OPERATOR)}
-        return answer_to(Order(action, name, self.run), resolve_settings(values, os.environ))
-
-    def ledger(self) -> dict[str, Any]:
-        """Return what the master says of the items; empty while no worker has asked for one."""
-        status = json.loads(self.order(Action.STATUS))
-        runs = status.get("runs", [status])
-        works = [w for run in runs if run["name"] == self.run for w in run["works"]]
-        return next((work for work in works if work["name"] == WORK), {})
-
-    def issuing_text(self) -> str | None:
-        """Return the key for workers as text."""
-        return None if self.run_key is None else self.run_key.issuing_key(Role.WORKER).format()
-
-    def _key(self, role: Role) -> Any:
-        if self.run_key is None:
-            return None
-        return self.run_key.worker_key(f"driver-{os.urandom(3).hex()}", role)
 
 
 def probing(spark: SparkSession, recipe: bytes, plan: Plan) -> SparkJob:
@@ -265,13 +85,6 @@ def check(rows: list[Any]) -> list[Report]:
     for each in sorted(failed, key=lambda report: report.left or report.began):
         raise _error_of(each)
     return reports
-
-
-def starting(spark: SparkSession, plan: Plan, stack: ExitStack) -> Future[Access]:
-    """Have a master start on a thread, and end with the stack; return the way to it."""
-    pool = stack.enter_context(ThreadPoolExecutor(1, "gradwire-spark-master"))
-    # The stack waits for the pool, and only then ends what that has entered meanwhile.
-    return pool.submit(stack.enter_context, _access(spark, plan))
 
 
 def train_on(
@@ -383,30 +196,6 @@ def _kept(reports: list[Report]) -> OptimizerState | None:
     kept = [each for each in reports if each.optimizer is not None]
     best = max(kept, key=lambda each: sum(span.rows for span in each.spans), default=None)
     return None if best is None else best.optimizer
-
-
-@contextmanager
-def _access(spark: SparkSession, plan: Plan) -> Iterator[Access]:
-    """Yield the way to a master: one of this process, which ends with the block, or another."""
-    run = f"spark-{uuid4().hex[:12]}" if plan.checkpoint is None else RESUMED_RUN
-    if plan.master is not None:
-        keys = read_run_keys(Path(plan.key_file)) if plan.key_file is not None else [None]
-        yield Access(plan.master, plan.master, keys[0], run, plan.settings.get("mode"))
-        return
-    address = driver_address(spark, plan.network_mask)
-    options = ["--workers-max", str(plan.workers + WORKERS_SPARE)]
-    options += ["--idle-timeout-seconds", f"{IDLE_SECONDS:g}"]
-    if plan.checkpoint is not None:
-        options += ["--checkpoint", plan.checkpoint, "--resume", "auto"]
-    listen = _joined(address.listen, plan.port)
-    with gradwire.local_master(listen=listen, options=options) as master:
-        port = master.address.rpartition(":")[2]
-        advertised = _joined(address.advertised, port)
-        yield Access(master.address, advertised, master.run_key, run, plan.settings.get("mode"))
-
-
-def _joined(host: str, port: int | str) -> str:
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def _watched(job: SparkJob, access: Access, plan: Plan, validation: Validation | None) -> list[Any]:

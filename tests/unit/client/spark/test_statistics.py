@@ -12,7 +12,7 @@ pytest.importorskip("pyspark", reason="Spark is not installed: make frameworks")
 
 from gradwire.spark.statistics.records import Phase
 from gradwire.spark.statistics.summary import Event, Summary
-from gradwire.spark.training.fit import Outcome
+from gradwire.spark.training.plan import Outcome
 from gradwire.spark.training.worker import Report, Span
 
 START = 1_750_000_000.0
