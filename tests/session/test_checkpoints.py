@@ -12,9 +12,9 @@ import torch
 import gradwire
 from gradwire_codecs import Replica
 from gradwire_codecs.arrays import Int32Array
-from gradwire_protocol.messages.checkpoint import pieces_of
+from gradwire_protocol.messages.buffers.layout import BufferLayout, BufferTensor
+from gradwire_protocol.messages.checkpoint.format import pieces_of
 from gradwire_protocol.messages.layout import Layout, Tensor
-from gradwire_protocol.messages.states.buffers import BufferLayout, BufferTensor
 from gradwire_udp.files.checkpoints import name_of
 from support.checkpointing import VERSIONS, bytes_of, checkpoint_of, written_to
 from support.local_master import LocalMaster

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from gradwire_protocol.messages.admission import RefusalCode, Refuse, Welcome
-from gradwire_protocol.messages.checkpoint import parse
+from gradwire_protocol.messages.checkpoint.format import parse
 from gradwire_protocol.messages.fields import covers
 from gradwire_protocol.messages.layout import Layout, Tensor
 from gradwire_server.checkpoints.writer import Copy

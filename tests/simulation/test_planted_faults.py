@@ -23,7 +23,7 @@ from gradwire.worker.inbox import Inbox, Rebase
 from gradwire.worker.update_log import OwnUpdate, OwnUpdateLog
 from gradwire.worker.worker import Worker
 from gradwire_protocol.delivery.incoming import Reassembly
-from gradwire_protocol.messages.states.buffers import BufferValues, Standing, mean_of
+from gradwire_protocol.messages.buffers.layout import BufferValues, Standing, mean_of
 from gradwire_protocol.messages.updates import EncodedUpdate
 from gradwire_server.master.buffer_relay import BufferRelay
 from gradwire_server.master.intake import Intake
@@ -186,7 +186,7 @@ def a_mean_overshoots(patch: pytest.MonkeyPatch) -> None:
         mean = mean_of(values)
         return mean._replace(floats=2 * mean.floats - values[0].floats)
 
-    patch.setattr("gradwire_protocol.messages.states.buffers.mean_of", overshooting)
+    patch.setattr("gradwire_protocol.messages.buffers.layout.mean_of", overshooting)
 
 
 def buffers_of_rank_0_are_not_passed_on(patch: pytest.MonkeyPatch) -> None:

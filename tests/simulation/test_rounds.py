@@ -27,7 +27,7 @@ from gradwire_codecs.replica.outer_step import OuterSum
 from gradwire_codecs.replica.round_sum import RoundSum
 from gradwire_codecs.replica.state_sum import StateSum
 from gradwire_protocol.messages.admission import Welcome
-from gradwire_protocol.messages.checkpoint import parse
+from gradwire_protocol.messages.checkpoint.format import parse
 from gradwire_protocol.messages.kinds import WORKERS_MAX, EndCode
 from gradwire_protocol.messages.modes.mode import (
     AVERAGING,

@@ -7,7 +7,7 @@ import numpy as np
 
 from gradwire_codecs import Replica
 from gradwire_codecs.arrays import Int32Array
-from gradwire_protocol.messages.checkpoint import Checkpoint, pieces_of
+from gradwire_protocol.messages.checkpoint.format import Checkpoint, pieces_of
 from gradwire_protocol.messages.layout import Layout, Tensor
 from gradwire_server.checkpoints.writer import Copy, Failed, Outcome, Written
 from gradwire_udp.files.checkpoints import name_of

@@ -1,6 +1,7 @@
 """Examples of what master and workers say: one of every message, and of what is in one."""
 
 from gradwire_protocol.messages.admission import Join, Peer, Refuse, Resume, Roster, Welcome
+from gradwire_protocol.messages.buffers.message import Buffers
 from gradwire_protocol.messages.fields import WORKER_ID_BYTES
 from gradwire_protocol.messages.layout import Layout, Tensor
 from gradwire_protocol.messages.modes.kept_state import KeptState
@@ -10,7 +11,6 @@ from gradwire_protocol.messages.orders import Order, OrderDone
 from gradwire_protocol.messages.replicas import Blocks, Contents, Digest, Recall, Snapshot, Want
 from gradwire_protocol.messages.schema import Record
 from gradwire_protocol.messages.standby import Follow, Promise, Voters
-from gradwire_protocol.messages.states.records import Buffers
 from gradwire_protocol.messages.updates import (
     Aside,
     Conflated,

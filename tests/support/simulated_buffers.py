@@ -12,13 +12,13 @@ from zlib import crc32
 import numpy as np
 import numpy.typing as npt
 
-from gradwire_protocol.messages.states.buffers import (
+from gradwire_protocol.messages.buffers.layout import (
     BufferLayout,
     BufferTensor,
     BufferValues,
     Standing,
 )
-from gradwire_protocol.messages.states.records import Buffers
+from gradwire_protocol.messages.buffers.message import Buffers
 from gradwire_server.state.run import Run
 
 ELEMENTS = 5

@@ -12,7 +12,7 @@ from gradwire.errors import UsageError
 from gradwire.target.adapters import kept_buffers_of, places_of
 from gradwire.target.parameters import Places
 from gradwire_codecs import Replica
-from gradwire_protocol.messages.checkpoint import CheckpointError
+from gradwire_protocol.messages.checkpoint.format import CheckpointError
 from gradwire_protocol.messages.modes.mode import model_of
 from gradwire_udp.files.checkpoints import CheckpointFile, in_names, newest, read
 

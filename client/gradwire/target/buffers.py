@@ -2,7 +2,7 @@
 
 They are not trained, so they do not go through the threshold. Now and then every worker sends the
 exact values of its buffers, and sets them to what all workers have agreed on, which
-`gradwire_protocol.messages.states.buffers` computes. `features.buffers` does so at the steps where
+`gradwire_protocol.messages.buffers.layout` computes. `features.buffers` does so at the steps where
 it is due, `worker.buffers` keeps received values, and `torch_buffers` reads and writes the buffers
 of a module.
 """
@@ -13,8 +13,8 @@ import numpy as np
 
 from gradwire.errors import NonFiniteError, UsageError
 from gradwire_protocol.limits import BUFFER_LAYOUT_BYTES_MAX, BUFFERS_BYTES_MAX
-from gradwire_protocol.messages.states.buffers import BufferLayout, BufferValues
-from gradwire_protocol.messages.states.records import Buffers
+from gradwire_protocol.messages.buffers.layout import BufferLayout, BufferValues
+from gradwire_protocol.messages.buffers.message import Buffers
 
 
 class ModuleBuffers(Protocol):

@@ -19,14 +19,14 @@ import torch
 
 from gradwire.errors import UsageError
 from gradwire.target.module_tree import COMPILED, memory_of, unwrapped
-from gradwire_protocol.messages.layout import NAME_CHARACTERS_MAX
-from gradwire_protocol.messages.states.buffers import (
+from gradwire_protocol.messages.buffers.layout import (
     TRUTH,
     BufferLayout,
     BufferTensor,
     BufferValues,
     dtype_of,
 )
+from gradwire_protocol.messages.layout import NAME_CHARACTERS_MAX
 
 STATISTICS: Final = frozenset({"running_mean", "running_var", "num_batches_tracked"})
 

@@ -15,6 +15,7 @@ from gradwire_protocol.delivery.outgoing import Priority
 from gradwire_protocol.delivery.shaped_message import Payload, ShapedMessage
 from gradwire_protocol.errors import InvalidMessageError
 from gradwire_protocol.messages.admission import Join, Refuse, Roster, Welcome
+from gradwire_protocol.messages.buffers.message import Buffers
 from gradwire_protocol.messages.kinds import (
     CONFLATED_STREAM,
     CONTROL_STREAM,
@@ -25,7 +26,6 @@ from gradwire_protocol.messages.kinds import (
 from gradwire_protocol.messages.orders import Order, OrderDone
 from gradwire_protocol.messages.replicas import Blocks, Contents, Digest, Recall, Snapshot, Want
 from gradwire_protocol.messages.standby import Follow, Promise, Voters
-from gradwire_protocol.messages.states.records import Buffers
 from gradwire_protocol.messages.updates import (
     Aside,
     Conflated,

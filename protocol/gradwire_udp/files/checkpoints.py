@@ -17,7 +17,7 @@ from typing import Final
 from urllib.parse import quote
 
 from gradwire_protocol.errors import UsageError
-from gradwire_protocol.messages.checkpoint import (
+from gradwire_protocol.messages.checkpoint.format import (
     FILE_BYTES_MAX,
     HEAD_BYTES_MAX,
     Checkpoint,

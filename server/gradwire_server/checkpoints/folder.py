@@ -21,7 +21,7 @@ from time import monotonic, sleep
 from typing import Final
 
 from gradwire_protocol import UsageError
-from gradwire_protocol.messages.checkpoint import CheckpointError
+from gradwire_protocol.messages.checkpoint.format import CheckpointError
 from gradwire_udp.files.checkpoints import (
     is_of_run_that_is_over,
     name_of,

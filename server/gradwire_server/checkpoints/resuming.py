@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from gradwire_protocol import UsageError
-from gradwire_protocol.messages.checkpoint import CheckpointError
+from gradwire_protocol.messages.checkpoint.format import CheckpointError
 from gradwire_server.config import MasterConfig
 from gradwire_server.state.run import LastCheckpoint, Run, hash_of
 from gradwire_udp.files.checkpoints import (

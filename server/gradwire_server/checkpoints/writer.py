@@ -16,10 +16,10 @@ import numpy as np
 from gradwire_codecs import Replica
 from gradwire_codecs.arrays import Int32Array, UInt64Array
 from gradwire_protocol import InvalidMessageError
-from gradwire_protocol.messages.checkpoint import Checkpoint, check_names, pieces_of
+from gradwire_protocol.messages.buffers.layout import BufferLayout, BufferValues, agreed_of
+from gradwire_protocol.messages.buffers.message import Buffers
+from gradwire_protocol.messages.checkpoint.format import Checkpoint, check_names, pieces_of
 from gradwire_protocol.messages.snapshots import block_span
-from gradwire_protocol.messages.states.buffers import BufferLayout, BufferValues, agreed_of
-from gradwire_protocol.messages.states.records import Buffers
 from gradwire_protocol.messages.work import WorkState
 from gradwire_server.checkpoints.folder import CheckpointFolder
 from gradwire_server.state.replica_copy import check_block

@@ -12,7 +12,7 @@ from gradwire_codecs.format.header import INT32_MAX
 from gradwire_codecs.replica.replica import FIRST_VALUE_MAX
 from gradwire_protocol import InvalidMessageError
 from gradwire_protocol.messages.admission import Join
-from gradwire_protocol.messages.checkpoint import Checkpoint, CheckpointError
+from gradwire_protocol.messages.checkpoint.format import Checkpoint, CheckpointError
 from gradwire_protocol.messages.kinds import WORKERS_MAX
 from gradwire_protocol.messages.layout import Layout
 from gradwire_protocol.messages.modes.mode import Mode, model_of

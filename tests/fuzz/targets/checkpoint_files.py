@@ -9,7 +9,7 @@ import hashlib
 from collections.abc import Iterable
 from typing import Final
 
-from gradwire_protocol.messages.checkpoint import (
+from gradwire_protocol.messages.checkpoint.format import (
     ALIGNMENT,
     CHECKED_AT,
     CHECKSUM_AT,

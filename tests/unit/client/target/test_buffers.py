@@ -10,13 +10,13 @@ from hypothesis import strategies as st
 from gradwire.errors import NonFiniteError, UsageError
 from gradwire.target.buffers import check_finite, check_size
 from gradwire_protocol.limits import BUFFERS_BYTES_MAX
-from gradwire_protocol.messages.states.buffers import (
+from gradwire_protocol.messages.buffers.layout import (
     BufferLayout,
     BufferTensor,
     BufferValues,
     mean_of,
 )
-from gradwire_protocol.messages.states.records import Buffers
+from gradwire_protocol.messages.buffers.message import Buffers
 from support.wording import naming
 
 VAR = BufferTensor("norm.running_var", (2, 2), "float")

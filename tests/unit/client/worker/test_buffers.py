@@ -10,8 +10,8 @@ import pytest
 
 from gradwire.worker.buffers import SharedBuffers
 from gradwire.worker.membership import Membership
-from gradwire_protocol.messages.states.buffers import BufferLayout, BufferTensor, BufferValues
-from gradwire_protocol.messages.states.records import Buffers
+from gradwire_protocol.messages.buffers.layout import BufferLayout, BufferTensor, BufferValues
+from gradwire_protocol.messages.buffers.message import Buffers
 from support.wording import naming
 
 OWN_RANK = 9

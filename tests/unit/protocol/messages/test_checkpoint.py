@@ -14,9 +14,16 @@ from hypothesis import strategies as st
 from gradwire_codecs import Replica
 from gradwire_codecs.arrays import Int32Array
 from gradwire_protocol.limits import BUFFER_LAYOUT_BYTES_MAX
-from gradwire_protocol.messages import checkpoint as module
 from gradwire_protocol.messages.admission import QUANTUM_EXPONENT_MAX, QUANTUM_EXPONENT_MIN
-from gradwire_protocol.messages.checkpoint import (
+from gradwire_protocol.messages.buffers.layout import (
+    BUFFER_TENSORS_MAX,
+    INTEGER_TYPES,
+    WIDTHS,
+    BufferLayout,
+    BufferTensor,
+)
+from gradwire_protocol.messages.checkpoint import values as module
+from gradwire_protocol.messages.checkpoint.format import (
     ALIGNMENT,
     CHECKED_AT,
     CHECKSUM_AT,
@@ -35,13 +42,6 @@ from gradwire_protocol.messages.fields import SEQUENCE_MAX
 from gradwire_protocol.messages.kinds import RANK_END, RANKS_MAX
 from gradwire_protocol.messages.layout import ELEMENTS_MAX, METADATA, TENSORS_MAX, Layout, Tensor
 from gradwire_protocol.messages.modes.kept_state import STATE
-from gradwire_protocol.messages.states.buffers import (
-    BUFFER_TENSORS_MAX,
-    INTEGER_TYPES,
-    WIDTHS,
-    BufferLayout,
-    BufferTensor,
-)
 from gradwire_protocol.messages.work import (
     EPOCHS_MAX,
     ITEMS_MAX,

@@ -22,6 +22,7 @@ from gradwire_protocol.messages.admission import (
     Welcome,
     name_in_roster,
 )
+from gradwire_protocol.messages.buffers.message import Buffers
 from gradwire_protocol.messages.fields import (
     ADDRESS_CHARACTERS_MAX,
     BLOCK_ELEMENTS,
@@ -64,7 +65,6 @@ from gradwire_protocol.messages.orders import Order, OrderDone
 from gradwire_protocol.messages.replicas import Blocks, Contents, Digest, Recall, Snapshot, Want
 from gradwire_protocol.messages.schema import Record
 from gradwire_protocol.messages.standby import Follow, Promise, Voters
-from gradwire_protocol.messages.states.records import Buffers
 from gradwire_protocol.messages.updates import (
     NORM_MAX,
     PART_ELEMENTS,

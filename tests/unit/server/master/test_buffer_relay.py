@@ -8,8 +8,8 @@ import numpy as np
 from gradwire_protocol import CloseCode
 from gradwire_protocol.limits import BUFFERS_BURST_BYTES, BUFFERS_BYTES_MAX
 from gradwire_protocol.messages.admission import Welcome
+from gradwire_protocol.messages.buffers.message import Buffers
 from gradwire_protocol.messages.replicas import Contents
-from gradwire_protocol.messages.states.records import Buffers
 from gradwire_protocol.messages.updates import Leave
 from gradwire_server.config import MasterConfig
 from gradwire_server.state.roster import Member

@@ -8,8 +8,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from gradwire_protocol import UsageError
-from gradwire_protocol.messages import checkpoint as checkpoint_format
-from gradwire_protocol.messages.checkpoint import CheckpointError
+from gradwire_protocol.messages.checkpoint import format as checkpoint_format
+from gradwire_protocol.messages.checkpoint.format import CheckpointError
 from gradwire_udp.files import checkpoints as checkpoint_files
 from gradwire_udp.files.checkpoints import (
     CheckpointFile,

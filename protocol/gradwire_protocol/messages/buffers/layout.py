@@ -17,9 +17,9 @@ import numpy.typing as npt
 
 from gradwire_protocol.delivery.shaped_message import Payload
 from gradwire_protocol.limits import BUFFER_LAYOUT_BYTES_MAX
+from gradwire_protocol.messages.buffers.message import Buffers
 from gradwire_protocol.messages.layout import DIMENSIONS_MAX, ELEMENTS_MAX, NAME_CHARACTERS_MAX
 from gradwire_protocol.messages.schema import Record, choice, integer, listing, record, text
-from gradwire_protocol.messages.states.records import Buffers
 
 Floats: TypeAlias = npt.NDArray[np.float32] | npt.NDArray[np.float64]
 

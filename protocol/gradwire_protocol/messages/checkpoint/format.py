@@ -17,11 +17,9 @@ The header, which has no line breaks::
     "bias":{"dtype":"F64","shape":[1],"data_offsets":[24,32]},
     "running_mean":{"dtype":"F32","shape":[1],"data_offsets":[32,36]}}
 
-The first tensors are those of the layout, in its order and without gaps. A parameter is an integer
-of the replica times two to the power of `quantum_exponent`, and both are the same number: a tensor
-is F32 where float32 has all of its values, and F64 where one of them takes more than 24 bits. So a
-model that loads it gets what it computes with, and a master the integers. What an optimizer keeps
-is I32: the integers themselves.
+The first tensors are those of the layout, in its order and without gaps, each of the type in which
+all of its numbers are exact: see `values`. So a model that loads it gets what it computes with, and
+a master the integers.
 
 `versions` are pairs of a rank and its last sequence. `works` has a record (`work.WorkState`) for
 each work whose items are granted: which are done. `mode` is the text of a mode, as in
@@ -44,15 +42,29 @@ import struct
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import chain, islice, zip_longest
-from typing import Annotated, Any, Final, NamedTuple, TypeAlias
+from typing import Annotated, Final, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from gradwire_protocol.delivery.shaped_message import Payload
 from gradwire_protocol.errors import UsageError
-from gradwire_protocol.limits import BUFFER_LAYOUT_BYTES_MAX, BUFFERS_BYTES_MAX, MIB
+from gradwire_protocol.limits import BUFFER_LAYOUT_BYTES_MAX, BUFFERS_BYTES_MAX
 from gradwire_protocol.messages.admission import QuantumExponent
+from gradwire_protocol.messages.buffers.layout import (
+    BUFFER_TENSORS_MAX,
+    NO_BUFFERS,
+    WIDTHS,
+    BufferLayout,
+    BufferTensor,
+)
+from gradwire_protocol.messages.checkpoint.values import (
+    PIECE_BYTES,
+    Int32Array,
+    Kinds,
+    decode,
+    encoded,
+    kinds_of,
+)
 from gradwire_protocol.messages.fields import RunName, Versions
 from gradwire_protocol.messages.kinds import RANKS_MAX
 from gradwire_protocol.messages.layout import (
@@ -75,23 +87,12 @@ from gradwire_protocol.messages.schema import (
     listing,
     record,
 )
-from gradwire_protocol.messages.snapshots import ELEMENT_BYTES
-from gradwire_protocol.messages.states.buffers import (
-    BUFFER_TENSORS_MAX,
-    NO_BUFFERS,
-    WIDTHS,
-    BufferLayout,
-    BufferTensor,
-    dtype_of,
-)
 from gradwire_protocol.messages.work import (
     OPEN_MAX,
     WORK_NAME_CHARACTERS_MAX,
     WORKS_MAX,
     WorkState,
 )
-
-Int32Array: TypeAlias = npt.NDArray[np.int32]
 
 LENGTH: Final = struct.Struct("<Q")
 
@@ -126,15 +127,6 @@ right length of the file, before memory for the replica is allocated."""
 
 FILE_BYTES_MAX: Final = HEAD_BYTES_MAX + 8 * (ELEMENTS_MAX + BUFFERS_BYTES_MAX)
 """File with the largest replica: slightly more than 16 GiB."""
-
-FLOAT32_QUANTA_MAX: Final = 2**24
-"""Up to this number of quanta, float32 has every integer."""
-
-PIECE_BYTES: Final = MIB
-"""Bytes that are checked at once."""
-
-PIECE_ELEMENTS: Final = PIECE_BYTES // ELEMENT_BYTES
-"""Elements of a replica that are written or read at once."""
 
 TENSORS_IN_FILE_MAX: Final = TENSORS_MAX + 3 * BUFFER_TENSORS_MAX
 
@@ -175,10 +167,6 @@ class Checkpoint(Record):
         return sum(self.versions.values())
 
 
-Kinds: TypeAlias = tuple[str, ...]
-"""The type of each tensor of a layout in a file: F32, F64 or I32."""
-
-
 # Writing.
 
 
@@ -197,57 +185,18 @@ def pieces_of(
     quanta: Int32Array = np.frombuffer(values, "<i4")
     assert len(quanta) == checkpoint.layout.elements, "the replica is that of the layout"
     assert len(buffers) == checkpoint.buffers.bytes_in_file, "the buffers are those of the layout"
-    kinds = _kinds_of(checkpoint.layout, quanta)
+    kinds = kinds_of(checkpoint.layout, quanta)
     header = _header_of(checkpoint, kinds)
     assert len(header) <= HEADER_BYTES_MAX, "each of its fields has a limit"
     head = LENGTH.pack(len(header)) + header
 
     def body() -> Iterator[memoryview]:
-        exponent = checkpoint.quantum_exponent
-        for kind, part in _parts_of(checkpoint.layout, kinds, quanta):
-            for at in range(0, len(part), PIECE_ELEMENTS):
-                piece = part[at : at + PIECE_ELEMENTS]
-                yield _encoded(piece, exponent, kind).data.cast("B")
+        yield from encoded(quanta, checkpoint.layout, kinds, checkpoint.quantum_exponent)
         yield from _pieces(memoryview(buffers))
 
     checksum = _checksum(chain((memoryview(head)[CHECKED_AT:],), body()))
     yield head[:CHECKSUM_AT] + checksum + head[CHECKED_AT:]
     yield from body()
-
-
-def _kinds_of(layout: Layout, quanta: Int32Array) -> Kinds:
-    kinds, at = [], 0
-    for tensor in layout.tensors:
-        part = quanta[at : at + tensor.elements]
-        at += tensor.elements
-        if tensor.name.startswith(STATE):
-            kinds.append("I32")
-        else:
-            kinds.append("F32" if _fits_float32(part) else "F64")
-    return tuple(kinds)
-
-
-def _fits_float32(quanta: Int32Array) -> bool:
-    """Return whether float32 has all of these integers."""
-    if not quanta.size or max(-int(quanta.min()), int(quanta.max())) <= FLOAT32_QUANTA_MAX:
-        return True
-    pieces = (quanta[at : at + PIECE_ELEMENTS] for at in range(0, len(quanta), PIECE_ELEMENTS))
-    return all(np.array_equal(each.astype(np.float32).astype(np.int64), each) for each in pieces)
-
-
-def _parts_of(layout: Layout, kinds: Kinds, quanta: Int32Array) -> Iterator[tuple[str, Int32Array]]:
-    """Yield the integers of each tensor, with its type in the file."""
-    at = 0
-    for tensor, kind in zip(layout.tensors, kinds, strict=True):
-        yield kind, quanta[at : at + tensor.elements]
-        at += tensor.elements
-
-
-def _encoded(quanta: Int32Array, exponent: int, kind: str) -> npt.NDArray[Any]:
-    """Return integers as they are in a file: exactly."""
-    if kind == "I32":
-        return quanta
-    return np.ldexp(quanta.astype(np.float64), exponent).astype(f"<f{WIDTHS[kind]}")
 
 
 def _header_of(
@@ -426,34 +375,11 @@ def parse(data: Payload) -> Contents:
     buffers = view[len(view) - checkpoint.buffers.bytes_in_file :]
     if view.readonly:
         view = memoryview(bytearray(view))
-    quanta = _decode(view[start:], checkpoint, kinds)
+    try:
+        quanta = decode(view[start:], checkpoint.layout, kinds, checkpoint.quantum_exponent)
+    except ValueError as error:
+        raise CheckpointError(str(error)) from None
     return Contents(checkpoint, quanta, buffers)
-
-
-def _decode(body: memoryview, checkpoint: Checkpoint, kinds: Kinds) -> memoryview:
-    """Replace parameters by their integers, which take no more room; return these."""
-    quanta: Int32Array = np.frombuffer(body, "<i4", checkpoint.layout.elements)
-    at = 0
-    parts = _parts_of(checkpoint.layout, kinds, quanta)
-    for tensor, (kind, part) in zip(checkpoint.layout.tensors, parts, strict=True):
-        for first in range(0, len(part), PIECE_ELEMENTS):
-            target = part[first : first + PIECE_ELEMENTS]
-            size = WIDTHS[kind] * len(target)
-            source = np.frombuffer(body[at : at + size], dtype_of(kind))
-            at += size
-            if kind == "I32":
-                target[:] = source
-                continue
-            with np.errstate(all="ignore"):  # what is no integer differs when it is encoded again
-                wide = source.astype(np.float64)
-                numbers = np.ldexp(wide, -checkpoint.quantum_exponent).astype(np.int64)
-                integers = numbers.astype("<i4")
-            if _encoded(integers, checkpoint.quantum_exponent, kind).tobytes() != source.tobytes():
-                raise CheckpointError(f"parameter {tensor.name!r} has a value between two quanta")
-            target[:] = integers
-    if _kinds_of(checkpoint.layout, quanta) != kinds:
-        raise CheckpointError(f"its parameters are not all of the types {', '.join(set(kinds))}")
-    return body[: ELEMENT_BYTES * checkpoint.layout.elements]
 
 
 def _pieces(view: memoryview) -> Iterator[memoryview]:

@@ -1,0 +1,1 @@
+"""The buffers of a module: `layout` describes them and what all use, `message` sends them."""

@@ -1,1 +1,0 @@
-"""What workers have besides the replica, and tell each other: buffers, and an optimizer's state."""
