@@ -41,12 +41,15 @@ REMOVED: Final = {
     "update_bytes": "use target_density",
     "warm_up_density": "leave it out; warm_up_steps=0 is no warm-up, and threshold= takes one of "
     "another density, as in gradwire_codecs.WarmUp(gradwire_codecs.TargetDensity(0.01), 0.2, 100)",
+    "doctor --insecure": "doctor says what stops a worker; iperf3 measures a line",
+    "doctor --listen": "doctor says what stops a worker; iperf3 measures a line",
     "doctor --serve": "doctor says what stops a worker; iperf3 measures a line",
     "estimate --codec-threads": "leave it out; the formulas are for one thread",
     "estimate --costs": "leave it out; the formulas have the costs of one processor",
     "estimate --link-up": "use --link, the rate of the master's line",
     "estimate --master-link": "use --link, the rate of the master's line",
     "estimate --measure": "use --script, which times the steps of a script",
+    "estimate --measure-seconds": "leave it out; --script takes 40 steps, and 5 minutes at most",
 }
 """By the name of the setting, ``link_rate`` for ``--link-rate`` and ``GRADWIRE_LINK_RATE``. An
 option of one command alone stands here as ``estimate --bits``."""

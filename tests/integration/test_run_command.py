@@ -10,13 +10,13 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import pytest
 
 from gradwire.cli.app import main
 from gradwire.cli.launch import lasting_master, processes
-from gradwire.cli.launch.processes import master_options
+from gradwire.cli.launch.processes import Child, master_options
 from gradwire.cli.run import Launcher
 from gradwire_protocol.crypto.keys import SECRET_BYTES, RunKey
 from gradwire_udp.files.keys import write_key
@@ -620,6 +620,27 @@ while os.getppid() == launcher:
 
     assert len(children) == 2
     wait_for_process(lambda: all(map(has_ended, children)), "master and worker to end")
+
+
+async def test_a_signal_that_comes_while_a_worker_is_started_again_reaches_that_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    started = list[list[str]]()
+    start = Child.start
+
+    async def start_late(command: Sequence[str], **options: Any) -> Child:
+        started.append(list(command))
+        if len(started) == 2:
+            os.kill(os.getpid(), signal.SIGTERM)
+            await until(lambda: launcher._signals, "the signal")
+            command = python("import signal; signal.pause()")
+        return await start(command, **options)
+
+    monkeypatch.setattr(Child, "start", start_late)
+    launcher = Launcher(python("import sys; sys.exit(7)"), 1, on_failure="restart")
+    work = launcher.run("127.0.0.1:1", [None], is_whole_run=False)
+
+    assert await launcher.supervise(work) == 128 + signal.SIGTERM
 
 
 async def test_a_worker_that_does_not_end_after_sigterm_is_killed(

@@ -241,6 +241,9 @@ class Launcher:
                     if not one_succeeded and self._starts_again(rank):
                         _say(f"rank {rank} {how(status)}: it is started again")
                         child = self._children[rank] = await self._start(rank)
+                        if self._signals:  # it came while this one started
+                            is_first = len(self._signals) == 1
+                            self._pass_on(self._signals[0] if is_first else signal.SIGKILL, [child])
                         waiting[asyncio.create_task(child.wait())] = rank
                         continue
                     first_failure = first_failure or status
@@ -282,10 +285,13 @@ class Launcher:
         if is_first and not self._all_started:
             task.cancel()
         else:
-            for child in self._children:
-                child.send_signal(number if is_first else signal.SIGKILL)
-            if number == signal.SIGTERM:
-                self._stopping = asyncio.create_task(self._stop_all())
+            self._pass_on(number if is_first else signal.SIGKILL, self._children)
+
+    def _pass_on(self, number: int, children: Sequence[Child]) -> None:
+        for child in children:
+            child.send_signal(number)
+        if number == signal.SIGTERM:
+            self._stopping = asyncio.create_task(self._stop_all())
 
 
 async def _while_it_lasts(master: LastingMaster, work: Coroutine[Any, Any, int]) -> int:

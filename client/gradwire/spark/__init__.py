@@ -13,7 +13,7 @@
 
 Workers are tasks without a barrier: Spark may retry them, take them away, add some and run some of
 them twice. The master divides the data among those that are there (`Session.items`). Needs
-``pip install 'gradwire[spark]'``, on the driver and on executors.
+``pip install '.[spark]'`` in a checkout, on the driver and on executors.
 """
 
 from importlib import import_module

@@ -42,10 +42,10 @@ def demo(
 
     A master and the workers run on this machine. Then a single worker trains for as many steps, and
     both results are evaluated on held-out text. Needs torch and matplotlib: pip install
-    'gradwire[demo]'.
+    '.[demo]' in a checkout.
     """
     if not all(map(importlib.util.find_spec, ("torch", "matplotlib"))):
-        raise UsageError("the demo needs torch and matplotlib: pip install 'gradwire[demo]'")
+        raise UsageError("the demo needs torch and matplotlib: pip install '.[demo]' in a checkout")
     for path in (json or picture, picture):
         if not path.resolve().parent.is_dir():
             raise UsageError(f"cannot write {path}: there is no folder {path.resolve().parent}")

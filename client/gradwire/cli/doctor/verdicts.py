@@ -137,8 +137,7 @@ def judge_loss(answers: Sequence[Answer]) -> Check:
     if not lost:
         return Check("loss", State.OK, text, figures=figures)
     remedy = (
-        "congestion='bbr', the default, keeps its rate up to some percent; look for a full link, "
-        "Wi-Fi or a bad cable"
+        "gradwire keeps its rate up to some percent; look for a full link, Wi-Fi or a bad cable"
     )
     return Check("loss", State.SLOW, text, remedy, figures)
 

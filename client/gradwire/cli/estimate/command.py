@@ -58,7 +58,11 @@ def estimate_command(
     Each line has its formula, and the formula with your numbers. Exit status: 0 done, 1 the script
     failed, 2 wrong usage.
     """
-    if script is None and (script_arguments or not (parameters and step_seconds)):
+    if script is None and script_arguments:
+        raise UsageError(
+            f"{script_arguments[0]!r}: arguments are those of --script, and it is not given"
+        )
+    if script is None and not (parameters and step_seconds):
         raise UsageError("give --parameters and --step-seconds, or --script to measure them")
     inputs = Inputs(
         parameters=round(parse_count(parameters or "1M", "--parameters")),

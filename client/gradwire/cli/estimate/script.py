@@ -86,7 +86,9 @@ def _time_steps(file: Path) -> None:
         if ended is not None:
             seconds.append(perf_counter() - ended)
             parameters = session._participant.shared.parameters.vector.size
-            file.write_text(json.dumps({"parameters": parameters, "seconds": seconds}), "utf-8")
+            whole = file.with_suffix(".new")  # it may be killed while it writes
+            whole.write_text(json.dumps({"parameters": parameters, "seconds": seconds}), "utf-8")
+            whole.replace(file)
             if len(seconds) % 8 == 1:
                 sys.stderr.write(f"step {len(seconds)} took {seconds[-1]:.3g} s\n")
         if len(seconds) == STEPS:
