@@ -54,11 +54,7 @@ def test_a_fifth_worker_joins_in_mid_run_and_one_is_killed_and_the_rest_end_equa
         finish(rest)
 
         counted = metrics(http)
-        # On this machine a socket that is gone is noticed before it has been silent for long.
-        lost = [
-            counted[f'gradwire_leaves_total{{reason="{why}"}}'] for why in ("idle", "disconnected")
-        ]
-        assert sum(lost) >= 1
+        assert counted['gradwire_leaves_total{reason="idle"}'] >= 1
         assert counted["gradwire_runs_finished_total"] == 1
 
 

@@ -174,6 +174,12 @@ class Connection:
             self._traffic.sender.recovery.on_heard(now)
             self._on_activity(self, False)
 
+    def ask(self, now: float) -> None:
+        """Ask an open connection's peer for a sign of life; `bytes_in_flight` until it comes."""
+        self._traffic.sender.outcomes.ping_due = True
+        self._traffic.liveness.on_asked(now)
+        self._on_activity(self, False)
+
     def abort(self, reason: str) -> None:
         """End at once, without a CLOSE: the peer can no longer be reached."""
         if self.state in (State.CONNECTING, State.OPEN):

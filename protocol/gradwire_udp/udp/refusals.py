@@ -5,8 +5,9 @@ that is not connected is not told of it, and one that is cannot serve several pe
 datagram, a *knock*, goes to a silent peer from a small connected socket of its own, and that socket
 is told. The peer drops it.
 
-Anyone who guesses a port can forge ICMP, so a refusal alone ends nothing: two knocks in a row have
-to be refused while the peer says nothing.
+A refusal alone ends nothing. Anyone who guesses a port can forge ICMP, and a peer that is behind a
+proxy's connected socket is refused to every other socket. So what counts are two refusals while the
+peer owes an answer and says nothing.
 """
 
 import errno
@@ -30,7 +31,7 @@ SILENT_ROUND_TRIPS: Final = 3
 """So long a silence is ordinary on a long path."""
 
 REFUSALS: Final = 2
-"""So many knocks in a row have to be refused."""
+"""So many knocks have to be refused while the peer says nothing."""
 
 REFUSED: Final = os.strerror(errno.ECONNREFUSED)
 """Why an attempt to connect has failed, as the system says it of TCP."""
@@ -44,11 +45,15 @@ class _Knocks:
     """The knocks at one address."""
 
     socket: socket.socket
+    heard: float | None = None
+    """When the peer was heard last."""
     refused: int = 0
-    """Knocks in a row that were refused."""
+    """Knocks that were refused since then."""
 
-    def knock(self) -> int:
-        """Knock once; return how many knocks in a row were refused."""
+    def knock(self, heard: float | None) -> int:
+        """Knock once; return how many knocks were refused since the peer was heard."""
+        if heard != self.heard:
+            self.heard, self.refused = heard, 0
         self._note()  # an answer that took its time
         try:
             self.socket.send(b"")
@@ -75,27 +80,32 @@ class Refusals:
         self._knocks: dict[Address, _Knocks] = {}
 
     def look(self, connections: Iterable[Connection], now: float) -> bool:
-        """Knock where it is silent; end what is refused, and return whether anything was.
+        """Knock where an answer is missing; end what is refused.
 
-        While data waits for an answer every silent peer is asked, and one on this machine always.
+        A peer on this machine that owes no answer is asked for one first. Returns whether there is
+        something to send or to report.
         """
-        silent = {
-            connection.address: connection
-            for connection in connections
-            if _is_silent(connection, now)
-        }
+        acted, silent = False, dict[Address, Connection]()
+        for connection in connections:
+            if not _is_silent(connection, now):
+                continue
+            if connection.state is State.OPEN and not connection.bytes_in_flight:
+                if _is_here(connection.address):
+                    connection.ask(now)
+                    acted = True
+                continue
+            silent[connection.address] = connection
         for address in self._knocks.keys() - silent.keys():
             self._knocks.pop(address).socket.close()
-        ended = False
         for address, connection in silent.items():
             knocks = self._knocks.get(address) or _new_knocks(address)
             if knocks is None:
                 continue
             self._knocks[address] = knocks
-            if knocks.knock() >= REFUSALS:
+            if knocks.knock(connection.last_heard) >= REFUSALS:
                 connection.abort(REFUSED if connection.state is State.CONNECTING else GONE)
-                ended = True
-        return ended
+                acted = True
+        return acted
 
     def close(self) -> None:
         """Close the sockets."""
@@ -109,21 +119,24 @@ def _is_silent(connection: Connection, now: float) -> bool:
     if connection.state is not State.OPEN or connection.last_heard is None:
         return False
     ordinary = max(SILENT_SECONDS, SILENT_ROUND_TRIPS * (connection.rtt or 0.0))
-    if now - connection.last_heard < ordinary:
-        return False
-    return connection.bytes_in_flight > 0 or is_here(connection.address)
+    return now - connection.last_heard >= ordinary
 
 
-def is_here(address: Address) -> bool:
+def _is_here(address: Address) -> bool:
     """Return whether an address leads to this machine without a network."""
-    return isinstance(address, tuple) and ip_address(address[0].partition("%")[0]).is_loopback
+    assert isinstance(address, tuple)
+    found = ip_address(address[0].partition("%")[0])
+    return (getattr(found, "ipv4_mapped", None) or found).is_loopback
 
 
 def _new_knocks(address: Address) -> _Knocks | None:
     """Return a socket to knock at an address with; None where there is no way there now."""
     assert isinstance(address, tuple)
     family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
-    sock = socket.socket(family, socket.SOCK_DGRAM)
+    try:
+        sock = socket.socket(family, socket.SOCK_DGRAM)
+    except OSError:
+        return None  # no descriptor is left
     try:
         sock.setblocking(False)
         sock.connect(address)

@@ -159,7 +159,8 @@ class Daemon:
             self._runs.begin(drivers.now())
             drivers.turn()  # a standby dials its primary at once, not when somebody calls
             self._announce(http_address)
-            refusals = asyncio.create_task(self._look_for_refusals(drivers))
+            if isinstance(self._application, Standby):
+                refusals = asyncio.create_task(self._look_for_refusals(drivers))
             refused = RefusedHandshakes(listening.counters, has_keys=self._keyring is not None)
             while not await self._stops_within(LOOK_SECONDS):
                 refused.look(monotonic())
@@ -184,15 +185,14 @@ class Daemon:
         return self._stopping.is_set()
 
     async def _look_for_refusals(self, drivers: Drivers) -> None:
-        """End connections to processes of this machine that are gone, and to a primary that is."""
-        refusals = Refusals()
+        """End a standby's connection to a primary that is gone."""
+        refusals, standby = Refusals(), self._application
+        assert isinstance(standby, Standby)
         try:
             while True:
                 await asyncio.sleep(REFUSALS_SECONDS)
-                connections = self._listening.connections_here()
-                if isinstance(self._application, Standby) and self._application.up is not None:
-                    connections.append(self._application.up)
-                if refusals.look(connections, drivers.now()):
+                up = standby.up
+                if refusals.look([] if up is None else [up], drivers.now()):
                     drivers.turn()
         finally:
             refusals.close()

@@ -28,7 +28,6 @@ from gradwire_udp import (
     resolve,
     source_of,
 )
-from gradwire_udp.udp.refusals import is_here
 
 logger = logging.getLogger("gradwire.daemon")
 
@@ -150,10 +149,6 @@ class Listening:
                 "IPv4 for both, or IPv6 for both"
             )
         return self._udp.connect(address, now)
-
-    def connections_here(self) -> list[Connection]:
-        """Return the connections over UDP with processes of this machine."""
-        return [each for each in self._udp.connections() if is_here(each.address)]
 
     def set_keyring(self, keyring: Keyring, now: float) -> None:
         """Admit only the workers of this keyring, and close all other connections.

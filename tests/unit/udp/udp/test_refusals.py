@@ -9,7 +9,7 @@ import pytest
 from gradwire_protocol import CloseCode, ConnectionConfig, Disconnected, Endpoint
 from gradwire_udp import open_socket
 from gradwire_udp.udp.refusals import GONE, LOOK_SECONDS, REFUSED, Refusals
-from support.driven_side import connected_sides, on_loops
+from support.driven_side import Side, connected_sides, on_loops
 from support.waiting import until
 
 
@@ -52,6 +52,13 @@ def test_silence_is_no_refusal(refusals: Refusals) -> None:
         assert not any(refusals.look(endpoint.connections(), i * LOOK_SECONDS) for i in range(10))
 
 
+def is_ended(side: Side, refusals: Refusals, now: float) -> bool:
+    """Look for refusals at a moment; return whether the side's connection is over."""
+    if refusals.look(side.endpoint.connections(), now):
+        side.driver.turn()
+    return side.ended is not None
+
+
 @on_loops
 async def test_a_peer_that_is_gone_is_missed_and_one_that_is_there_is_not() -> None:
     refusals = Refusals()
@@ -59,12 +66,28 @@ async def test_a_peer_that_is_gone_is_missed_and_one_that_is_there_is_not() -> N
     [connection] = one.endpoint.connections()
     heard = connection.last_heard
     assert heard is not None
-    assert not any(refusals.look(one.endpoint.connections(), heard + i) for i in range(5))
+    assert not any(is_ended(one, refusals, heard + i) for i in range(5))
 
     other.driver.close()
     assert not refusals.look(one.endpoint.connections(), heard)  # it was heard a moment ago
-    await until(lambda: refusals.look(one.endpoint.connections(), heard + 1.0), "the refusals")
-    one.driver.turn()
+    await until(lambda: is_ended(one, refusals, heard + 1.0), "the refusals")
 
     assert one.ended == Disconnected(CloseCode.LOST, GONE, by_peer=False)
+    refusals.close()
+
+
+@on_loops
+async def test_a_peer_that_answers_stays_though_its_socket_refuses_all_others() -> None:
+    """As behind a proxy, whose socket is connected to the other side."""
+    refusals = Refusals()
+    one, other = await connected_sides()
+    [connection] = one.endpoint.connections()
+    other.socket.connect(one.driver.address)
+    for _ in range(5):
+        heard = connection.last_heard
+        assert heard is not None
+        assert not is_ended(one, refusals, heard + 1.0)
+        await until(lambda: connection.last_heard != heard, "an answer")  # noqa: B023
+
+    assert one.ended is None
     refusals.close()
