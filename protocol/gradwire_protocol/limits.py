@@ -19,7 +19,7 @@ padded to this size, so a path that cannot carry it shows at once."""
 DATAGRAM_BYTES: Final = 1_400
 """Default UDP payload: 1,428 bytes of IPv4, which fits an Ethernet frame of 1,500 less the headers
 of most tunnels. WireGuard's default of 1,420 leaves 1,392: there the kernel splits every full
-datagram in two, and 1,392 is the better setting. If a path carries less and reports nothing, the
+datagram in two. If a path carries less and reports nothing, the
 connection ends after `STALL_IDLE_TIMEOUTS`."""
 
 DATAGRAM_BYTES_MAX: Final = 8_900
@@ -52,8 +52,8 @@ def charge_of(total: int) -> int:
     """Return the credit that a message of `total` bytes costs while it is under way.
 
     The charge is the most memory that the receiver may spend on the message before it is complete,
-    whatever the sender does. The extra eighth covers the space for headers and tags: 52 of 1,200
-    bytes.
+    whatever the sender does. The extra eighth is more than the space for headers and tags takes:
+    52 bytes for every 1,148, at most.
     """
     return total + total // 8 + MESSAGE_OVERHEAD_BYTES
 

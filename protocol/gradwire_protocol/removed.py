@@ -52,7 +52,7 @@ REMOVED: Final = {
     "estimate --measure-seconds": "leave it out; --script takes 40 steps, and 5 minutes at most",
 }
 """By the name of the setting, ``link_rate`` for ``--link-rate`` and ``GRADWIRE_LINK_RATE``. An
-option of one command alone stands here as ``estimate --bits``."""
+option of one command alone stands here as ``estimate --costs``."""
 
 
 def removal_of(name: str, command: str | None = None) -> str | None:

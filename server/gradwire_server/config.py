@@ -91,7 +91,7 @@ class MasterConfig:
     # Within this time a process manager may have restarted the primary.
     takeover_seconds: float = setting(
         5.0,
-        "How long after the last word of the master that it has lost a standby takes over.",
+        "How long after it last heard from the lost master a standby takes over.",
         above=0,
     )
     # With the default memory, each of 56 can have 16 MiB under way.

@@ -7,8 +7,7 @@ the log, never into a label. docs/metrics.md describes every metric; a test comp
 """
 
 import inspect
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
 from enum import StrEnum
 from functools import partial
 from importlib.metadata import version
@@ -18,7 +17,6 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info
 from prometheus_client.gc_collector import GCCollector
 from prometheus_client.platform_collector import PlatformCollector
 from prometheus_client.process_collector import ProcessCollector
-from prometheus_client.registry import Collector
 
 from gradwire_protocol.messages.admission import RefusalCode
 
@@ -84,25 +82,16 @@ class HttpRefusal(StrEnum):
     """The master has failed to make the page."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Declared:
-    """A metric that each instance of a class has."""
-
-    make: Callable[..., Collector]
-    name: str | None = None
-    """Without ``gradwire_``; None for that of the attribute."""
-
-
 def _counter(text: str) -> Any:
-    return _Declared(partial(Counter, documentation=text))
+    return partial(Counter, documentation=text)
 
 
-def _gauge(text: str, name: str | None = None) -> Any:
-    return _Declared(partial(Gauge, documentation=text), name)
+def _gauge(text: str) -> Any:
+    return partial(Gauge, documentation=text)
 
 
-def _histogram(text: str, buckets: Sequence[float], name: str | None = None) -> Any:
-    return _Declared(partial(Histogram, documentation=text, buckets=buckets), name)
+def _histogram(text: str, buckets: Sequence[float]) -> Any:
+    return partial(Histogram, documentation=text, buckets=buckets)
 
 
 def _by_reason(text: str, reasons: Iterable[str]) -> Any:
@@ -113,25 +102,24 @@ def _by_reason(text: str, reasons: Iterable[str]) -> Any:
             counter.labels(reason)
         return counter
 
-    return _Declared(make)
+    return partial(make)
 
 
 class _Metrics:
     """Metrics in a registry of their own, so that tests never share counts.
 
-    A class declares them. A metric has the name of its attribute, unless it is given another one.
+    A class declares what makes each metric, which has the name of its attribute.
     """
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
-        for attribute, declared in inspect.getmembers_static(self):
-            if isinstance(declared, _Declared):
-                name = f"gradwire_{declared.name or attribute}"
-                setattr(self, attribute, declared.make(name, registry=self.registry))
+        for attribute, make in inspect.getmembers_static(self):
+            if isinstance(make, partial):
+                setattr(self, attribute, make(f"gradwire_{attribute}", registry=self.registry))
 
 
 class AdmissionMetrics(_Metrics):
-    """What is counted of those that are not let in, or break the protocol."""
+    """Counts of peers and orders that were refused, and of messages that broke the protocol."""
 
     refusals: Counter = _by_reason(
         "Workers and observers that were not let in, and orders not carried out, by reason.",
@@ -171,32 +159,25 @@ class RunMetrics(AdmissionMetrics):
     )
     runs_finished: Counter = _counter("Runs that all live workers have finished.")
     update_bytes: Histogram = _histogram("Encoded size of accepted updates.", BYTES_BUCKETS)
-    update_density: Histogram = _histogram(
-        "Elements that an accepted update changes, as a part of all it covers.",
-        DENSITY_BUCKETS,
-        "update_density_ratio",
+    update_density_ratio: Histogram = _histogram(
+        "Elements that an accepted update changes, as a part of all it covers.", DENSITY_BUCKETS
     )
-    update_staleness: Histogram = _histogram(
+    update_staleness_updates: Histogram = _histogram(
         "Updates of others accepted between what an update was computed on and itself.",
         STALENESS_BUCKETS,
-        "update_staleness_updates",
     )
-    relay_delay: Histogram = _histogram(
+    relay_delay_seconds: Histogram = _histogram(
         "From accepting an update to the acknowledgement of a worker it was relayed to.",
         DELAY_BUCKETS,
-        "relay_delay_seconds",
     )
     checkpoints_written: Counter = _counter("Checkpoints that were written.")
     checkpoints_failed: Counter = _counter(
         "Checkpoints that could not be written; the log says why."
     )
-    checkpoint_seconds: Gauge = _gauge(
-        "Duration of writing the last checkpoint.", "checkpoint_duration_seconds"
-    )
+    checkpoint_duration_seconds: Gauge = _gauge("Duration of writing the last checkpoint.")
     checkpoint_bytes: Gauge = _gauge("Size of the last checkpoint.")
-    checkpoint_time: Gauge = _gauge(
-        "Time of day (Unix) when the last checkpoint was written; 0 while there is none.",
-        "checkpoint_timestamp_seconds",
+    checkpoint_timestamp_seconds: Gauge = _gauge(
+        "Time of day (Unix) when the last checkpoint was written; 0 while there is none."
     )
     workers: Gauge = _gauge("Workers that take part in the run.")
     observers: Gauge = _gauge("Observers that receive the run's updates.")
@@ -223,13 +204,11 @@ class RunMetrics(AdmissionMetrics):
     rounds_timed_out: Counter = _counter(
         "Rounds that closed without some worker, because it took too long."
     )
-    round_contributors: Histogram = _histogram(
-        "Workers that have contributed to a round.", WORKERS_BUCKETS, "round_contributors_workers"
+    round_contributors_workers: Histogram = _histogram(
+        "Workers that have contributed to a round.", WORKERS_BUCKETS
     )
-    round_seconds: Histogram = _histogram(
-        "From the first contribution to a round to its end.",
-        ROUND_BUCKETS,
-        "round_duration_seconds",
+    round_duration_seconds: Histogram = _histogram(
+        "From the first contribution to a round to its end.", ROUND_BUCKETS
     )
     snapshots_sent: Counter = _counter("Snapshots that a joiner has received whole.")
     digest_checks: Counter = _counter(
@@ -259,7 +238,7 @@ class ServerMetrics(_Metrics):
     def __init__(self) -> None:
         super().__init__()
         self.without_run = AdmissionMetrics()
-        """Of those that were let into no run."""
+        """For peers that joined no run."""
         registry = self.registry
         ProcessCollector(registry=registry)
         PlatformCollector(registry=registry)

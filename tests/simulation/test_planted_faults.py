@@ -23,7 +23,8 @@ from gradwire.worker.inbox import Inbox, Rebase
 from gradwire.worker.update_log import OwnUpdate, OwnUpdateLog
 from gradwire.worker.worker import Worker
 from gradwire_protocol.delivery.incoming import Reassembly
-from gradwire_protocol.messages.buffers.layout import BufferValues, Standing, mean_of
+from gradwire_protocol.messages.buffers.agreement import Standing, mean_of
+from gradwire_protocol.messages.buffers.layout import BufferValues
 from gradwire_protocol.messages.updates import EncodedUpdate
 from gradwire_server.master.buffer_relay import BufferRelay
 from gradwire_server.master.intake import Intake

@@ -56,16 +56,6 @@ def run_on(kind: str, test: Callable[[], Awaitable[None]]) -> None:
         runner.run(run())
 
 
-def on_a_loop(test: Callable[..., Awaitable[None]]) -> Callable[..., None]:
-    """Make a test of a coroutine: `run_on` runs it on a loop of asyncio."""
-
-    @wraps(test)
-    def run(**fixtures: Any) -> None:
-        run_on("asyncio", partial(test, **fixtures))
-
-    return run
-
-
 def on_loops(test: Callable[..., Awaitable[None]]) -> Callable[..., None]:
     """Make a test of a coroutine: `run_on` runs it on loops of every kind."""
 

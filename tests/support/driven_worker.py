@@ -78,13 +78,6 @@ class DrivenWorker:
         self.tell(do, **arguments)
         return self.answer()
 
-    def step_until_it_fails(self) -> dict[str, Any]:
-        """Let it make steps, one by one; return the error that ends them."""
-        answer = self.ask("step", times=1)
-        while "error" not in answer:
-            answer = self.ask("step", times=1)
-        return answer
-
     def kill(self) -> None:
         """End it without a word."""
         self.process.kill()

@@ -83,13 +83,6 @@ class Source(Untimed):
         self.connection = self.endpoint.connect(sink, network.now)
         self.host = network.add(address, self.endpoint, self)
 
-    @property
-    def lost_share(self) -> float:
-        """The part of its packets that it took for lost, and that were."""
-        counters = self.endpoint.counters
-        lost = counters.packets_lost - counters.packets_spuriously_lost
-        return lost / max(counters.fragments_sent, 1)
-
     def handle_event(self, connection: Connection, event: Event, now: float) -> None:
         """Send more."""
         if isinstance(event, Disconnected):

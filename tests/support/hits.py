@@ -3,11 +3,9 @@
 from typing import Final
 
 import numpy as np
-import pytest
 from hypothesis import strategies as st
 
 from gradwire_codecs import Update
-from gradwire_codecs.format.header import BYTES, DENSE, EVERY, LISTED, PLAIN
 
 
 def update_of(
@@ -38,16 +36,4 @@ HITS: Final = st.builds(
     st.sampled_from([2, 3, 127, 2**31 - 1]),
 )
 """Updates of all formats, the largest positions included."""
-
-FORMS: Final = pytest.mark.parametrize(
-    ("update", "form"),
-    [
-        (update_of(1, 3, 6000, 0.02, 0.0, 2), PLAIN),
-        (update_of(1, 3, 6000, 0.05, 0.05, 9), LISTED),
-        (update_of(1, 3, 6000, 0.05, 1.0, 900), EVERY),
-        (update_of(1, 3, 6000, 0.9, 0.5, 3), DENSE),
-        (update_of(1, 3, 6000, 1.0, 1.0, 127), BYTES),
-    ],
-    ids=["plain", "listed", "every", "dense", "bytes"],
-)
 """An update of each format."""

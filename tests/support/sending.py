@@ -155,10 +155,6 @@ class Rig:
         acked = ack(*ranges, credit=credit)
         return [message.number for message in self.sender.outcomes.on_ack(acked, now)]
 
-    def acknowledge_all(self, now: float = START + 0.1) -> list[int]:
-        """Receive an acknowledgement of everything that ever left."""
-        return self.acknowledge((0, self.next_number - 1), now=now)
-
     def fire(self) -> float:
         """Serve the timer of loss recovery; return when that was."""
         deadline = self.sender.recovery.deadline

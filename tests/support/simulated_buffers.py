@@ -12,12 +12,8 @@ from zlib import crc32
 import numpy as np
 import numpy.typing as npt
 
-from gradwire_protocol.messages.buffers.layout import (
-    BufferLayout,
-    BufferTensor,
-    BufferValues,
-    Standing,
-)
+from gradwire_protocol.messages.buffers.agreement import Standing
+from gradwire_protocol.messages.buffers.layout import BufferLayout, BufferTensor, BufferValues
 from gradwire_protocol.messages.buffers.message import Buffers
 from gradwire_server.state.run import Run
 

@@ -88,7 +88,6 @@ class PairedRun(SimulatedRun):
         runs = Runs(config, ServerMetrics())
         self.standby = runs.first
         self.standby_runs = runs
-        self.standby_metrics = self.standby.state.metrics
         credentials = None
         if self.run_key is not None:
             credentials = Credentials(

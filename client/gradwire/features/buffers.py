@@ -6,8 +6,8 @@
     every k steps:  read ──▶ send, if it has changed ──▶ agree with the others' latest ──▶ write
     finish:         read ──▶ send as the last ──▶ all have finished ──▶ agree ──▶ write
 
-What all agree on is the mean of running statistics, and of everything else what the worker has
-that leads: see `gradwire_protocol.messages.buffers.layout`. Each worker computes it by itself, from
+What all agree on is the mean of running statistics, and for everything else the values of the
+leading worker: see `gradwire_protocol.messages.buffers.agreement`. Each computes it by itself, from
 what all others have sent last and, before the end, from what its own buffers hold now. At the end
 all compute it from the same values, and get the same bits.
 """
@@ -19,7 +19,8 @@ from typing import Final, Protocol
 from gradwire.participant.feature import Feature
 from gradwire.replica.stats import Tally
 from gradwire.target.buffers import ModuleBuffers, check_finite, differing
-from gradwire_protocol.messages.buffers.layout import BufferValues, Standing, agreed
+from gradwire_protocol.messages.buffers.agreement import Standing, agreed
+from gradwire_protocol.messages.buffers.layout import BufferValues
 from gradwire_protocol.messages.buffers.message import Buffers
 
 logger = logging.getLogger("gradwire.buffers")

@@ -2,9 +2,9 @@
 
 They are not trained, so they do not go through the threshold. Now and then every worker sends the
 exact values of its buffers, and sets them to what all workers have agreed on, which
-`gradwire_protocol.messages.buffers.layout` computes. `features.buffers` does so at the steps where
-it is due, `worker.buffers` keeps received values, and `torch_buffers` reads and writes the buffers
-of a module.
+`gradwire_protocol.messages.buffers.agreement` computes. `features.buffers` does so at the steps
+where it is due, `worker.buffers` keeps received values, and `torch_buffers` reads and writes the
+buffers of a module.
 """
 
 from typing import Protocol

@@ -103,7 +103,7 @@ class ThresholdPass:
     @property
     def committed(self) -> bool:
         """Whether the last `scan` has added the hits to the replica."""
-        return bool(self._committed.any())
+        return bool(self._committed[0])
 
     def confirm(self) -> None:
         """Leave in the replica what `scan` has added."""
@@ -126,9 +126,16 @@ class ThresholdPass:
             self._found = start, stop
         return self._index[: self._hits], self._count[: self._hits]
 
-    def absorb(self, start: int, stop: int) -> None:
-        """Move what the optimizer has changed from the parameters to `stored`."""
-        self._absorb(start, stop)
+    def absorb(self, start: int, stop: int) -> float:
+        """Move what the optimizer has changed from the parameters to `stored`.
+
+        Returns the largest magnitude that the range of `stored` has then.
+        """
+        top = _magnitude(
+            lattice.absorb(self._parameters, self._stored, self._values, self._quantum, start, stop)
+        )
+        self._note_max(top, start, stop)
+        return top
 
     def peak(self, start: int, stop: int) -> float:
         """Return the largest magnitude of the residual in a range, after `absorb`, if it is stored.
@@ -136,7 +143,7 @@ class ThresholdPass:
         No element may be at fault.
         """
         if self._stored.size:
-            return self._absorb(start, stop)
+            return self.absorb(start, stop)
         parameters, values = self._parameters[start:stop], self._values[start:stop]
         return _magnitude(rounding.max_ahead_bits(parameters, values, self._quantum))
 
@@ -167,14 +174,6 @@ class ThresholdPass:
         # What is stored may have become smaller since the largest magnitude was noted.
         self._stored_max = _magnitude(lattice.max_magnitude_bits(self._stored, 0, elements))
         return self._nothing_can_fail(0, elements)
-
-    def _absorb(self, start: int, stop: int) -> float:
-        """Do what `absorb` does; return the largest magnitude of the range of `stored`."""
-        top = _magnitude(
-            lattice.absorb(self._parameters, self._stored, self._values, self._quantum, start, stop)
-        )
-        self._note_max(top, start, stop)
-        return top
 
     def _chunk_hits_of(self, low: int, high: int) -> Int32Array:
         """Return the number of hits of each chunk of a range."""

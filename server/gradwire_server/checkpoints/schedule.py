@@ -163,9 +163,9 @@ class CheckpointSchedule:
     def _note(self, copy: Copy, written: Written) -> None:
         metrics = self._state.metrics
         metrics.checkpoints_written.inc()
-        metrics.checkpoint_seconds.set(written.seconds)
+        metrics.checkpoint_duration_seconds.set(written.seconds)
         metrics.checkpoint_bytes.set(written.size)
-        metrics.checkpoint_time.set(written.unix_time)
+        metrics.checkpoint_timestamp_seconds.set(written.unix_time)
         logger.info(
             "run %r with %d updates was written to %s: %d bytes in %.1f s",
             copy.of.name,

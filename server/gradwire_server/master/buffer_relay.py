@@ -46,7 +46,8 @@ class BufferRelay:
         if buffers.rank != member.rank:
             self._restore(buffers)
         elif feed.has_final or not (
-            buffers.final or feed.allowance.try_spend(state.now, buffers.nbytes)
+            buffers.final
+            or feed.allowance.try_spend(state.now, buffers.nbytes + len(buffers.layout))
         ):
             state.metrics.buffers_refused.inc()
         else:
@@ -81,7 +82,10 @@ class BufferRelay:
     def begin(self) -> None:
         """Send the first buffers to all who have waited for the run to begin, once it has."""
         run = self._state.run
-        if run is self._begun or run is None or not run.founded:
+        if run is None or not run.founded:
+            self._begun = None
+            return
+        if run is self._begun:
             return
         self._begun = run
         for member in self._state.roster:

@@ -69,6 +69,6 @@ class Deliveries:
         accepted_at = run.relay.on_delivered(member, event.stream, event.number, state.now)
         if accepted_at is not None:
             metrics.updates_relayed.inc()
-            metrics.relay_delay.observe(state.now - accepted_at)
+            metrics.relay_delay_seconds.observe(state.now - accepted_at)
         if member.last_sequence is not None:  # the run waits for it
             self._departures.finish_run_if_complete()

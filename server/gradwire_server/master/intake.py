@@ -301,8 +301,8 @@ class Intake:
         metrics = self._metrics
         metrics.updates_accepted.inc()
         metrics.update_bytes.observe(size)
-        metrics.update_density.observe(update.hits / update.length)
-        metrics.update_staleness.observe(staleness)
+        metrics.update_density_ratio.observe(update.hits / update.length)
+        metrics.update_staleness_updates.observe(staleness)
 
     def _count_quarantined(self) -> None:
         count = sum(member.quarantine is not None for member in self._roster)

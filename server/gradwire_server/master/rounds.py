@@ -76,8 +76,8 @@ class RoundKeeper:
         rounds.retain_parts(here | self._state.leases.ranks(self._state.now))
         metrics = self._state.metrics
         metrics.rounds_closed.inc()
-        metrics.round_contributors.observe(len(rounds.contributors))
-        metrics.round_seconds.observe(self._state.now - rounds.opened_at)
+        metrics.round_contributors_workers.observe(len(rounds.contributors))
+        metrics.round_duration_seconds.observe(self._state.now - rounds.opened_at)
         self._relay_all(run, rounds, rounds.close(is_last=is_last))
         return True
 

@@ -1,4 +1,4 @@
-"""`Newcomers`: what peers in the lobby say: requests, which masters decide, and orders.
+"""`Newcomers` passes requests of peers in the lobby to masters, and carries out orders.
 
 A peer that asks to join is handed to the master of the run that it names. One that names none is
 handed to that of the only run in progress, or else of the default name.

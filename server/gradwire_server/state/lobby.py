@@ -7,7 +7,6 @@ closed.
 """
 
 import logging
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 from gradwire_protocol import CloseCode, Connection, MessageDelivered, Role
@@ -47,10 +46,6 @@ class Lobby:
     def __contains__(self, connection: Connection) -> bool:
         """Return whether a connection is in the lobby."""
         return connection in self._strangers
-
-    def __iter__(self) -> Iterator[Connection]:
-        """Iterate over the connections, oldest first."""
-        return iter(self._strangers)
 
     def at(self, master: object) -> list[Connection]:
         """Return the connections that have asked the master with this state."""

@@ -1,4 +1,4 @@
-"""Whoever still uses what was removed is told what to use instead, wherever it stands."""
+"""A removed setting or option is refused, with what to use instead, wherever it stands."""
 
 from pathlib import Path
 

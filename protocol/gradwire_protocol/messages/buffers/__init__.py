@@ -1,1 +1,1 @@
-"""The buffers of a module: `layout` describes them and what all use, `message` sends them."""
+"""Buffers of a module: `layout` describes, `message` sends, `agreement` says which all use."""

@@ -11,7 +11,7 @@ from gradwire_protocol.messages.schema import Record, blob
 
 @dataclass(frozen=True, slots=True)
 class Buffers(Record):
-    """The values of the buffers of a worker's module; `layout.agreed` says what all use.
+    """The values of the buffers of a worker's module; `agreement.agreed` says what all use.
 
     The latest message of each rank counts. One without values withdraws the rank's buffers.
     """

@@ -287,7 +287,8 @@ def _parse_head(data: Payload, size: int) -> tuple[Checkpoint, Kinds, int]:
     size_due += checkpoint.buffers.bytes_in_file
     if size != size_due:
         raise CheckpointError(
-            f"it has {size} bytes; with {checkpoint.layout.elements} parameters it takes {size_due}"
+            f"it has {size} bytes; with {checkpoint.layout.elements} parameters and "
+            f"{checkpoint.buffers.bytes_in_file} bytes of buffers it takes {size_due}"
         )
     return checkpoint, kinds, start
 
@@ -296,7 +297,7 @@ _TENSOR: Final = re.compile(
     rf',("(?:[^"\\]|\\.){{0,{NAME_CHARACTERS_MAX}}}"):{{"dtype":"(\w+)",'
     rf'"shape":(\[[-.,\w]{{0,{11 * DIMENSIONS_MAX}}}\]),"data_offsets"'
 )
-"""A tensor in a header: name and shape. Its offsets follow from the tensors before it."""
+"""A tensor in a header: name, type and shape. Its offsets follow from the tensors before it."""
 
 
 def _parse_header(header: bytes) -> tuple[Checkpoint, Kinds]:

@@ -3,10 +3,18 @@
 Whole histories are in `tests/simulation/test_buffers.py`; here scripted peers join a simulated run.
 """
 
+import gc
+import weakref
+from dataclasses import replace
+
 import numpy as np
 
 from gradwire_protocol import CloseCode
-from gradwire_protocol.limits import BUFFERS_BURST_BYTES, BUFFERS_BYTES_MAX
+from gradwire_protocol.limits import (
+    BUFFER_LAYOUT_BYTES_MAX,
+    BUFFERS_BURST_BYTES,
+    BUFFERS_BYTES_MAX,
+)
 from gradwire_protocol.messages.admission import Welcome
 from gradwire_protocol.messages.buffers.message import Buffers
 from gradwire_protocol.messages.replicas import Contents
@@ -136,6 +144,31 @@ def test_more_bytes_than_a_worker_may_send_are_refused_and_counted_but_never_its
     one.say(buffers(rank, large[0], final=True))
     run.network.run(lambda: other.all(Buffers)[-1:] == [buffers(rank, large[0], final=True)],
                     seconds=20)  # fmt: skip
+
+
+def test_descriptions_count_among_the_bytes_that_a_worker_may_send() -> None:
+    run = run_with()
+    one = run.enter("one")
+    layouts = [bytes([n]) * BUFFER_LAYOUT_BYTES_MAX for n in range(40)]
+    assert BUFFERS_BURST_BYTES < 20 * BUFFER_LAYOUT_BYTES_MAX
+
+    for layout in layouts:
+        one.say(replace(buffers(rank_of(one), b"1"), layout=layout))
+        run.network.run_for(0.001)
+    run.network.run(lambda: run.sample("buffers_received_total") == 40, seconds=20)
+
+    assert run.sample("buffers_refused_total") >= 1
+
+
+def test_a_run_that_was_ended_is_not_kept_for_its_buffers() -> None:
+    run = run_with()
+    ended = weakref.ref(run.state.replica.values)
+
+    run.master.end_run("operator alice has ended the run", run.network.now)
+    settle(run)
+    gc.collect()
+
+    assert ended() is None
 
 
 def test_of_a_member_that_takes_nothing_only_the_latest_wait() -> None:
