@@ -41,7 +41,7 @@ def test_json_has_the_inputs_and_the_results(capsys: pytest.CaptureFixture[str])
     ("arguments", "named"),
     [
         (["estimate", "--parameters", "1M"], ["--step-seconds", "--script"]),
-        ([*USUAL, "--", "--epochs", "1"], ["--script"]),
+        ([*USUAL, "--", "--epochs", "1"], ["'--epochs'", "--script"]),
         ([*USUAL, "--mode", "gossip"], ["gossip"]),
         ([*USUAL, "--rtt", "soon"], ["--rtt"]),
     ],
