@@ -187,7 +187,7 @@ def a_mean_overshoots(patch: pytest.MonkeyPatch) -> None:
         mean = mean_of(values)
         return mean._replace(floats=2 * mean.floats - values[0].floats)
 
-    patch.setattr("gradwire_protocol.messages.buffers.layout.mean_of", overshooting)
+    patch.setattr("gradwire_protocol.messages.buffers.agreement.mean_of", overshooting)
 
 
 def buffers_of_rank_0_are_not_passed_on(patch: pytest.MonkeyPatch) -> None:
