@@ -82,15 +82,17 @@ def test_a_handler_in_the_middle_of_a_step_leaves_when_that_is_over(
 ) -> None:
     session = join(master)
     signal.signal(signal.SIGTERM, lambda number, frame: session.close("interrupted"))
-    take = membership_of(session).inbox.take_all
+    inbox = membership_of(session).inbox
+    take = inbox.take_all
 
     def interrupted() -> Arrivals:
+        monkeypatch.setattr(inbox, "take_all", take)
         with participant_of(session).shared.changing:
             signal.raise_signal(signal.SIGTERM)
         assert not membership_of(session).closed
         return take()
 
-    monkeypatch.setattr(membership_of(session).inbox, "take_all", interrupted)
+    monkeypatch.setattr(inbox, "take_all", interrupted)
 
     session.step()
 

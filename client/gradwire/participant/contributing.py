@@ -10,7 +10,10 @@ import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
+from itertools import chain
 from typing import Any, Final
+
+import numpy as np
 
 from gradwire.errors import DeadlineError
 from gradwire.optimizer.averaged import Averaged
@@ -25,7 +28,7 @@ from gradwire.replica.waits import Procedure, Wait
 from gradwire.settings.settings import Settings
 from gradwire.worker.membership import Membership
 from gradwire_codecs import NOTHING, Feedback, decode, encoded_hits
-from gradwire_codecs.arrays import Float32Array
+from gradwire_codecs.arrays import Float32Array, Int32Array
 from gradwire_codecs.feedback.contributions import encode_dense, take_back
 from gradwire_codecs.format.header import INT32_MAX
 from gradwire_codecs.replica.fragments import fragments_of
@@ -100,6 +103,8 @@ class Contributing:
         self._keeps_residual = False
         """Whether the end leaves what did not reach the threshold unsent."""
         self._ahead = Ahead(feedback, self._fragments, self.mode.outer_momentum)
+        self._uncontained: list[tuple[int, list[bytes]]] = []
+        """Contributions that no result contains yet, each with the number of its last update."""
 
     # Steps.
 
@@ -158,6 +163,7 @@ class Contributing:
                 if self.overlaps:
                     self._ahead.take_off([decode(each, len(feedback.replica)) for each in bodies])
                     self._ahead.step_ahead(turns)
+            self._note_contribution(bodies)
         shared.parameters.scatter()
         self._steps = 0
         tally.density = sent / len(feedback.replica)
@@ -270,7 +276,38 @@ class Contributing:
         """How many elements are left to look at."""
         return len(self._feedback.replica) if self._rest_is_due else 0
 
+    def take_uncontained(self) -> Int32Array | None:
+        """Return what was contributed and is neither in a result nor in the parameters; forget it.
+
+        Returns
+        -------
+        ndarray of shape (N,), dtype int32, or None
+            In quanta; None where there is nothing.
+        """
+        self.look_ahead()
+        self._forget_contained()
+        waiting, self._uncontained = self._uncontained, []
+        if self._ahead.has_flight:
+            del waiting[-1:]  # it is in the parameters
+        if not waiting:
+            return None
+        elements = len(self._feedback.replica)
+        quanta: Int32Array = np.zeros(elements, np.int32)
+        for body in chain.from_iterable(bodies for _, bodies in waiting):
+            update = decode(body, elements)
+            quanta[update.start : update.stop] += update.change_of_range()
+        return quanta
+
     # Private.
+
+    def _note_contribution(self, bodies: list[bytes]) -> None:
+        self._forget_contained()
+        if bodies:
+            self._uncontained.append((self._shared.versions[self._shared.rank], bodies))
+
+    def _forget_contained(self) -> None:
+        contained = self._shared.contained
+        self._uncontained = [each for each in self._uncontained if each[0] > contained]
 
     @property
     def _rounds(self) -> int:

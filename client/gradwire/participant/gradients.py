@@ -52,6 +52,9 @@ class Gradients(Contributing):
     def flush(self, portion: float | None = None) -> None:
         """Send nothing: a step by what is left of gradients would be one step more."""
 
+    def take_uncontained(self) -> None:
+        """Return None: gradients are no part of the parameters."""
+
     # Private.
 
     def _purpose(self) -> str:

@@ -314,11 +314,11 @@ class Participant:
     def send_rest(
         self, timeout_seconds: float, *, training_is_over: bool = False
     ) -> Procedure[None]:
-        """Send all that is left, residual and buffers, and end with the shared parameters.
+        """Send all that is left, and end with the shared parameters that this worker knows of.
 
-        Where the training is over, as much of the residual is sent as `finish` sends.
-        They are those that this worker knows of. Raises `DeadlineError` if the slowest worker has
-        not taken it in time; it can be called again.
+        That is residual and buffers. Where the training is over, as much of the residual is sent as
+        `finish` sends. Raises `DeadlineError` if the slowest worker has not taken it in time; it
+        can be called again.
         """
         membership, finishing = self.membership, self._finishing
         deadline = self.clock() + timeout_seconds
@@ -342,17 +342,25 @@ class Participant:
     def keep_trained(self) -> None:
         """Set the parameters to all that was trained, as a loop without a session has them.
 
-        For an end without `finish`: what is not sent, or was dropped, stays with this worker.
+        For an end without `finish`: what is not sent, was dropped, or was contributed to a round
+        that has no result, stays with this worker. Can be repeated.
         """
-        shared = self.shared
+        if self.observes:
+            return
+        shared, feedback = self.shared, self.shared.feedback
+        self.membership.inbox.take_all()  # a step that goes on after this applies nothing
         dropped, self.sending.dropped = self.sending.dropped, None
-        if self.observes or (not shared.feedback.stores_residual and dropped is None):
+        contributing = self.contributing
+        contributed = None if contributing is None else contributing.take_uncontained()
+        if dropped is None and contributed is None and not feedback.stores_residual:
             return
         shared.parameters.gather()
-        feedback = shared.feedback
         trained = feedback.replica.values * feedback.replica.quantum + feedback.residual()
         if dropped is not None:
             trained += dropped
+        if contributed is not None:
+            trained += contributed * feedback.replica.quantum
+        feedback.drop_residual()  # from now on it is in the parameters
         shared.parameters.set(trained.astype(np.float32, copy=False))
 
     def train_alone(self, change: Any = None) -> None:

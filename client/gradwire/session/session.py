@@ -177,8 +177,7 @@ class Session:
             the setting `on_lost` "finish" no error: such a step, and all further ones, are this
             worker's own.
         """
-        self._is_used = True
-        self._run_or(self._participant.step, alone=self._step_alone)
+        self._make_step(self._participant.step)
 
     def push(self, change: Any = None) -> int:
         """Pass to the network what has reached the threshold; the next `pull` ends this step.
@@ -207,10 +206,7 @@ class Session:
         UsageError
             If this is an observer.
         """
-        self._is_used = True
-        sent: int = self._run_or(
-            partial(self._participant.push, change), alone=partial(self._step_alone, change)
-        )
+        sent: int = self._make_step(partial(self._participant.push, change), change)
         return sent
 
     def pull(self) -> list[PeerUpdate]:
@@ -409,6 +405,8 @@ class Session:
         finally:
             with uninterrupted():
                 shared.put_residual_back(residual)
+                if not self.is_open:  # it has ended inside, where this was not in the target
+                    self._participant.keep_trained()
 
     # The end.
 
@@ -464,7 +462,7 @@ class Session:
             self._leave("left")
 
     def close(self, reason: str | None = None) -> None:
-        """Leave the run. What was pushed arrives; the rest stays unsent. Can be repeated.
+        """Leave the run. What was pushed arrives, the rest stays in the target. Can be repeated.
 
         If a signal handler calls it in the middle of a `step`, it leaves when that is over. In a
         fork of the process that joined, it lets go of optimizer and model, and tells nobody.
@@ -479,7 +477,10 @@ class Session:
         elif self._over is None:
             if reason is None:
                 self._warn_if_unused()
-            self._leave(reason or "closed")
+            try:
+                self._leave(reason or "closed")
+            finally:
+                self._participant.keep_trained()
         elif not self._gone:
             self._wait_until_gone(self._over)  # a signal came while it was leaving
 
@@ -495,21 +496,13 @@ class Session:
     ) -> None:
         """Finish, or leave at once if the block failed."""
         if error is not None:
-            was_open = self.is_open
-            self.close(f"{type(error).__name__}: {error}")
-            if isinstance(error, GradwireError):
-                self._tell_kept(error)
-            elif was_open and isinstance(error, Exception):
-                error.add_note(f"gradwire: {self._keep_trained()}")
+            self._close_after(error)
         elif self._over is None:
             try:
                 self.finish()
-            except GradwireError as failure:
-                self.close()
-                self._tell_kept(failure)
+            except BaseException as failure:
+                self._close_after(failure)
                 raise
-            finally:
-                self.close()
 
     # Statistics and checkpoints.
 
@@ -556,77 +549,97 @@ class Session:
             return self._waits.run(procedure)
 
     def _run_or(
-        self, begin: Callable[[], Procedure[Result]], *, alone: Callable[[], Result]
+        self,
+        begin: Callable[[], Procedure[Result]],
+        *,
+        alone: Callable[[], Result],
+        gives_up: bool = False,
     ) -> Result:
-        """Run a part of the training half or, where the master is lost for good, what goes alone.
+        """Run a procedure; once the master is lost for good, call `alone` instead.
 
         That is where the setting `on_lost` wants it; else the loss is an error.
+
+        Parameters
+        ----------
+        gives_up : bool
+            Whether a master is lost for good that does not come back before the deadline of this.
         """
         if not self._is_alone:
             try:
                 return self._run(begin())
             except TransportError as error:
-                if not self._goes_on_alone(error):
+                is_given_up = gives_up and self._membership.lost is not None
+                if not self._is_survived(error, is_given_up=is_given_up):
                     raise
+                self._go_on_alone(error)
         self._check_open()
         return alone()
 
-    def _goes_on_alone(self, error: TransportError) -> bool:
-        """Return whether the script goes on alone after this error; prepare that."""
+    def _is_survived(self, error: GradwireError, *, is_given_up: bool) -> bool:
+        """Return whether a script goes on after this error: its master is lost, as it may be."""
         participant = self._participant
-        if not self._is_survived(error):
+        if participant.settings.on_lost != "finish" or participant.observes:
             return False
+        return isinstance(error, ConnectionLostError) or (
+            is_given_up and isinstance(error, DeadlineError)
+        )
+
+    def _go_on_alone(self, error: TransportError) -> None:
+        participant = self._participant
         self._is_alone = True
-        participant.keep_trained()
         self._network.call(self._network.worker.abort, "lost for good")
         self._network.stop()
+        participant.keep_trained()
         self._end()
         logger.warning(
             "the master is lost for good, and training goes on alone after %d steps "
             "(on_lost='finish'): %s", participant.tally.steps, error,
         )  # fmt: skip
-        return True
 
-    def _is_survived(self, error: GradwireError) -> bool:
-        """Return whether a script goes on after this error: its master is lost, as it may be."""
-        participant = self._participant
-        is_lost = isinstance(error, ConnectionLostError) or (
-            isinstance(error, DeadlineError) and self._membership.lost is not None
-        )
-        wanted = participant.settings.on_lost == "finish" and not participant.observes
-        return wanted and is_lost
+    def _make_step(self, begin: Callable[[], Procedure[Any]], change: Any = None) -> Any:
+        """Make a step; return how many elements are sent."""
+        self._is_used = True
+        alone = partial(self._step_alone, self._participant.tally.steps, change)
+        return self._run_or(begin, alone=alone, gives_up=True)
 
-    def _step_alone(self, change: Any = None) -> Any:
-        """Make a step of this worker's own; return 0, the number of elements that are sent."""
-        self._participant.train_alone(change)
-        self._steps_alone += 1
+    def _step_alone(self, steps_before: int, change: Any) -> int:
+        """Make a step of this worker's own, unless it was made when the master was lost."""
+        if self._participant.tally.steps == steps_before:
+            self._participant.train_alone(change)
+            self._steps_alone += 1
         return 0
 
     def _end_alone(self, reason: str) -> None:
         """End a session whose master is lost: the model keeps what this worker has trained."""
         self._over, self._gone = reason, True
+        self._participant.keep_trained()
         logger.warning(
             "%s without the master: the model has what this worker has trained, in %d steps, the "
             "last %d of them alone; the models of other workers differ",
             printable(reason), self._participant.tally.steps, self._steps_alone,
         )  # fmt: skip
 
-    def _keep_trained(self) -> str:
-        """Leave in the target what was trained; return that as text."""
-        participant = self._participant
-        if participant.observes:
-            return "the model keeps what it has received"
-        participant.keep_trained()
-        return f"the model keeps what this worker has trained in {participant.tally.steps} steps"
+    def _close_after(self, error: BaseException) -> None:
+        """Leave because the block of the session ends with this error."""
+        was_over = self.is_inherited or self._over is not None
+        self.close(f"{type(error).__name__}: {error}")
+        if not was_over:
+            self._tell_kept(error)
 
-    def _tell_kept(self, error: GradwireError) -> None:
+    def _tell_kept(self, error: BaseException) -> None:
         """Leave in the target what was trained, and say so in the error that ends the session."""
-        if isinstance(error, UsageError) or self._kept_is_told:
-            return
+        participant = self._participant
+        participant.keep_trained()
+        kept = f"the model keeps what this worker has trained in {participant.tally.steps} steps"
+        if participant.observes:
+            kept = "the model keeps what it has received"
+        if not self._kept_is_told:
+            logger.warning("the session ended without finish(), and %s", kept)
         self._kept_is_told = True
-        kept = self._keep_trained()
-        logger.warning("the session ended without finish(), and %s", kept)
-        error.args = (f"{error}; {kept}", *error.args[1:])
+        if not isinstance(error, GradwireError):
+            error.add_note(f"gradwire: {kept}")
+        elif kept not in str(error):
+            error.args = (f"{error}; {kept}", *error.args[1:])
 
     @contextmanager
     def _open(self) -> Iterator[None]:
@@ -636,7 +649,7 @@ class Session:
             yield
         except GradwireError as error:
             self._check_open()  # a signal handler may have closed it meanwhile
-            if self._membership.closed and not self._is_survived(error):
+            if self._membership.closed and not self._is_survived(error, is_given_up=True):
                 self._tell_kept(error)
             raise
         finally:
@@ -697,7 +710,7 @@ class Session:
         if participant.is_paused:
             raise UsageError(f"{method}() inside of paused(): leave that block first")
         seconds = participant.settings.finish_timeout_seconds if timeout is None else timeout
-        self._run_or(partial(end, seconds), alone=partial(self._end_alone, reason))
+        self._run_or(partial(end, seconds), alone=partial(self._end_alone, reason), gives_up=True)
         return not self._is_alone
 
     def _leave(self, reason: str) -> None:
