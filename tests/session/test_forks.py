@@ -123,3 +123,18 @@ def test_a_fork_lets_go_of_what_is_trained_and_may_join_by_itself(master: LocalM
     assert session.is_open
     finish(session)
     assert all(np.isfinite(each.detach().numpy()).all() for each in model.parameters())
+
+
+def test_an_end_in_a_fork_is_refused_and_says_nothing_of_steps(
+    master: LocalMaster, caplog: pytest.LogCaptureFixture
+) -> None:
+    session = gradwire.join(torch.nn.Linear(2, 1), master=master.address)
+
+    def end() -> None:
+        with pytest.raises(gradwire.UsageError, match="fork"):
+            session.finish()
+        assert "made no step" not in caplog.text
+
+    assert in_a_fork(end) == 0
+
+    session.close()

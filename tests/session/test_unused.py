@@ -1,5 +1,7 @@
 """A script that joins and shares nothing is told so, however it ends."""
 
+import subprocess
+import sys
 from collections.abc import Callable
 
 import pytest
@@ -41,8 +43,24 @@ def test_a_script_that_ends_without_a_step_and_without_an_end_is_warned(
     assert session._loss_warning() is None
 
 
+@pytest.mark.parametrize(("end", "is_warned"), [("", True), ("raise LookupError", False)])
+def test_a_script_that_crashes_before_its_first_step_has_another_reason(
+    master: LocalMaster, end: str, *, is_warned: bool
+) -> None:
+    script = (
+        "import numpy, gradwire\n"
+        "parameters = numpy.zeros(4, numpy.float32)\n"
+        f"session = gradwire.join(parameters, master='{master.address}', log_level='warning')\n"
+        f"{end}\n"
+    )
+
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+
+    assert ("made no step" in done.stderr) is is_warned
+
+
 def leaves(session: Session) -> None:
-    """As who founds a run for others, and trains nothing."""
+    """As a driver that founds a run for others."""
     session.leave()
 
 
@@ -64,7 +82,7 @@ def has_no_item(session: Session) -> None:
 
 
 @pytest.mark.parametrize("use", [leaves, steps, pushes, pulls, has_no_item])
-def test_whoever_uses_it_is_not_warned(
+def test_a_script_that_uses_its_session_is_not_warned(
     master: LocalMaster, caplog: pytest.LogCaptureFixture, use: Callable[[Session], None]
 ) -> None:
     with join(master) as session:

@@ -8,6 +8,7 @@ expiry what they waited for.
 
 import logging
 import os
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
@@ -659,7 +660,8 @@ class Session:
 
     def _warn_if_unused(self) -> None:
         """Warn of a script that has joined, and shares nothing."""
-        if not self._is_used and not self._participant.observes and self._over is None:
+        is_over = self.is_inherited or self._over is not None
+        if not self._is_used and not self._participant.observes and not is_over:
             self._is_used = True
             logger.warning("%s", self._unused())
 
@@ -674,7 +676,8 @@ class Session:
         if self.is_inherited or self._over is not None:
             return None
         if not self._is_used:
-            return None if self._participant.observes else self._unused()
+            has_failed = hasattr(sys, "last_value")  # the script, by an error that ended it
+            return None if has_failed or self._participant.observes else self._unused()
         steps = self._participant.tally.steps
         if not steps:
             return None
