@@ -100,7 +100,7 @@ class Settings(TrainingSettings):
 
     connect_timeout_seconds: float = setting(
         10.0,
-        "How long to wait for the master's first answer, where its machine says that nothing "
+        "How long to wait for the master's first answer, once its machine says that nothing "
         "listens at that port, or something listens there and is silent, as a master is to a "
         "worker without its key.",
         above=0,

@@ -108,9 +108,9 @@ class Dialing:
     master : str
         Its address, for error messages.
     timeout : float
-        Seconds for all tries together, where the master's machine refuses them, or accepts TCP.
+        Seconds for all tries since the master's machine was heard: it refuses them, or accepts TCP.
     start_timeout : float
-        The same where nothing says that its machine is up; no fewer than `timeout`.
+        Seconds for all tries together; no fewer than `timeout`.
     accepts : callable
         Returns whether something has accepted a TCP connection.
     pauses : iterator of float, optional
@@ -153,7 +153,9 @@ class Dialing:
         self._names = tuple(dict.fromkeys(way.name for way in ways))
         self._reasons: dict[str, str] = {}
         self._began: float | None = None
-        self._tried_at = 0.0
+        self._heard_at: float | None = None
+        """Since when the master's machine has been up, as far as that is known."""
+        self._tried_at = self._failed_at = 0.0
 
     def begin(self, now: float) -> None:
         """Start the timeout, and let the first try wait for its pause."""
@@ -202,7 +204,7 @@ class Dialing:
             connection.close(EndCode.ABORTED, "UDP has its turn first", now)
             self.stop(now)
             del self._reasons[TCP]
-            self._began = self.next_at = now
+            self._began = self._heard_at = self.next_at = now
             return None
         else:
             self.stop(now)
@@ -223,8 +225,14 @@ class Dialing:
         """Note that a try has failed; return whether there will be another one."""
         self._reasons[self.way.name] = reason
         assert self._began is not None
+        self._failed_at = now
+        if not (self.is_refused or self._accepts()):
+            self._heard_at = None
+        elif self._heard_at is None:
+            self._heard_at = now
+        since = self._began if self._heard_at is None else self._heard_at
         pause = next(self._pauses)
-        over = now - self._began >= self._limit - pause
+        over = now - since >= self._limit - pause
         self.next_at = None if over else max(self._tried_at + pause, now)
         return not over
 
@@ -275,12 +283,12 @@ class Dialing:
         """Return the error for a worker that waited for a master in vain."""
         if self.is_refused:
             return UnreachableError(
-                f"nothing listens at {self._master} ({REFUSED}; waited {self._limit:g} s): is "
+                f"nothing listens at {self._master} ({REFUSED}; waited {self._waited:g} s): is "
                 "`gradwire master` running there, and is this its port?"
             )
         tried = "" if self._names == (UDP,) else f"; {self._say(self._names)}"
         return UnreachableError(
-            f"no master answers at {self._master} (waited {self._limit:g} s{tried}): "
+            f"no master answers at {self._master} (waited {self._waited:g} s{tried}): "
             f"is `gradwire master` running there, and {QUESTIONS[self._names]} pass the firewalls "
             f"between? {KEYS[self._has_key]}"
         )
@@ -292,9 +300,17 @@ class Dialing:
 
     @property
     def _limit(self) -> float:
-        """Seconds for all tries together."""
-        is_up = self.is_refused or self._accepts()
-        return self._timeout if is_up else self._start_timeout
+        """Seconds for all tries together or, once the machine was heard, since then."""
+        began, heard_at = self._began, self._heard_at
+        if began is None or heard_at is None:
+            return self._start_timeout
+        return min(self._timeout, began + self._start_timeout - heard_at)
+
+    @property
+    def _waited(self) -> float:
+        """Seconds that all tries have taken."""
+        assert self._began is not None
+        return round(self._failed_at - self._began, 1)
 
     def _say(self, names: Sequence[str]) -> str:
         reasons = dict(self._reasons)  # the training thread asks while the network thread dials
