@@ -127,6 +127,20 @@ def test_a_model_with_a_buffer_of_another_shape_is_refused_and_unchanged(tmp_pat
     assert flat(module) == before
 
 
+def test_buffers_that_a_model_lacks_are_not_loaded(tmp_path: Path) -> None:
+    names = ("order", "mask")
+    layout = BufferLayout((), (), 4, tuple(BufferTensor(name, (4,), "I64") for name in names))
+    of_file = replace(checkpoint_of(of_model(), layout=MODEL_LAYOUT), buffers=layout)
+    pieces = pieces_of(of_file, of_model().astype("<i4").tobytes(), bytes(64))
+    module = model()
+    module.register_buffer("order", torch.arange(4))
+
+    loaded = gradwire.load_checkpoint(written_to(tmp_path, 1, b"".join(pieces)), module)
+
+    assert loaded.buffers == ("order",)
+    assert module.get_buffer("order").tolist() == [0, 0, 0, 0]
+
+
 def test_buffers_that_a_checkpoint_lacks_are_named(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

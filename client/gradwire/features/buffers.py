@@ -6,7 +6,7 @@
     every k steps:  read ──▶ send, if it has changed ──▶ agree with the others' latest ──▶ write
     finish:         read ──▶ send as the last ──▶ all have finished ──▶ agree ──▶ write
 
-What all agree on is the mean of running statistics, and for everything else the values of the
+What all agree on is the mean of running statistics and, for everything else, the values of the
 leading worker: see `gradwire_protocol.messages.buffers.agreement`. Each computes it by itself, from
 what all others have sent last and, before the end, from what its own buffers hold now. At the end
 all compute it from the same values, and get the same bits.
@@ -77,16 +77,17 @@ class BufferSharing(Feature):
     def begin(self, *, founds: bool = False, run_is_new: bool = False) -> None:
         """Begin with the run's buffers, as with its parameters, if there are any.
 
-        Those of the worker that had our rank before count as well.
-        Those that come until the first step is over count as well, where there were none.
+        Buffers of the previous worker of this rank count too. Where there were none yet, those that
+        arrive before the end of the first step count. The founder has sent its own already.
 
         Where the run is new, all workers should have had the same, and buffers that differ are
-        named; later only those that are not averaged. Who founds the run has sent its own.
+        named; later only those that are not averaged.
         """
         if founds:
+            self._has_begun = True
             self._sent = self._module.read()
             self._standing = Standing(leaves=False, final=False, rank=self._rank)
-        if self._others.buffers:
+        elif self._others.buffers:
             self._has_begun = True
             before = self._module.read()
             self._agree(None)

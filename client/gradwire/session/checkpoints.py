@@ -92,8 +92,7 @@ def load_checkpoint(
     except UsageError as error:
         raise UsageError(f"{file.path}: {error}") from None
     _write(_replica_of(file), places)
-    if buffers is not None:
-        buffers.write_kept(kept)
+    written = [] if buffers is None else buffers.write_kept(kept)
     if missing:
         logger.warning("%s has no values of these buffers: %s", file.path, ", ".join(missing))
     return LoadedCheckpoint(
@@ -105,7 +104,7 @@ def load_checkpoint(
         updates=checkpoint.updates,
         finished=checkpoint.finished,
         digest=f"{checkpoint.digest:016x}",
-        buffers=() if buffers is None else tuple(kept),
+        buffers=tuple(written),
     )
 
 

@@ -70,10 +70,15 @@ class TorchBuffers:
                     f"averaged_buffers={pattern!r} names no buffer of the module; there are "
                     f"{', '.join(list(found)[:10]) or 'none'}"
                 )
+            if pattern in found and not _may_be_averaged(found[pattern]):
+                raise UsageError(
+                    f"averaged_buffers={pattern!r} names a buffer of {found[pattern].dtype}, "
+                    "whose values have no mean: leave it out, and all workers have those of one"
+                )
         has_mean = {
             name
             for name, tensor in found.items()
-            if (tensor.dtype.is_floating_point or tensor.dtype in INTEGERS)
+            if _may_be_averaged(tensor)
             and (
                 name.rpartition(".")[2] in STATISTICS
                 or any(fnmatchcase(name, pattern) for pattern in averaged)
@@ -170,13 +175,14 @@ class KeptBuffers:
         return [name for name, tensor in self._found.items() if name not in kept and tensor.numel()]
 
     @torch.no_grad()
-    def write_kept(self, kept: Mapping[str, npt.NDArray[Any]]) -> None:
-        """Set those that a file has."""
-        for name, tensor in self._found.items():
-            if name in kept:
-                array = kept[name]
-                native = array.astype(array.dtype.newbyteorder("="))
-                tensor.copy_(torch.from_numpy(native))
+    def write_kept(self, kept: Mapping[str, npt.NDArray[Any]]) -> list[str]:
+        """Set those that a file has; return their names."""
+        written = [name for name in self._found if name in kept]
+        for name in written:
+            array = kept[name]
+            native = array.astype(array.dtype.newbyteorder("="))
+            self._found[name].copy_(torch.from_numpy(native))
+        return written
 
 
 def _shared(module: torch.nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
@@ -199,6 +205,11 @@ def _is_plain(tensor: torch.Tensor) -> bool:
         and not tensor.is_quantized
         and (tensor.dtype.is_floating_point or tensor.dtype in TYPES)
     )
+
+
+def _may_be_averaged(tensor: torch.Tensor) -> bool:
+    """Return whether a tensor has values that can be averaged."""
+    return tensor.dtype.is_floating_point or tensor.dtype in INTEGERS
 
 
 def _check(name: str, tensor: torch.Tensor) -> None:

@@ -89,3 +89,15 @@ def test_everyone_computes_the_same_in_the_order_of_ranks() -> None:
         ends.append(worker.var)
 
     assert len(set(ends)) == 1
+
+
+def test_buffers_that_come_before_the_founders_first_step_are_averaged_with_its_own() -> None:
+    worker = Worker(steps=1, rank=0)
+    worker.var = 6.0
+    worker.part.begin(founds=True)
+
+    worker.hear(r1=(2.0, 0))
+    worker.part.before_push()
+    worker.part.after_step()
+
+    assert worker.var == 4.0

@@ -213,6 +213,15 @@ def test_a_name_that_no_buffer_has_is_refused() -> None:
         buffers_of(nn.BatchNorm1d(2), ["emma.*"])
 
 
+@pytest.mark.parametrize("dtype", [torch.bool, torch.uint16, torch.uint32, torch.uint64], ids=str)
+def test_what_has_no_mean_is_refused_where_it_is_named(dtype: torch.dtype) -> None:
+    module = Holder(mask=torch.zeros(2, dtype=dtype), ema=torch.ones(2))
+
+    with pytest.raises(UsageError, match=naming("averaged_buffers", "'mask'", str(dtype))):
+        buffers_of(module, ["mask"])
+    assert [tensor.name for tensor in averaging(module).layout.others] == ["mask"]
+
+
 def test_a_wrapper_is_no_part_of_a_name() -> None:
     module = nn.Sequential(nn.BatchNorm1d(4))
 
