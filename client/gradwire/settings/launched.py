@@ -36,7 +36,9 @@ def launched(
             kept.pop(name, None)
     if not overruled:
         return kept, None
+    said = {each: environ[each] for each in VARIABLES.values() if environ.get(each)}
     return kept, (
-        f"{' and '.join(overruled)}: gradwire run has started this script, so its master counts, "
-        f"{environ[VARIABLES['master']]}. Unset {LAUNCHED} to join the other one"
+        f"{' and '.join(overruled)}: gradwire run has started this script, so what it says counts, "
+        f"{' and '.join(f'{variable}={value}' for variable, value in said.items())}. Unset "
+        f"{', '.join([LAUNCHED, *said])} to join the other one"
     )

@@ -26,7 +26,14 @@ ENVIRON = {
         (
             {"master": "there", "key_file": "gpu1.key"},
             {},
-            ("master=there", "key_file=gpu1.key", "127.0.0.1:7", "GRADWIRE_LAUNCHED"),
+            (
+                "master=there",
+                "key_file=gpu1.key",
+                "GRADWIRE_MASTER=127.0.0.1:7",
+                "Unset",
+                "GRADWIRE_LAUNCHED",
+                "GRADWIRE_KEY_FILE",
+            ),
         ),
         ({"master": "there", "key": "K"}, {"master": "there", "key": "K"}, None),
     ],
@@ -53,3 +60,14 @@ def test_a_launcher_without_keys_leaves_those_of_the_script() -> None:
 
     assert found == {"key_file": "gpu1.key"}
     assert line == naming("master=there", "here")
+    assert line is not None
+    assert "KEY_FILE" not in line
+
+
+def test_a_launcher_without_a_master_leaves_that_of_the_script() -> None:
+    environ = {"GRADWIRE_LAUNCHED": "1", "GRADWIRE_KEY_FILE": "here.key"}
+
+    found, line = launched({"master": "there", "key_file": "gpu1.key"}, environ)
+
+    assert found == {"master": "there"}
+    assert line == naming("key_file=gpu1.key", "here.key", "GRADWIRE_LAUNCHED", "GRADWIRE_KEY_FILE")
