@@ -76,7 +76,7 @@ class Plan:
     mode: Mode
     settings: Mapping[str, Any]
     """Of all workers, where they are not those of every simulated one."""
-    alone_steps_max: int
+    offline_steps_max: int
     """How many steps a worker makes without a master."""
     watched: bool
     """Whether the invariants of the transport are checked, too."""
@@ -90,7 +90,7 @@ class Plan:
             f"steps of {self.interval} s, log of {self.log_bytes_max} bytes, buffers every "
             f"{self.buffer_steps} steps, staleness bound {self.staleness_bound}, timeout "
             f"{self.staleness_timeout_seconds} s, settings {dict(self.settings)}, steps alone "
-            f"{self.alone_steps_max}, mode {self.mode}",
+            f"{self.offline_steps_max}, mode {self.mode}",
             f"link: {said(self.link) or 'ordinary'}; gro {self.gro}; checkpoints every "
             f"{self.checkpoint_seconds} s, resumed: {self.resumes}",
             *(
@@ -129,7 +129,7 @@ def draw(seed: int, size: Size = "short", mode: Mode = SHARING, *, bursty: bool 
     faults = {"short": (1, 4), "long": (8, 30), "crowd": (2, 6)}[size]
     kinds = _kinds(random, idle, sealed=sealed, has_disk=has_disk)
     staleness = Random(f"staleness {size} {seed}")
-    settings, alone_steps_max = Random(f"settings {size} {seed}").choice(SETTINGS)
+    settings, offline_steps_max = Random(f"settings {size} {seed}").choice(SETTINGS)
     return Plan(
         seed=seed,
         size=size,
@@ -153,7 +153,7 @@ def draw(seed: int, size: Size = "short", mode: Mode = SHARING, *, bursty: bool 
         staleness_timeout_seconds=staleness.choice([0.3, 1.0, 4.0]),
         mode=mode,
         settings=settings,
-        alone_steps_max=alone_steps_max,
+        offline_steps_max=offline_steps_max,
         watched=size == "short" and random.random() < WATCHED_SHARE,
         acts=tuple(
             _act(random, random.uniform(*seconds), random.randint(*faults), kinds)

@@ -1,6 +1,7 @@
 """`Feature`: what a session does besides sending and applying updates, as hooks of each step.
 
-Averaging buffers, adapting the optimizer, sharing its state and bounding staleness are features.
+Sharing buffers, adapting the optimizer, finding loaded checkpoints and bounding staleness are
+features.
 `Participant` knows none of them by name. Its training half calls every hook.
 """
 

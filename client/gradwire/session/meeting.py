@@ -85,7 +85,7 @@ class Meeting:
         if not self._is_over():
             logger.warning(
                 "training begins with %d of %s: %d did not come in %g s (start_timeout_seconds)%s. "
-                "Whoever comes later takes part from then on",
+                "Workers that come later take part",
                 there,
                 _count(self._workers or 1),
                 self._missing(),

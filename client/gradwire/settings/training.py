@@ -73,7 +73,8 @@ class TrainingSettings(ThresholdSettings):
         "How many steps this worker may be ahead of the slowest one before it waits. With 0, "
         "workers train in lockstep. With 'auto' they do so in their first 32 steps, and later "
         "where updates come late, but do not wait for a worker that is much slower than the rest. "
-        "With 'off', no worker ever waits. Who makes no step for 10 seconds is not waited for.",
+        "With 'off', no worker ever waits. A worker that makes no step for 10 seconds is not "
+        "waited for.",
         least=0,
     )
 
