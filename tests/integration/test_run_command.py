@@ -135,13 +135,16 @@ def test_workers_see_one_gpu_each_where_that_is_asked_for(gradwire_run: Run) -> 
     command = python("import os; print(os.environ['CUDA_VISIBLE_DEVICES'])")
     gpus = {"CUDA_VISIBLE_DEVICES": "3,5"}
 
-    apart = gradwire_run(*command, options=[*NO_MASTER, "--one-gpu-each"], environ=gpus)
+    options = [*NO_MASTER, "--one-gpu-each"]
+    apart = gradwire_run(*command, workers=3, options=options, environ=gpus)
     together = gradwire_run(*command, options=NO_MASTER, environ=gpus)
+    without = gradwire_run(*command, options=options, environ={"CUDA_VISIBLE_DEVICES": ""})
 
-    assert sorted(apart.stdout.splitlines()) == ["[0] 3", "[1] 5"]
+    assert sorted(apart.stdout.splitlines()) == ["[0] 3", "[1] 5", "[2] 3"]
     assert sorted(together.stdout.splitlines()) == ["[0] 3,5", "[1] 3,5"]
-    assert "sees one of the GPUs 3, 5" in apart.stderr
     assert "--one-gpu-each" in together.stderr
+    assert (without.returncode, without.stdout) == (2, "")
+    assert "no GPU is visible, by CUDA_VISIBLE_DEVICES" in without.stderr
 
 
 @pytest.mark.deep("more of what a launcher can meet")
@@ -468,7 +471,7 @@ def test_a_master_that_dies_three_times_in_a_minute_ends_the_run() -> None:
         for _ in range(FAILURES_MAX):
             os.kill(master_of(launcher), signal.SIGKILL)
             said = ""
-            while not ("is back at" in said or "are stopped" in said):
+            while not ("is back at" in said or "3 times" in said):
                 said = launcher.read_line("the launcher", launcher.stderr)
                 assert said
         launcher.communicate()

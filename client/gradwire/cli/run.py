@@ -5,14 +5,15 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, TextIO
 
 import typer
 
-from gradwire.cli.launch.gpus import VISIBLE, about_gpus, visible_gpus
+from gradwire.cli.launch.gpus import NO_GPU, VISIBLE, visible_gpus
 from gradwire.cli.launch.keys import local_keys
 from gradwire.cli.launch.master import Master, MasterEndedError
 from gradwire.cli.launch.processes import (
@@ -118,9 +119,8 @@ def _check_key(key_file: Path | None, workers: int) -> None:
     """Refuse one key for several workers: the master keeps only the newest worker of a key."""
     if workers > 1 and key_file is not None and isinstance(read_keys(key_file), WorkerKey):
         raise UsageError(
-            f"{key_file} is the key of one worker, and these are {workers}: each would take the "
-            "place of the one before. Start one (-n 1), or give a run key, from which each makes a "
-            "key of its own"
+            f"{key_file} is the key of one worker, and these are {workers}: start one (-n 1), or "
+            "give a run key, from which each makes a key of its own"
         )
 
 
@@ -138,13 +138,15 @@ class Launcher:
         self._command = command
         self._workers = workers
         self._on_failure = on_failure
-        gpus = visible_gpus(os.environ)
-        self._about_gpus = about_gpus(gpus, workers, one_each=one_gpu_each)
-        self._gpus = gpus if one_gpu_each else []
+        self._gpus = visible_gpus(os.environ)
+        self._one_gpu_each = one_gpu_each
+        if one_gpu_each and not self._gpus:
+            raise UsageError(NO_GPU)
         self._children: dict[int, Child] = {}
         """The latest process of each rank."""
         self._signals: list[int] = []
         """What was sent to the workers."""
+        self._say = partial(self._write, sys.stderr, "gradwire run: ")
         self._one_succeeded = False
         self._status = 0
         """Of the first failure."""
@@ -164,7 +166,7 @@ class Launcher:
 
     async def run_with_master(self, listen: str, http: str, key_file: Path | None) -> None:
         """Run the workers with a master of their own."""
-        show = self._printer(sys.stderr, "master", 2)
+        show = partial(self._write, sys.stderr, "[master] ")
         with local_keys(self._workers, key_file) as (run_key_file, worker_key_files):
             async with (
                 Master(listen, http, run_key_file, show, self._say) as master,
@@ -185,8 +187,8 @@ class Launcher:
                 f"each of {self._workers} workers computes with {self._threads} of "
                 f"{os.cpu_count()} processors; set OMP_NUM_THREADS for another number"
             )
-        if self._about_gpus is not None:
-            self._say(self._about_gpus)
+        if len(self._gpus) > 1 and self._workers > 1 and not self._one_gpu_each:
+            self._say(f"workers see all {len(self._gpus)} GPUs; with --one-gpu-each, one each")
         common = self._environ(master, is_whole_run=is_whole_run)
         async with asyncio.TaskGroup() as group:
             for rank, key_file in enumerate(key_files):
@@ -195,7 +197,7 @@ class Launcher:
                     place["RANK"] = str(rank)
                 if key_file is not None:
                     place["GRADWIRE_KEY_FILE"] = str(key_file)
-                if self._gpus:
+                if self._one_gpu_each:
                     place[VISIBLE] = self._gpus[rank % len(self._gpus)]
                 group.create_task(self._keep_worker(rank, common | place))
         if self._one_succeeded and not self._signals:
@@ -230,12 +232,8 @@ class Launcher:
         failures = Failures()
         while status := await master.child.wait():
             if failures.are_too_many():
-                self._say(
-                    f"the master {how(status)}, {FAILURES_MAX} times within {FAILURES_SECONDS:g} s;"
-                    f" {master.last_words}; the workers are stopped"
-                )
-                self._end(status)
-                return
+                times = f"{FAILURES_MAX} times within {FAILURES_SECONDS:g} s"
+                raise MasterEndedError(status, f"{how(status)}, {times}", master.last_lines)
             self._say(
                 f"the master {how(status)}: it is started again at {master.address}, and the "
                 "workers train on and come back"
@@ -262,13 +260,13 @@ class Launcher:
 
     async def _run_worker(self, rank: int, environ: Mapping[str, str]) -> int:
         """Run a worker to its end, and stop it where this is cancelled; return its exit status."""
-        colour = 36 - rank % 6
+        prefix = f"[{rank}] "
         try:
             child = self._children[rank] = await Child.start(
                 self._command,
                 environ,
-                self._printer(sys.stdout, str(rank), colour),
-                self._printer(sys.stderr, str(rank), colour),
+                partial(self._write, sys.stdout, prefix),
+                partial(self._write, sys.stderr, prefix),
             )
         except OSError as error:
             raise UsageError(f"cannot run {self._command[0]!r}: {error.strerror}") from None
@@ -281,19 +279,20 @@ class Launcher:
 
     def _fail(self, rank: int, status: int) -> None:
         """Note that a worker has failed for good, and stop the others unless they go on."""
-        self._status = self._status or status
         running = sum(not child.over.done() for child in self._children.values())
-        goes_on = self._on_failure == "continue" and running and not self._signals
-        rest = f": {running} of {self._workers} go on" if goes_on else ""
+        goes_on = self._on_failure == "continue" and not self._signals
+        rest = f": {running} of {self._workers} go on" if goes_on and running else ""
         if status - SIGNALLED not in self._signals:
             self._say(f"rank {rank} {how(status)}{rest}")
-        if not goes_on:
+        self._status = self._status or status
+        if self._on_failure != "continue":
             self._end(status)
 
     def _end(self, status: int) -> None:
         """Stop the workers, and then the master; the first status that is given counts."""
         self._status = self._status or status
-        self._working.cancel()
+        if not self._working.cancelling():
+            self._working.cancel()
 
     def _on_signal(self, number: int) -> None:
         """Pass a signal on to the workers; send them SIGKILL at the second one."""
@@ -307,20 +306,9 @@ class Launcher:
         for child in self._children.values():
             child.send_signal(self._signals[-1])
 
-    def _printer(self, stream: TextIO, name: str, colour: int) -> Callable[[str], None]:
-        """Return a function that writes a line with a prefix; the colour is one of ANSI."""
-        prefix = f"[{name}] "
-        if stream.isatty() and "NO_COLOR" not in os.environ:
-            prefix = f"\x1b[{colour}m{prefix}\x1b[0m"
-        return lambda line: self._write(stream, f"{prefix}{line}\n")
-
-    def _say(self, text: str) -> None:
-        """Write a line of the command's own."""
-        self._write(sys.stderr, f"gradwire run: {text}\n")
-
-    def _write(self, stream: TextIO, text: str) -> None:
+    def _write(self, stream: TextIO, prefix: str, line: str) -> None:
         try:
-            stream.write(text)
+            stream.write(f"{prefix}{line}\n")
             stream.flush()
         except BrokenPipeError:
             # The reader is gone, as after ``| head``: end as other programs do then. Python would

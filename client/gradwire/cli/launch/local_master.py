@@ -10,10 +10,11 @@ import atexit
 import logging
 from collections.abc import Sequence
 from concurrent.futures import Future
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack
+from functools import partial
 from pathlib import Path
 from threading import Thread
-from typing import Final, Self
+from typing import Final
 
 from gradwire.cli.launch.keys import local_keys
 from gradwire.cli.launch.master import Master
@@ -27,7 +28,7 @@ logger = logging.getLogger("gradwire.local_master")
 ROLES: Final = {"worker": Role.WORKER, "observer": Role.OBSERVER, "operator": Role.OPERATOR}
 
 
-class LocalMaster:
+class LocalMaster(AbstractContextManager["LocalMaster"]):
     """A master that this process has started; `gradwire.local_master` returns it.
 
     As a context manager it ends the master with the block.
@@ -43,7 +44,8 @@ class LocalMaster:
         with ExitStack() as stack:
             run_key_file, _ = stack.enter_context(local_keys(0, key_file))
             self._run_key = read_run_keys(run_key_file)[0]
-            self._master = Master(listen, http, run_key_file, _log_line, logger.info, options)
+            log = partial(logger.warning, "%s")
+            self._master = Master(listen, http, run_key_file, log, logger.info, options)
             stack.callback(self._end_thread)
             self._thread.start()
             self._started.result()
@@ -74,17 +76,7 @@ class LocalMaster:
         """Return a key for one process: ``gradwire.join(..., key=master.key("one"))``.
 
         A master has one connection for each key, the newest. So every process needs a name of its
-        own.
-
-        Parameters
-        ----------
-        name : str
-        role : "worker", "observer" or "operator"
-
-        Raises
-        ------
-        UsageError
-            If there is no such role.
+        own. `role` is "worker", "observer" or "operator".
         """
         return self._run_key.worker_key(name, _role(role))
 
@@ -93,11 +85,6 @@ class LocalMaster:
 
         For processes that are started elsewhere, each of which makes a key of its own of it:
         ``gradwire.join(..., key=issuing_key)``, or as text, `IssuingKey.format`.
-
-        Raises
-        ------
-        UsageError
-            If there is no such role.
         """
         return self._run_key.issuing_key(_role(role))
 
@@ -110,10 +97,6 @@ class LocalMaster:
         """End the master, with SIGTERM and, where that does not help, SIGKILL. Can be repeated."""
         atexit.unregister(self.close)
         self._stack.close()
-
-    def __enter__(self) -> Self:
-        """Return the master."""
-        return self
 
     def __exit__(self, *_: object) -> None:
         """End the master."""
@@ -140,10 +123,6 @@ class LocalMaster:
         if self._thread.is_alive():
             self._loop.call_soon_threadsafe(self._to_end.cancel)
             self._thread.join()
-
-
-def _log_line(line: str) -> None:
-    logger.warning("%s", line)
 
 
 def _role(name: str) -> Role:
@@ -175,16 +154,11 @@ def local_master(
     options : sequence of str
         More options of ``gradwire master``, such as ``["--workers-max", "200"]``.
 
-    Returns
-    -------
-    LocalMaster
-        With `address` and `key(name)`; a context manager.
-
     Raises
     ------
     GradwireError
-        If the master ends instead of starting, such as where the port is in use: with what it has
-        said.
+        If the master ends instead of starting, such as where the port is in use: with its last
+        words.
     DeadlineError
         If it does not start in a minute.
 

@@ -5,7 +5,7 @@ import json
 import os
 import sys
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Final, Self
 
@@ -23,11 +23,8 @@ SLOW_START: Final = (
 )
 
 DRAIN_SECONDS: Final = 0.25
-"""How long a master that only this machine can reach waits at its end for workers.
-
-They have ended by then. A killed worker did not say so, and the master would wait for it as long as
-for one on a slow network.
-"""
+"""How long a master that only this machine can reach waits at its end for workers that were killed;
+for one on a slow network it would wait longer."""
 
 LAST_LINES: Final = 5
 """Lines of its log that an error shows."""
@@ -41,16 +38,17 @@ run_module("gradwire", run_name="__main__", alter_sys=True)
 """
 """``python -m gradwire`` that ends with its parent, whose process id is to be filled in.
 
-The master asks for that itself, before anything else: asyncio offers no way to do so between fork
-and exec that is safe in a process with threads.
+The master asks for that itself: asyncio has no way to do so between fork and exec that is safe in a
+process with threads.
 """
 
 
 class MasterEndedError(GradwireError):
     """A master that was started here has ended; its last words are in the message."""
 
-    def __init__(self, status: int, text: str) -> None:
-        super().__init__(text)
+    def __init__(self, status: int, end: str, last_lines: Iterable[str]) -> None:
+        said = " / ".join(last_lines) or "it has said nothing"
+        super().__init__(f"the master {end}; its last words: {said}")
         self.status = status
 
 
@@ -74,7 +72,8 @@ class Master:
         self._http = http
         self._on_line = on_line
         self._tell = tell
-        self._last_lines: deque[str] = deque(maxlen=LAST_LINES)
+        self.last_lines: deque[str] = deque(maxlen=LAST_LINES)
+        """Of its log."""
         # Workers of other machines may train on when those of this machine have ended.
         is_local = listen.startswith(("127.", "localhost:", "[::1]:"))
         defaults = {"GRADWIRE_DRAIN_SECONDS": f"{DRAIN_SECONDS:g}"} if is_local else {}
@@ -85,11 +84,6 @@ class Master:
             "GRADWIRE_INSECURE": "0",
         }  # fmt: skip
         self._of_this_start = {"GRADWIRE_RECOVERY_SECONDS": "0"}  # no worker knew it before
-
-    @property
-    def last_words(self) -> str:
-        """The last lines of its log."""
-        return f"its last words: {' / '.join(self._last_lines) or 'it has said nothing'}"
 
     async def start(self) -> None:
         """Start it; a second time at the same port, to go on with its run.
@@ -136,7 +130,7 @@ class Master:
         if not self.child.over.done():
             raise DeadlineError(f"the master did not start in {START_SECONDS_MAX:g} s")
         status = self.child.over.result()
-        raise MasterEndedError(status, f"the master {how(status)} at once; {self.last_words}")
+        raise MasterEndedError(status, f"{how(status)} at once", self.last_lines)
 
     async def __aenter__(self) -> Self:
         """Start it."""
@@ -148,7 +142,7 @@ class Master:
         await self.child.stop()
 
     def _note_line(self, line: str) -> None:
-        self._last_lines.append(line)
+        self.last_lines.append(line)
         self._on_line(line)
 
 
