@@ -1,6 +1,5 @@
 """``gradwire run``: workers start, their output is prefixed, signals reach them, failures count."""
 
-import asyncio
 import json
 import os
 import signal
@@ -15,8 +14,7 @@ from typing import Any, NamedTuple, Protocol
 import pytest
 
 from gradwire.cli.app import main
-from gradwire.cli.launch import processes
-from gradwire.cli.launch.processes import FAILURES_MAX, Child
+from gradwire.cli.launch.processes import Child
 from gradwire.cli.run import Launcher
 from gradwire_protocol.crypto.keys import SECRET_BYTES, RunKey
 from gradwire_udp.files.keys import write_key
@@ -290,13 +288,6 @@ threading.Event().wait()
     assert "rank 1 ended with status 7" in done.stderr
 
 
-@pytest.mark.deep("more of what a launcher can meet")
-def test_a_worker_killed_by_a_signal_counts_as_a_failure(gradwire_run: Run) -> None:
-    done = gradwire_run(*python("import os; os.kill(os.getpid(), 9)"), workers=1, options=NO_MASTER)
-
-    assert done.returncode == 128 + 9
-
-
 def test_a_program_that_does_not_exist_is_named(gradwire_run: Run) -> None:
     done = gradwire_run("no-such-program", options=NO_MASTER)
 
@@ -340,25 +331,6 @@ def test_a_signal_that_is_ignored_from_outside_stays_ignored() -> None:
     assert launcher.returncode == 0
 
 
-@pytest.mark.deep("more of what a launcher can meet")
-def test_long_lines_and_the_last_line_without_an_end_are_shown(gradwire_run: Run) -> None:
-    code = "import sys; print('x' * 200_000); sys.stdout.write('the end')"
-
-    done = gradwire_run(*python(code), workers=1, options=NO_MASTER)
-
-    lines = [line.removeprefix("[0] ") for line in done.stdout.splitlines()]
-    assert "".join(lines[:-1]) == "x" * 200_000
-    assert lines[-1] == "the end"
-
-
-def test_a_master_that_cannot_start_ends_it_with_its_words(gradwire_run: Run) -> None:
-    done = gradwire_run("true", options=["--listen", "192.0.2.1:40123"])
-
-    assert done.returncode == 2
-    assert "[master] gradwire master: cannot listen at UDP address 192.0.2.1:40123" in done.stderr
-    assert "the master ended with status 2 at once" in done.stderr
-
-
 FAILS_ONCE = """
 import os, pathlib, sys, threading
 here = pathlib.Path(sys.argv[1])
@@ -374,24 +346,21 @@ print("done", flush=True)
 
 
 @pytest.mark.parametrize(
-    ("what", "status", "done", "said"),
+    ("what", "waits_for", "done", "said"),
     [
-        ("stop", 128 + 9, {"[0] done"}, "rank 1 was killed by SIGKILL"),
-        ("continue", 0, {"[0] done"}, "1 of 2 go on"),
-        ("restart", 0, {"[0] done", "[1] done"}, "it is started again"),
+        ("continue", "failed", ["[0] done"], "rank 1 was killed by SIGKILL"),
+        ("restart", "restarted", ["[0] done", "[1] done"], "it is started again"),
     ],
 )
 def test_the_user_says_what_a_failure_of_a_worker_does(
-    gradwire_run: Run, tmp_path: Path, what: str, status: int, done: set[str], said: str
+    gradwire_run: Run, tmp_path: Path, what: str, waits_for: str, done: list[str], said: str
 ) -> None:
-    waits_for = "restarted" if what == "restart" else "failed"
     options = [*NO_MASTER, "--on-failure", what]
 
     ended = gradwire_run(*python(FAILS_ONCE, str(tmp_path), waits_for), options=options)
 
-    assert ended.returncode == status
-    assert set(ended.stdout.splitlines()) <= done
-    assert what == "stop" or set(ended.stdout.splitlines()) == done
+    assert ended.returncode == 0
+    assert sorted(ended.stdout.splitlines()) == done
     assert said in ended.stderr
 
 
@@ -468,16 +437,16 @@ def test_a_master_that_dies_three_times_in_a_minute_ends_the_run() -> None:
     code = "import threading; print('up', flush=True); threading.Event().wait()"
     with launch(*python(code), workers=1, options=()) as launcher:
         launcher.read_line("the worker")
-        for _ in range(FAILURES_MAX):
+        for _ in range(3):
             os.kill(master_of(launcher), signal.SIGKILL)
             said = ""
-            while not ("is back at" in said or "3 times" in said):
+            while not ("is back at" in said or "third time" in said):
                 said = launcher.read_line("the launcher", launcher.stderr)
                 assert said
         launcher.communicate()
 
     assert launcher.returncode == 128 + signal.SIGKILL
-    assert "3 times within 60 s; its last words: it has said nothing" in said
+    assert "for the third time within a minute; its last words: it has said nothing" in said
 
 
 @pytest.mark.deep("more of what a launcher can meet")
@@ -500,28 +469,16 @@ except gradwire.ConnectionLostError as error:
     assert "the master has ended, as it was told to" in err
 
 
-@pytest.mark.deep("more of what a launcher can meet")
-def test_a_port_that_is_taken_is_the_exit_status_3_of_the_master(gradwire_run: Run) -> None:
+def test_a_master_that_cannot_start_ends_it_with_its_status_and_words(gradwire_run: Run) -> None:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as other:
         other.bind(("127.0.0.1", 0))
-        done = gradwire_run("true", options=["--listen", f"127.0.0.1:{other.getsockname()[1]}"])
+        address = f"127.0.0.1:{other.getsockname()[1]}"
+        done = gradwire_run("true", options=["--listen", address])
 
     assert done.returncode == 3
-    assert "the master ended with status 3 at once" in done.stderr
-
-
-@pytest.mark.deep("more of what a launcher can meet")
-def test_a_process_that_a_worker_has_left_behind_is_ended_and_not_waited_for(
-    gradwire_run: Run,
-) -> None:
-    left = "import os, signal; print(os.getpid(), flush=True); signal.pause()"
-    code = f"import subprocess, sys; subprocess.Popen([sys.executable, '-c', {left!r}])"
-
-    done = gradwire_run(*python(code), workers=1, options=NO_MASTER)
-
-    assert done.returncode == 0, done.stderr
-    pid = int(done.stdout.removeprefix("[0] "))
-    wait_for_process(lambda: has_ended(pid), "the process to be killed")
+    assert "[master] gradwire master: " in done.stderr
+    ended = done.stderr.partition("gradwire: the master ended with status 3 at once")[2]
+    assert address in ended
 
 
 def test_it_ends_soon_after_a_worker_that_said_no_goodbye_and_left_a_helper_behind() -> None:
@@ -622,23 +579,3 @@ async def test_a_signal_that_comes_while_a_worker_is_started_again_reaches_that_
     work = launcher.run("127.0.0.1:1", [None])
 
     assert await launcher.supervise(work) == 128 + signal.SIGTERM
-
-
-async def test_a_worker_that_does_not_end_after_sigterm_is_killed(
-    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(processes, "STOP_SECONDS_MAX", 0.1)
-    code = "import signal; signal.signal(15, signal.SIG_IGN); print('up', flush=True)\n"
-    launcher = Launcher(python(code + "while True: signal.pause()"), 2)
-    running = asyncio.create_task(launcher.supervise(launcher.run("127.0.0.1:1", [None, None])))
-    out = ""
-
-    def up() -> bool:
-        nonlocal out
-        out += capfd.readouterr().out
-        return out.count("up\n") == 2
-
-    await until(up, "the workers")
-    os.kill(os.getpid(), signal.SIGTERM)
-
-    assert await running == 128 + signal.SIGKILL

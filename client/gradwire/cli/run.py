@@ -9,27 +9,18 @@ from collections.abc import Coroutine, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal, TextIO
+from typing import Annotated, Any, Literal, TextIO
 
 import typer
 
 from gradwire.cli.launch.gpus import NO_GPU, VISIBLE, visible_gpus
 from gradwire.cli.launch.keys import local_keys
 from gradwire.cli.launch.master import Master, MasterEndedError
-from gradwire.cli.launch.processes import (
-    FAILURES_MAX,
-    FAILURES_SECONDS,
-    SIGNALLED,
-    Child,
-    Failures,
-    how,
-)
+from gradwire.cli.launch.processes import SIGNALLED, Child, Failures, how
 from gradwire.cli.launch.signals import ending_signals
 from gradwire.errors import DeadlineError, UsageError
 from gradwire_protocol.crypto.keys import WorkerKey
 from gradwire_udp.files.keys import read_keys
-
-LOOPBACK: Final = "127.0.0.1"
 
 OnFailure = Literal["stop", "continue", "restart"]
 
@@ -138,6 +129,8 @@ class Launcher:
         self._command = command
         self._workers = workers
         self._on_failure = on_failure
+        # More threads than processors would slow all down.
+        self._threads = max((os.cpu_count() or 1) // workers, 1)
         self._gpus = visible_gpus(os.environ)
         self._one_gpu_each = one_gpu_each
         if one_gpu_each and not self._gpus:
@@ -216,30 +209,25 @@ class Launcher:
         if is_whole_run:
             # A script that also calls ``init_process_group`` would fail without an address. The
             # port is free now, but not reserved until rank 0 of the group listens.
-            with socket.create_server((LOOPBACK, 0)) as server:
-                port = server.getsockname()[1]
-            defaults |= {"MASTER_ADDR": LOOPBACK, "MASTER_PORT": str(port)}
+            with socket.create_server(("127.0.0.1", 0)) as server:
+                address, port = server.getsockname()
+            defaults |= {"MASTER_ADDR": address, "MASTER_PORT": str(port)}
             ours["WORLD_SIZE"] = str(self._workers)
         return defaults | os.environ | ours
-
-    @property
-    def _threads(self) -> int:
-        """With how many threads each worker computes: more than processors slow all down."""
-        return max((os.cpu_count() or 1) // self._workers, 1)
 
     async def _keep_master(self, master: Master) -> None:
         """Start the master again whenever it dies; its workers train on and come back."""
         failures = Failures()
         while status := await master.child.wait():
             if failures.are_too_many():
-                times = f"{FAILURES_MAX} times within {FAILURES_SECONDS:g} s"
-                raise MasterEndedError(status, f"{how(status)}, {times}", master.last_lines)
+                end = f"{how(status)}, for the third time within a minute"
+                raise MasterEndedError(status, end, master.last_lines)
             self._say(
                 f"the master {how(status)}: it is started again at {master.address}, and the "
                 "workers train on and come back"
             )
             with suppress(MasterEndedError, DeadlineError):
-                await master.start()
+                await master.start_again()
                 self._say(f"the master is back at {master.address}")
         self._say("the master has ended, as it was told to")
 
@@ -247,15 +235,17 @@ class Launcher:
         """Run a worker, and start it again where that is wanted."""
         failures = Failures()
         while status := await self._run_worker(rank, environ):
-            if (
-                self._on_failure != "restart"
-                or self._signals
-                or self._one_succeeded
-                or failures.are_too_many()
-            ):
-                self._fail(rank, status)
-                return
-            self._say(f"rank {rank} {how(status)}: it is started again")
+            end = f"rank {rank} {how(status)}"
+            is_wanted = self._on_failure == "restart" and not self._signals
+            if is_wanted and not self._one_succeeded and not failures.are_too_many():
+                self._say(f"{end}: it is started again")
+                continue
+            if status - SIGNALLED not in self._signals:
+                self._say(end)
+            self._status = self._status or status
+            if self._on_failure != "continue":
+                self._end(status)
+            return
         self._one_succeeded = True
 
     async def _run_worker(self, rank: int, environ: Mapping[str, str]) -> int:
@@ -276,17 +266,6 @@ class Launcher:
             return await child.wait()
         finally:
             await child.stop()
-
-    def _fail(self, rank: int, status: int) -> None:
-        """Note that a worker has failed for good, and stop the others unless they go on."""
-        running = sum(not child.over.done() for child in self._children.values())
-        goes_on = self._on_failure == "continue" and not self._signals
-        rest = f": {running} of {self._workers} go on" if goes_on and running else ""
-        if status - SIGNALLED not in self._signals:
-            self._say(f"rank {rank} {how(status)}{rest}")
-        self._status = self._status or status
-        if self._on_failure != "continue":
-            self._end(status)
 
     def _end(self, status: int) -> None:
         """Stop the workers, and then the master; the first status that is given counts."""

@@ -37,15 +37,15 @@ class LocalMaster(AbstractContextManager["LocalMaster"]):
     def __init__(
         self, listen: str, http: str, key_file: Path | None, options: Sequence[str]
     ) -> None:
-        self._started: Future[None] = Future()
-        self._loop = asyncio.new_event_loop()
-        self._to_end = self._loop.create_future()
-        self._thread = Thread(target=self._run, name="gradwire-local-master", daemon=True)
         with ExitStack() as stack:
             run_key_file, _ = stack.enter_context(local_keys(0, key_file))
             self._run_key = read_run_keys(run_key_file)[0]
             log = partial(logger.warning, "%s")
             self._master = Master(listen, http, run_key_file, log, logger.info, options)
+            self._started: Future[None] = Future()
+            self._loop = asyncio.new_event_loop()
+            self._to_end = self._loop.create_future()
+            self._thread = Thread(target=self._run, name="gradwire-local-master", daemon=True)
             stack.callback(self._end_thread)
             self._thread.start()
             self._started.result()

@@ -5,7 +5,7 @@ import json
 import os
 import sys
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Final, Self
 
@@ -53,9 +53,10 @@ class MasterEndedError(GradwireError):
 
 
 class Master:
-    """A master that runs as long as the block; errors are those of `start`.
+    """A master that runs as long as the block, and can be started again in it.
 
-    `on_line` gets each line that it logs, `tell` what it is waited for.
+    `on_line` gets each line that it logs, `tell` what it is waited for. Where a start fails, it
+    raises `MasterEndedError`, or `DeadlineError` after `START_SECONDS_MAX`.
     """
 
     def __init__(
@@ -68,8 +69,6 @@ class Master:
         options: Sequence[str] = (),
     ) -> None:
         self._options = options
-        self._listen = listen
-        self._http = http
         self._on_line = on_line
         self._tell = tell
         self.last_lines: deque[str] = deque(maxlen=LAST_LINES)
@@ -77,46 +76,48 @@ class Master:
         # Workers of other machines may train on when those of this machine have ended.
         is_local = listen.startswith(("127.", "localhost:", "[::1]:"))
         defaults = {"GRADWIRE_DRAIN_SECONDS": f"{DRAIN_SECONDS:g}"} if is_local else {}
-        self._environ = defaults | os.environ | {
-            "GRADWIRE_LISTEN": listen,
-            "GRADWIRE_HTTP": http,
-            "GRADWIRE_KEY_FILE": str(key_file),
-            "GRADWIRE_INSECURE": "0",
-        }  # fmt: skip
-        self._of_this_start = {"GRADWIRE_RECOVERY_SECONDS": "0"}  # no worker knew it before
+        self._environ = defaults | os.environ
+        self._environ["GRADWIRE_LISTEN"] = listen
+        self._environ["GRADWIRE_HTTP"] = http
+        self._environ["GRADWIRE_KEY_FILE"] = str(key_file)
+        self._environ["GRADWIRE_INSECURE"] = "0"
 
-    async def start(self) -> None:
-        """Start it; a second time at the same port, to go on with its run.
+    async def __aenter__(self) -> Self:
+        """Start it. No worker can have known it before."""
+        await self._start({"GRADWIRE_RECOVERY_SECONDS": "0"})
+        return self
 
-        `MasterEndedError` if it ends instead of starting, `DeadlineError` if it does not start in
-        `START_SECONDS_MAX`.
-        """
+    async def start_again(self) -> None:
+        """Start one in its place, to go on with its run."""
+        resume = {"GRADWIRE_RESUME": "auto"} if self._environ.get("GRADWIRE_CHECKPOINT") else {}
+        await self._start({"GRADWIRE_NEW_RUN": "0"} | resume)
+
+    async def __aexit__(self, *_: object) -> None:
+        """End it."""
+        await self.child.stop()
+
+    async def _start(self, environ: Mapping[str, str]) -> None:
         announced: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         program = [sys.executable, "-c", PROGRAM.format(os.getpid())]
         self.child = await Child.start(
             [*program, "--log-level", "warning", "master", *self._options],
-            self._environ | self._of_this_start,
+            self._environ | environ,
             announced.set_result,
             self._note_line,
         )
         try:
-            announcement = json.loads(await self._first(announced))
+            await self._wait_for(announced)
         except BaseException:
             await self.child.stop()
             raise
+        announcement = json.loads(announced.result())
         self.address: str = announcement["master"]
         self.http: str | None = announcement["http"]
-        self._of_this_start = {
-            "GRADWIRE_LISTEN": _with_port_of(self.address, self._listen),
-            "GRADWIRE_NEW_RUN": "0",
-        }
+        self._keep_port("GRADWIRE_LISTEN", self.address)
         if self.http is not None:
-            self._of_this_start["GRADWIRE_HTTP"] = _with_port_of(self.http, self._http)
-        if os.environ.get("GRADWIRE_CHECKPOINT"):
-            self._of_this_start["GRADWIRE_RESUME"] = "auto"
+            self._keep_port("GRADWIRE_HTTP", self.http)
 
-    async def _first(self, announced: asyncio.Future[str]) -> str:
-        """Return what the master announces when it has started."""
+    async def _wait_for(self, announced: asyncio.Future[str]) -> None:
         later = asyncio.get_running_loop().call_later
         slow = later(SLOW_START_SECONDS, self._tell, SLOW_START)
         await asyncio.wait(
@@ -125,27 +126,17 @@ class Master:
             return_when=asyncio.FIRST_COMPLETED,
         )
         slow.cancel()
-        if announced.done():
-            return announced.result()
-        if not self.child.over.done():
+        if self.child.over.done():
+            status = self.child.over.result()
+            raise MasterEndedError(status, f"{how(status)} at once", self.last_lines)
+        if not announced.done():
             raise DeadlineError(f"the master did not start in {START_SECONDS_MAX:g} s")
-        status = self.child.over.result()
-        raise MasterEndedError(status, f"{how(status)} at once", self.last_lines)
 
-    async def __aenter__(self) -> Self:
-        """Start it."""
-        await self.start()
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        """End it."""
-        await self.child.stop()
+    def _keep_port(self, name: str, announced: str) -> None:
+        """Have the next one listen where the system chose that this one does."""
+        host, _ = split_address(self._environ[name])
+        self._environ[name] = show_address((host, split_address(announced)[1]))
 
     def _note_line(self, line: str) -> None:
         self.last_lines.append(line)
         self._on_line(line)
-
-
-def _with_port_of(announced: str, wanted: str) -> str:
-    """Return where to listen, with the port that the system has chosen."""
-    return show_address((split_address(wanted)[0], split_address(announced)[1]))

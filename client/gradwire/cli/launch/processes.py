@@ -5,6 +5,7 @@ alone, which then ends the workers first and the master last.
 """
 
 import asyncio
+import math
 import os
 import signal
 from collections import deque
@@ -14,10 +15,6 @@ from time import monotonic
 from typing import Final, Self, cast
 
 from gradwire.cli.launch.lines import Lines
-
-FAILURES_MAX: Final = 3
-FAILURES_SECONDS: Final = 60.0
-"""A child that fails so often in so short a time is not started again."""
 
 STOP_SECONDS_MAX: Final = 10.0
 """Time for a child to end after SIGTERM before it is killed."""
@@ -46,16 +43,15 @@ def how(status: int) -> str:
 
 
 class Failures:
-    """The latest failures of a child."""
+    """The latest three failures of a child: within a minute they are too many."""
 
     def __init__(self) -> None:
-        self._times: deque[float] = deque(maxlen=FAILURES_MAX)
+        self._times: deque[float] = deque([-math.inf] * 3, maxlen=3)
 
     def are_too_many(self) -> bool:
         """Note another one; return whether the child is to be given up."""
         self._times.append(monotonic())
-        seconds = self._times[-1] - self._times[0]
-        return len(self._times) == FAILURES_MAX and seconds <= FAILURES_SECONDS
+        return self._times[-1] - self._times[0] <= 60.0
 
 
 class Child(asyncio.SubprocessProtocol):

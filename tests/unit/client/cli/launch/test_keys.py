@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 
 from gradwire.cli.launch.keys import local_keys
-from gradwire_protocol.crypto.keys import SECRET_BYTES, RunKey, WorkerKey
-from gradwire_udp.files.keys import KeyFileError, read_keys, read_run_keys, write_key
-from support.wording import naming
+from gradwire_protocol.crypto.keys import SECRET_BYTES, RunKey
+from gradwire_udp.files.keys import read_keys, read_run_keys, write_key
 
 RUN_KEY = RunKey(bytes(SECRET_BYTES))
 
@@ -58,12 +57,3 @@ def test_a_run_key_that_is_given_stays_where_it_is(folder: Path) -> None:
 
     assert worker_key == RUN_KEY.worker_key("rank-1")
     assert read_run_keys(given) == [RUN_KEY]
-
-
-def test_a_worker_key_cannot_start_a_run(folder: Path) -> None:
-    given = folder / "gpu7.key"
-    write_key(given, RUN_KEY.worker_key("gpu7").format())
-    assert isinstance(read_keys(given), WorkerKey)
-
-    with pytest.raises(KeyFileError, match=naming(given, "worker", "gpu7")), local_keys(2, given):
-        pass

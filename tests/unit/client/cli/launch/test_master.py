@@ -5,8 +5,7 @@ from pathlib import Path
 import pytest
 
 from gradwire.cli.launch.keys import local_keys
-from gradwire.cli.launch.master import Master, MasterEndedError
-from support.processes import has_ended
+from gradwire.cli.launch.master import Master
 
 
 def ignore(_: str) -> None:
@@ -51,7 +50,7 @@ async def test_it_starts_again_at_the_same_port_and_with_its_checkpoints(
             master.child.send_signal(9)
             await master.child.wait()
 
-            await master.start()
+            await master.start_again()
 
             assert (master.address, master.http) == first[1:]
             assert master.child is not first[0]
@@ -59,15 +58,3 @@ async def test_it_starts_again_at_the_same_port_and_with_its_checkpoints(
     assert b"GRADWIRE_RESUME=auto" in environ
     assert b"GRADWIRE_NEW_RUN=0" in environ
     assert b"GRADWIRE_RECOVERY_SECONDS=0" not in environ
-
-
-async def test_where_it_ends_instead_of_starting_the_error_has_its_last_words() -> None:
-    with local_keys(0) as (run_key_file, _):
-        master = Master("192.0.2.1:1", "off", run_key_file, ignore, ignore)
-
-        with pytest.raises(MasterEndedError, match="cannot listen") as failed:
-            await master.start()
-
-    assert failed.value.status == 2
-    assert "ended with status 2 at once" in str(failed.value)
-    assert has_ended(master.child.pid)

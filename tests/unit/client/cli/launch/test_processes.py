@@ -118,13 +118,15 @@ async def test_after_the_end_no_signal_goes_to_a_group_that_may_be_anothers(
     assert sent == []
 
 
-async def test_stop_asks_first_and_insists_later(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_after_sigterm_a_process_has_its_time_and_is_killed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(processes, "STOP_SECONDS_MAX", BRIEF)
     out: list[str] = []
     child = await start(NEVER_ENDS, on_stdout=out.append)
     await until(lambda: out == ["up"], "the process to ignore SIGTERM")
 
-    await child.stop()
+    child.send_signal(signal.SIGTERM)
 
     assert await child.wait() == 128 + signal.SIGKILL
 
