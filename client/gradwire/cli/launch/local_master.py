@@ -158,16 +158,6 @@ def local_master(
     ------
     GradwireError
         If the master ends instead of starting, such as where the port is in use: with its last
-        words.
-    DeadlineError
-        If it does not start in a minute.
-
-    Examples
-    --------
-    ::
-
-        with gradwire.local_master() as master:
-            with gradwire.join(model, master=master.address, key=master.key("one")) as session:
-                ...
+        words. `DeadlineError` if it does not start in a minute.
     """
     return LocalMaster(listen, http, None if key_file is None else Path(key_file), options)

@@ -97,40 +97,38 @@ class Master:
         await self.child.stop()
 
     async def _start(self, environ: Mapping[str, str]) -> None:
-        announced: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        lines: asyncio.Queue[str] = asyncio.Queue()
         program = [sys.executable, "-c", PROGRAM.format(os.getpid())]
         self.child = await Child.start(
             [*program, "--log-level", "warning", "master", *self._options],
             self._environ | environ,
-            announced.set_result,
+            lines.put_nowait,
             self._note_line,
         )
         try:
-            await self._wait_for(announced)
+            announcement = json.loads(await self._first_line(lines))
         except BaseException:
             await self.child.stop()
             raise
-        announcement = json.loads(announced.result())
         self.address: str = announcement["master"]
         self.http: str | None = announcement["http"]
         self._keep_port("GRADWIRE_LISTEN", self.address)
         if self.http is not None:
             self._keep_port("GRADWIRE_HTTP", self.http)
 
-    async def _wait_for(self, announced: asyncio.Future[str]) -> None:
+    async def _first_line(self, lines: asyncio.Queue[str]) -> str:
+        self.child.over.add_done_callback(lambda _: lines.put_nowait(""))
         later = asyncio.get_running_loop().call_later
+        later(START_SECONDS_MAX, lines.put_nowait, "")
         slow = later(SLOW_START_SECONDS, self._tell, SLOW_START)
-        await asyncio.wait(
-            (announced, self.child.over),
-            timeout=START_SECONDS_MAX,
-            return_when=asyncio.FIRST_COMPLETED,
-        )
+        line = await lines.get()
         slow.cancel()
         if self.child.over.done():
-            status = self.child.over.result()
-            raise MasterEndedError(status, f"{how(status)} at once", self.last_lines)
-        if not announced.done():
+            end = f"{how(self.child.over.result())} at once"
+            raise MasterEndedError(self.child.over.result(), end, self.last_lines)
+        if not line:
             raise DeadlineError(f"the master did not start in {START_SECONDS_MAX:g} s")
+        return line
 
     def _keep_port(self, name: str, announced: str) -> None:
         """Have the next one listen where the system chose that this one does."""
