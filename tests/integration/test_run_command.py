@@ -317,6 +317,21 @@ print("stopped", flush=True)
     assert launcher.returncode == 0
 
 
+def test_a_second_signal_kills_workers_that_do_not_end() -> None:
+    code = "import signal; signal.signal(2, signal.SIG_IGN); print('up', flush=True)\n"
+    with launch(*python(code + "while True: signal.pause()")) as launcher:
+        for _ in range(2):
+            launcher.read_line("a worker")
+
+        launcher.send_signal(signal.SIGINT)
+        while "SIGINT is passed on" not in launcher.read_line("the signal", launcher.stderr):
+            pass
+        launcher.send_signal(signal.SIGINT)
+        launcher.communicate()
+
+    assert launcher.returncode == 128 + signal.SIGKILL
+
+
 @pytest.mark.deep("more of what a launcher can meet")
 def test_a_signal_that_is_ignored_from_outside_stays_ignored() -> None:
     """As under nohup, which lets a terminal be closed."""

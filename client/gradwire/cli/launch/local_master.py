@@ -39,7 +39,8 @@ class LocalMaster(AbstractContextManager["LocalMaster"]):
     ) -> None:
         with ExitStack() as stack:
             run_key_file, _ = stack.enter_context(local_keys(0, key_file))
-            self._run_key = read_run_keys(run_key_file)[0]
+            self.run_key: RunKey = read_run_keys(run_key_file)[0]
+            """The key that all others follow from."""
             log = partial(logger.warning, "%s")
             self._master = Master(listen, http, run_key_file, log, logger.info, options)
             self._started: Future[None] = Future()
@@ -78,7 +79,7 @@ class LocalMaster(AbstractContextManager["LocalMaster"]):
         A master has one connection for each key, the newest. So every process needs a name of its
         own. `role` is "worker", "observer" or "operator".
         """
-        return self._run_key.worker_key(name, _role(role))
+        return self.run_key.worker_key(name, _role(role))
 
     def issuing_key(self, role: str = "worker") -> IssuingKey:
         """Return a key from which the keys of one role follow, and no others.
@@ -86,12 +87,7 @@ class LocalMaster(AbstractContextManager["LocalMaster"]):
         For processes that are started elsewhere, each of which makes a key of its own of it:
         ``gradwire.join(..., key=issuing_key)``, or as text, `IssuingKey.format`.
         """
-        return self._run_key.issuing_key(_role(role))
-
-    @property
-    def run_key(self) -> RunKey:
-        """The key that all others follow from."""
-        return self._run_key
+        return self.run_key.issuing_key(_role(role))
 
     def close(self) -> None:
         """End the master, with SIGTERM and, where that does not help, SIGKILL. Can be repeated."""
