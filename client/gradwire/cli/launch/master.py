@@ -5,7 +5,7 @@ import json
 import os
 import sys
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Final, Self
 
@@ -96,7 +96,7 @@ class Master:
         """End it."""
         await self.child.stop()
 
-    async def _start(self, environ: Mapping[str, str]) -> None:
+    async def _start(self, environ: dict[str, str]) -> None:
         lines: asyncio.Queue[str] = asyncio.Queue()
         program = [sys.executable, "-c", PROGRAM.format(os.getpid())]
         self.child = await Child.start(
