@@ -181,7 +181,10 @@ class Launcher:
                 f"{os.cpu_count()} processors; set OMP_NUM_THREADS for another number"
             )
         if len(self._gpus) > 1 and self._workers > 1 and not self._one_gpu_each:
-            self._say(f"workers see all {len(self._gpus)} GPUs; with --one-gpu-each, one each")
+            self._say(
+                f"workers see all {len(self._gpus)} GPUs, and a worker's is cuda:LOCAL_RANK; with "
+                "--one-gpu-each each sees its own only"
+            )
         common = self._environ(master, is_whole_run=is_whole_run)
         async with asyncio.TaskGroup() as group:
             for rank, key_file in enumerate(key_files):
