@@ -71,7 +71,7 @@ def test_a_master_that_is_lost_is_logged(caplog: pytest.LogCaptureFixture) -> No
     with gradwire.local_master() as master:
         os.kill(master.pid, signal.SIGKILL)
         wait_for_process(lambda: not master.is_running, "the master to end")
-        wait_for_process(lambda: "has ended with status 137" in caplog.text, "the log to say so")
+        wait_for_process(lambda: "was killed by SIGKILL" in caplog.text, "the log to say so")
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])

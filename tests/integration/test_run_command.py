@@ -1,6 +1,5 @@
 """``gradwire run``: workers start, their output is prefixed, signals reach them, failures count."""
 
-import asyncio
 import json
 import os
 import signal
@@ -15,14 +14,13 @@ from typing import Any, NamedTuple, Protocol
 import pytest
 
 from gradwire.cli.app import main
-from gradwire.cli.launch import lasting_master, processes
-from gradwire.cli.launch.processes import Child, master_options
+from gradwire.cli.launch.processes import Child
 from gradwire.cli.run import Launcher
 from gradwire_protocol.crypto.keys import SECRET_BYTES, RunKey
 from gradwire_udp.files.keys import write_key
 from support.processes import Running, children_of, has_ended, python
 from support.tiers import variants
-from support.waiting import PROCESS, until, wait_for_process
+from support.waiting import until, wait_for_process
 
 REPOSITORY = Path(__file__).parents[2]
 
@@ -135,13 +133,16 @@ def test_workers_see_one_gpu_each_where_that_is_asked_for(gradwire_run: Run) -> 
     command = python("import os; print(os.environ['CUDA_VISIBLE_DEVICES'])")
     gpus = {"CUDA_VISIBLE_DEVICES": "3,5"}
 
-    apart = gradwire_run(*command, options=[*NO_MASTER, "--one-gpu-each"], environ=gpus)
+    options = [*NO_MASTER, "--one-gpu-each"]
+    apart = gradwire_run(*command, workers=3, options=options, environ=gpus)
     together = gradwire_run(*command, options=NO_MASTER, environ=gpus)
+    without = gradwire_run(*command, options=options, environ={"CUDA_VISIBLE_DEVICES": ""})
 
-    assert sorted(apart.stdout.splitlines()) == ["[0] 3", "[1] 5"]
+    assert sorted(apart.stdout.splitlines()) == ["[0] 3", "[1] 5", "[2] 3"]
     assert sorted(together.stdout.splitlines()) == ["[0] 3,5", "[1] 3,5"]
-    assert "sees one of the GPUs 3, 5" in apart.stderr
     assert "--one-gpu-each" in together.stderr
+    assert (without.returncode, without.stdout) == (2, "")
+    assert "no GPU is visible, by CUDA_VISIBLE_DEVICES" in without.stderr
 
 
 @pytest.mark.deep("more of what a launcher can meet")
@@ -287,13 +288,6 @@ threading.Event().wait()
     assert "rank 1 ended with status 7" in done.stderr
 
 
-@pytest.mark.deep("more of what a launcher can meet")
-def test_a_worker_killed_by_a_signal_counts_as_a_failure(gradwire_run: Run) -> None:
-    done = gradwire_run(*python("import os; os.kill(os.getpid(), 9)"), workers=1, options=NO_MASTER)
-
-    assert done.returncode == 128 + 9
-
-
 def test_a_program_that_does_not_exist_is_named(gradwire_run: Run) -> None:
     done = gradwire_run("no-such-program", options=NO_MASTER)
 
@@ -323,6 +317,21 @@ print("stopped", flush=True)
     assert launcher.returncode == 0
 
 
+def test_a_second_signal_kills_workers_that_do_not_end() -> None:
+    code = "import signal; signal.signal(2, signal.SIG_IGN); print('up', flush=True)\n"
+    with launch(*python(code + "while True: signal.pause()")) as launcher:
+        for _ in range(2):
+            launcher.read_line("a worker")
+
+        launcher.send_signal(signal.SIGINT)
+        while "SIGINT is passed on" not in launcher.read_line("the signal", launcher.stderr):
+            pass
+        launcher.send_signal(signal.SIGINT)
+        launcher.communicate()
+
+    assert launcher.returncode == 128 + signal.SIGKILL
+
+
 @pytest.mark.deep("more of what a launcher can meet")
 def test_a_signal_that_is_ignored_from_outside_stays_ignored() -> None:
     """As under nohup, which lets a terminal be closed."""
@@ -335,25 +344,6 @@ def test_a_signal_that_is_ignored_from_outside_stays_ignored() -> None:
         launcher.communicate()
 
     assert launcher.returncode == 0
-
-
-@pytest.mark.deep("more of what a launcher can meet")
-def test_long_lines_and_the_last_line_without_an_end_are_shown(gradwire_run: Run) -> None:
-    code = "import sys; print('x' * 200_000); sys.stdout.write('the end')"
-
-    done = gradwire_run(*python(code), workers=1, options=NO_MASTER)
-
-    lines = [line.removeprefix("[0] ") for line in done.stdout.splitlines()]
-    assert "".join(lines[:-1]) == "x" * 200_000
-    assert lines[-1] == "the end"
-
-
-def test_a_master_that_cannot_start_ends_it_with_its_words(gradwire_run: Run) -> None:
-    done = gradwire_run("true", options=["--listen", "192.0.2.1:40123"])
-
-    assert done.returncode == 2
-    assert "[master] gradwire master: cannot listen at UDP address 192.0.2.1:40123" in done.stderr
-    assert "the master ended at once with status 2" in done.stderr
 
 
 FAILS_ONCE = """
@@ -371,24 +361,21 @@ print("done", flush=True)
 
 
 @pytest.mark.parametrize(
-    ("what", "status", "done", "said"),
+    ("what", "waits_for", "done", "said"),
     [
-        ("stop", 128 + 9, {"[0] done"}, "rank 1 was killed by SIGKILL"),
-        ("continue", 0, {"[0] done"}, "1 of 2 go on"),
-        ("restart", 0, {"[0] done", "[1] done"}, "it is started again"),
+        ("continue", "failed", ["[0] done"], "rank 1 was killed by SIGKILL"),
+        ("restart", "restarted", ["[0] done", "[1] done"], "it is started again"),
     ],
 )
 def test_the_user_says_what_a_failure_of_a_worker_does(
-    gradwire_run: Run, tmp_path: Path, what: str, status: int, done: set[str], said: str
+    gradwire_run: Run, tmp_path: Path, what: str, waits_for: str, done: list[str], said: str
 ) -> None:
-    waits_for = "restarted" if what == "restart" else "failed"
     options = [*NO_MASTER, "--on-failure", what]
 
     ended = gradwire_run(*python(FAILS_ONCE, str(tmp_path), waits_for), options=options)
 
-    assert ended.returncode == status
-    assert set(ended.stdout.splitlines()) <= done
-    assert what == "stop" or set(ended.stdout.splitlines()) == done
+    assert ended.returncode == 0
+    assert sorted(ended.stdout.splitlines()) == done
     assert said in ended.stderr
 
 
@@ -448,7 +435,7 @@ def test_a_master_that_is_killed_is_started_again_and_the_run_goes_on() -> None:
             assert launcher.read_line("a worker to train").endswith("trains\n")
         killed = master_of(launcher)
         os.kill(killed, signal.SIGKILL)
-        out, err = launcher.communicate(timeout=PROCESS)
+        out, err = launcher.communicate()
 
     assert launcher.returncode == 0, err
     first, second = [line.partition("digest ")[2] for line in out.splitlines()]
@@ -465,17 +452,16 @@ def test_a_master_that_dies_three_times_in_a_minute_ends_the_run() -> None:
     code = "import threading; print('up', flush=True); threading.Event().wait()"
     with launch(*python(code), workers=1, options=()) as launcher:
         launcher.read_line("the worker")
-        for _ in range(lasting_master.DEATHS_MAX):
+        for _ in range(3):
             os.kill(master_of(launcher), signal.SIGKILL)
             said = ""
-            while not ("is back at" in said or "given up" in said):
+            while not ("is back at" in said or "third time" in said):
                 said = launcher.read_line("the launcher", launcher.stderr)
                 assert said
-        _, err = launcher.communicate(timeout=PROCESS)
+        launcher.communicate()
 
     assert launcher.returncode == 128 + signal.SIGKILL
-    assert "gradwire: the master was killed by SIGKILL" in err
-    assert "3 times within 60 s; its last words: it has said nothing" in err
+    assert "for the third time within a minute; its last words: it has said nothing" in said
 
 
 @pytest.mark.deep("more of what a launcher can meet")
@@ -492,34 +478,22 @@ except gradwire.ConnectionLostError as error:
     with launch(*python(code), workers=1, options=()) as launcher:
         launcher.read_line("the worker")
         os.kill(master_of(launcher), signal.SIGTERM)
-        out, err = launcher.communicate(timeout=PROCESS)
+        out, err = launcher.communicate()
 
     assert (launcher.returncode, out) == (0, "[0] lost\n"), err
     assert "the master has ended, as it was told to" in err
 
 
-@pytest.mark.deep("more of what a launcher can meet")
-def test_a_port_that_is_taken_is_the_exit_status_3_of_the_master(gradwire_run: Run) -> None:
+def test_a_master_that_cannot_start_ends_it_with_its_status_and_words(gradwire_run: Run) -> None:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as other:
         other.bind(("127.0.0.1", 0))
-        done = gradwire_run("true", options=["--listen", f"127.0.0.1:{other.getsockname()[1]}"])
+        address = f"127.0.0.1:{other.getsockname()[1]}"
+        done = gradwire_run("true", options=["--listen", address])
 
     assert done.returncode == 3
-    assert "the master ended at once with status 3" in done.stderr
-
-
-@pytest.mark.deep("more of what a launcher can meet")
-def test_a_process_that_a_worker_has_left_behind_is_ended_and_not_waited_for(
-    gradwire_run: Run,
-) -> None:
-    left = "import os, signal; print(os.getpid(), flush=True); signal.pause()"
-    code = f"import subprocess, sys; subprocess.Popen([sys.executable, '-c', {left!r}])"
-
-    done = gradwire_run(*python(code), workers=1, options=NO_MASTER)
-
-    assert done.returncode == 0, done.stderr
-    pid = int(done.stdout.removeprefix("[0] "))
-    wait_for_process(lambda: has_ended(pid), "the process to be killed")
+    assert "[master] gradwire master: " in done.stderr
+    ended = done.stderr.partition("gradwire: the master ended with status 3 at once")[2]
+    assert address in ended
 
 
 def test_it_ends_soon_after_a_worker_that_said_no_goodbye_and_left_a_helper_behind() -> None:
@@ -538,26 +512,6 @@ os._exit(0)
 
     assert launcher.returncode == 0
     assert "stopping without waiting any longer for" in said
-
-
-@pytest.mark.parametrize(
-    ("listen", "environ", "is_short"),
-    [
-        ("127.0.0.1:0", {}, True),
-        ("localhost:40123", {}, True),
-        ("[::1]:40123", {}, True),
-        ("0.0.0.0:40123", {}, False),
-        ("10.0.2.4:40123", {}, False),
-        ("127.0.0.1:0", {"GRADWIRE_DRAIN_SECONDS": "9"}, False),
-    ],
-)
-def test_a_master_for_this_machine_alone_does_not_wait_long_in_the_end(
-    listen: str, environ: Mapping[str, str], *, is_short: bool
-) -> None:
-    options = master_options(listen, "off", environ)
-
-    assert options[:4] == ["--listen", listen, "--http", "off"]
-    assert ("--drain-seconds" in options) is is_short
 
 
 def test_it_ends_with_its_workers_when_nobody_reads_on() -> None:
@@ -627,38 +581,16 @@ async def test_a_signal_that_comes_while_a_worker_is_started_again_reaches_that_
     started = list[list[str]]()
     start = Child.start
 
-    async def start_late(command: Sequence[str], **options: Any) -> Child:
+    async def start_late(command: Sequence[str], *others: Any) -> Child:
         started.append(list(command))
         if len(started) == 2:
             os.kill(os.getpid(), signal.SIGTERM)
             await until(lambda: launcher._signals, "the signal")
             command = python("import signal; signal.pause()")
-        return await start(command, **options)
+        return await start(command, *others)
 
     monkeypatch.setattr(Child, "start", start_late)
     launcher = Launcher(python("import sys; sys.exit(7)"), 1, on_failure="restart")
-    work = launcher.run("127.0.0.1:1", [None], is_whole_run=False)
+    work = launcher.run("127.0.0.1:1", [None])
 
     assert await launcher.supervise(work) == 128 + signal.SIGTERM
-
-
-async def test_a_worker_that_does_not_end_after_sigterm_is_killed(
-    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(processes, "STOP_SECONDS_MAX", 0.1)
-    code = "import signal; signal.signal(15, signal.SIG_IGN); print('up', flush=True)\n"
-    launcher = Launcher(python(code + "while True: signal.pause()"), 2)
-    running = asyncio.create_task(
-        launcher.supervise(launcher.run("127.0.0.1:1", [None, None], is_whole_run=False))
-    )
-    out = ""
-
-    def up() -> bool:
-        nonlocal out
-        out += capfd.readouterr().out
-        return out.count("up\n") == 2
-
-    await until(up, "the workers")
-    os.kill(os.getpid(), signal.SIGTERM)
-
-    assert await running == 128 + signal.SIGKILL

@@ -18,7 +18,7 @@ from typing import Annotated, Final, Literal
 import typer
 
 from gradwire.cli.commands import Commands
-from gradwire.cli.launch.processes import MasterEndedError
+from gradwire.cli.launch.master import MasterEndedError
 from gradwire.cli.logs import JsonFormatter, RepeatFilter, TextFormatter
 from gradwire.errors import GradwireError, RefusedError, TransportError
 

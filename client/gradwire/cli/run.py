@@ -5,39 +5,22 @@ import os
 import signal
 import socket
 import sys
-from collections import deque
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
-from time import monotonic
-from typing import Annotated, Any, Final, Literal, TextIO
+from typing import Annotated, Any, Literal, TextIO
 
 import typer
 
-from gradwire.cli.launch.ends import SIGNALLED, how
-from gradwire.cli.launch.gpus import about_gpus, gpu_of, visible_gpus
+from gradwire.cli.launch.gpus import NO_GPU, VISIBLE, visible_gpus
 from gradwire.cli.launch.keys import local_keys
-from gradwire.cli.launch.lasting_master import (
-    DEATHS_MAX,
-    DEATHS_SECONDS,
-    LastingMaster,
-    lasting_master,
-)
-from gradwire.cli.launch.processes import (
-    Child,
-    master_options,
-    threads_of_each,
-    worker_environment,
-)
-from gradwire.cli.launch.signals import handle_ending_signals
-from gradwire.errors import UsageError
+from gradwire.cli.launch.master import Master, MasterEndedError
+from gradwire.cli.launch.processes import SIGNALLED, Child, Failures, how
+from gradwire.cli.launch.signals import ending_signals
+from gradwire.errors import DeadlineError, UsageError
 from gradwire_protocol.crypto.keys import WorkerKey
 from gradwire_udp.files.keys import read_keys
-
-COLOURS: Final = (36, 33, 32, 35, 34, 31)
-"""ANSI colours of the prefixes, by rank."""
-
-LOOPBACK: Final = "127.0.0.1"
 
 OnFailure = Literal["stop", "continue", "restart"]
 
@@ -115,11 +98,11 @@ def run(
     every launch, so that no other user of this machine can join.
     """
     launcher = Launcher(command, workers, one_gpu_each=one_gpu_each, on_failure=on_failure)
-    if master is not None:
-        _check_key(key_file, workers)
-        work = launcher.run(master, [key_file] * workers, is_whole_run=False)
+    if master is None:
+        work = launcher.run_with_master(listen, http, key_file)
     else:
-        work = launcher.run_with_master(master_options(listen, http, os.environ), key_file)
+        _check_key(key_file, workers)
+        work = launcher.run(master, [key_file] * workers)
     raise typer.Exit(asyncio.run(launcher.supervise(work)))
 
 
@@ -127,14 +110,13 @@ def _check_key(key_file: Path | None, workers: int) -> None:
     """Refuse one key for several workers: the master keeps only the newest worker of a key."""
     if workers > 1 and key_file is not None and isinstance(read_keys(key_file), WorkerKey):
         raise UsageError(
-            f"{key_file} is the key of one worker, and these are {workers}: each would take the "
-            "place of the one before. Start one (-n 1), or give a run key, from which each makes a "
-            "key of its own"
+            f"{key_file} is the key of one worker, and these are {workers}: start one (-n 1), or "
+            "give a run key, from which each makes a key of its own"
         )
 
 
 class Launcher:
-    """Runs workers and passes on their output."""
+    """Runs workers, with a master or without, and shows what they print."""
 
     def __init__(
         self,
@@ -145,211 +127,175 @@ class Launcher:
         on_failure: OnFailure = "stop",
     ) -> None:
         self._command = command
+        self._workers = workers
         self._on_failure = on_failure
-        self._failures: dict[int, deque[float]] = {}
-        """By rank: when it failed last."""
+        # More threads than processors would slow all down.
+        self._threads = max((os.cpu_count() or 1) // workers, 1)
         self._gpus = visible_gpus(os.environ)
         self._one_gpu_each = one_gpu_each
-        self._about_gpus = about_gpus(self._gpus, workers, one_each=one_gpu_each)
-        self._workers = workers
-        self._children: list[Child] = []
-        self._environs: list[Mapping[str, str]] = []
-        """By rank: the variables of a worker."""
-        self._all_started = False
+        if one_gpu_each and not self._gpus:
+            raise UsageError(NO_GPU)
+        self._children: dict[int, Child] = {}
+        """The latest process of each rank."""
         self._signals: list[int] = []
-        self._stopping: asyncio.Task[None] | None = None
-        """Kills the workers that do not end after SIGTERM."""
+        """What was sent to the workers."""
+        self._say = partial(self._write, sys.stderr, "gradwire run: ")
+        self._one_succeeded = False
+        self._status = 0
+        """Of the first failure."""
 
-    async def supervise(self, work: Coroutine[Any, Any, int]) -> int:
-        """Run one of the coroutines below, handle signals meanwhile; return the exit status."""
-        task = asyncio.create_task(work)
-        handle_ending_signals(lambda number: self._on_signal(number, task))
-        try:
-            return await task
-        except BrokenPipeError:
-            # The reader of stdout is gone, as after ``| head``: end as other programs do then.
-            return 128 + signal.SIGPIPE
-        except asyncio.CancelledError:
-            if not self._signals:
-                raise
-            return 128 + self._signals[0]
+    async def supervise(self, work: Coroutine[Any, Any, None]) -> int:
+        """Do the work of one of the next two functions; return the exit status."""
+        self._working = asyncio.create_task(work)
+        for number in ending_signals():
+            asyncio.get_running_loop().add_signal_handler(number, self._on_signal, number)
+        await asyncio.wait([self._working])
+        error = None if self._working.cancelled() else self._working.exception()
+        while isinstance(error, BaseExceptionGroup):
+            [error, *_] = error.exceptions
+        if error is not None:
+            raise error
+        return self._status
 
-    async def run_with_master(self, options: Sequence[str], key_file: Path | None) -> int:
-        """Run the workers with a master of their own; return the exit status."""
-        printer = _printer(sys.stderr, "master")
-        with local_keys(self._workers, key_file) as keys:
-            async with lasting_master(
-                options, keys.master_environment, printer, _say, _say
-            ) as master:
-                first = master.child
-                served = f", metrics at http://{first.http}/metrics" if first.http else ""
-                _say(f"master at {first.address}{served}")
-                work = self.run(first.address, keys.worker_key_files, is_whole_run=True)
-                return await _while_it_lasts(master, work)
+    async def run_with_master(self, listen: str, http: str, key_file: Path | None) -> None:
+        """Run the workers with a master of their own."""
+        show = partial(self._write, sys.stderr, "[master] ")
+        with local_keys(self._workers, key_file) as (run_key_file, worker_key_files):
+            async with (
+                Master(listen, http, run_key_file, show, self._say) as master,
+                asyncio.TaskGroup() as group,
+            ):
+                served = f", metrics at http://{master.http}/metrics" if master.http else ""
+                self._say(f"master at {master.address}{served}")
+                keeping = group.create_task(self._keep_master(master))
+                await self.run(master.address, worker_key_files, is_whole_run=True)
+                keeping.cancel()
 
     async def run(
-        self, master: str, key_files: Sequence[Path | None], *, is_whole_run: bool
-    ) -> int:
-        """Run the workers; return the exit status of the first one that failed, or 0."""
-        meeting_place = process_group_address(os.environ) if is_whole_run else {}
+        self, master: str, key_files: Sequence[Path | None], *, is_whole_run: bool = False
+    ) -> None:
+        """Run the workers; `is_whole_run` says that the run has no others."""
         if self._workers > 1 and "OMP_NUM_THREADS" not in os.environ:
-            threads = threads_of_each(self._workers)
-            _say(
-                f"each of {self._workers} workers computes with {threads} of {os.cpu_count()} "
-                "processors; set OMP_NUM_THREADS for another number"
+            self._say(
+                f"each of {self._workers} workers computes with {self._threads} of "
+                f"{os.cpu_count()} processors; set OMP_NUM_THREADS for another number"
             )
-        if self._about_gpus is not None:
-            _say(self._about_gpus)
-        try:
-            for rank in range(self._workers):
-                environ = worker_environment(
-                    rank, self._workers, master, key_files[rank], is_whole_run=is_whole_run
-                )
+        if len(self._gpus) > 1 and self._workers > 1 and not self._one_gpu_each:
+            self._say(
+                f"workers see all {len(self._gpus)} GPUs, and a worker's is cuda:LOCAL_RANK; with "
+                "--one-gpu-each each sees its own only"
+            )
+        common = self._environ(master, is_whole_run=is_whole_run)
+        async with asyncio.TaskGroup() as group:
+            for rank, key_file in enumerate(key_files):
+                place = {"LOCAL_RANK": str(rank)}
+                if is_whole_run:
+                    place["RANK"] = str(rank)
+                if key_file is not None:
+                    place["GRADWIRE_KEY_FILE"] = str(key_file)
                 if self._one_gpu_each:
-                    environ |= gpu_of(rank, self._gpus)
-                self._environs.append(environ | meeting_place)
-                self._children.append(await self._start(rank))
-            self._all_started = True
-            return await self._wait()
-        finally:
-            await self._stop_all()
+                    place[VISIBLE] = self._gpus[rank % len(self._gpus)]
+                group.create_task(self._keep_worker(rank, common | place))
+        if self._one_succeeded and not self._signals:
+            self._status = 0
 
-    async def _start(self, rank: int) -> Child:
+    def _environ(self, master: str, *, is_whole_run: bool) -> dict[str, str]:
+        """Return the variables of all workers: gradwire's, and those of torchrun."""
+        defaults = {"OMP_NUM_THREADS": str(self._threads)}
+        ours = {
+            "GRADWIRE_MASTER": master,
+            "GRADWIRE_LAUNCHED": "1",
+            "LOCAL_WORLD_SIZE": str(self._workers),
+            # Without it, Python would hold back lines that it writes to a pipe.
+            "PYTHONUNBUFFERED": "1",
+        }
+        if is_whole_run:
+            # A script that also calls ``init_process_group`` would fail without an address. The
+            # port is free now, but not reserved until rank 0 of the group listens.
+            with socket.create_server(("127.0.0.1", 0)) as server:
+                address, port = server.getsockname()
+            defaults |= {"MASTER_ADDR": address, "MASTER_PORT": str(port)}
+            ours["WORLD_SIZE"] = str(self._workers)
+        return defaults | os.environ | ours
+
+    async def _keep_master(self, master: Master) -> None:
+        """Start the master again whenever it dies; its workers train on and come back."""
+        failures = Failures()
+        while status := await master.child.wait():
+            if failures.are_too_many():
+                end = f"{how(status)}, for the third time within a minute"
+                raise MasterEndedError(status, end, master.last_lines)
+            self._say(
+                f"the master {how(status)}: it is started again at {master.address}, and the "
+                "workers train on and come back"
+            )
+            with suppress(MasterEndedError, DeadlineError):
+                await master.start_again()
+                self._say(f"the master is back at {master.address}")
+        self._say("the master has ended, as it was told to")
+
+    async def _keep_worker(self, rank: int, environ: Mapping[str, str]) -> None:
+        """Run a worker, and start it again where that is wanted."""
+        failures = Failures()
+        while status := await self._run_worker(rank, environ):
+            end = f"rank {rank} {how(status)}"
+            is_wanted = self._on_failure == "restart" and not self._signals
+            if is_wanted and not self._one_succeeded and not failures.are_too_many():
+                self._say(f"{end}: it is started again")
+                continue
+            if status - SIGNALLED not in self._signals:
+                self._say(end)
+            self._status = self._status or status
+            if self._on_failure != "continue":
+                self._end(status)
+            return
+        self._one_succeeded = True
+
+    async def _run_worker(self, rank: int, environ: Mapping[str, str]) -> int:
+        """Run a worker to its end, and stop it where this is cancelled; return its exit status."""
+        prefix = f"[{rank}] "
         try:
-            return await Child.start(
+            child = self._children[rank] = await Child.start(
                 self._command,
-                environ=self._environs[rank],
-                on_stdout=_printer(sys.stdout, str(rank)),
-                on_stderr=_printer(sys.stderr, str(rank)),
+                environ,
+                partial(self._write, sys.stdout, prefix),
+                partial(self._write, sys.stderr, prefix),
             )
         except OSError as error:
             raise UsageError(f"cannot run {self._command[0]!r}: {error.strerror}") from None
-
-    async def _wait(self) -> int:
-        """Wait for the workers, and do what is wanted when one fails; return the exit status."""
-        waiting = {asyncio.create_task(c.wait()): i for i, c in enumerate(self._children)}
-        first_failure, one_succeeded = 0, False
+        for number in self._signals:  # they came while it started
+            child.send_signal(number)
         try:
-            while waiting:
-                done, _ = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
-                for task in done:
-                    status = task.result()
-                    rank = waiting.pop(task)
-                    one_succeeded |= not status
-                    if not status or (first_failure and self._on_failure != "continue"):
-                        continue
-                    if not one_succeeded and self._starts_again(rank):
-                        _say(f"rank {rank} {how(status)}: it is started again")
-                        child = self._children[rank] = await self._start(rank)
-                        if self._signals:  # it came while this one started
-                            is_first = len(self._signals) == 1
-                            self._pass_on(self._signals[0] if is_first else signal.SIGKILL, [child])
-                        waiting[asyncio.create_task(child.wait())] = rank
-                        continue
-                    first_failure = first_failure or status
-                    goes_on = self._on_failure == "continue" and waiting and not self._signals
-                    rest = f": {len(waiting)} of {self._workers} go on" if goes_on else ""
-                    if status - SIGNALLED not in self._signals:
-                        _say(f"rank {rank} {how(status)}{rest}")
-                    if not goes_on:
-                        await self._stop_all()
+            return await child.wait()
         finally:
-            for task in waiting:
-                task.cancel()
-            await asyncio.gather(*waiting, return_exceptions=True)
-        if self._on_failure == "continue" and one_succeeded and not self._signals:
-            return 0
-        return first_failure
+            await child.stop()
 
-    def _starts_again(self, rank: int) -> bool:
-        """Note that a worker has failed; return whether it is to be started again."""
-        if self._on_failure != "restart" or self._signals:
-            return False
-        failures = self._failures.setdefault(rank, deque(maxlen=DEATHS_MAX))
-        failures.append(monotonic())
-        again_and_again = len(failures) == DEATHS_MAX
-        return not (again_and_again and failures[-1] - failures[0] <= DEATHS_SECONDS)
+    def _end(self, status: int) -> None:
+        """Stop the workers, and then the master; the first status that is given counts."""
+        self._status = self._status or status
+        if not self._working.cancelling():
+            self._working.cancel()
 
-    async def _stop_all(self) -> None:
-        await asyncio.gather(*(child.stop() for child in self._children))
-
-    def _on_signal(self, number: int, task: asyncio.Task[int]) -> None:
+    def _on_signal(self, number: int) -> None:
         """Pass a signal on to the workers; send them SIGKILL at the second one."""
-        self._signals.append(number)
-        is_first = len(self._signals) == 1
-        if is_first and self._all_started:
+        if not self._children:
+            self._end(SIGNALLED + number)
+        elif not self._signals:
             name = signal.Signals(number).name
             once_more = " (once more kills them)" if number == signal.SIGINT else ""
-            with suppress(BrokenPipeError):
-                _say(f"{name} is passed on to the workers, which end now{once_more}")
-        if is_first and not self._all_started:
-            task.cancel()
-        else:
-            self._pass_on(number if is_first else signal.SIGKILL, self._children)
+            self._say(f"{name} is passed on to the workers, which end now{once_more}")
+        self._signals.append(signal.SIGKILL if self._signals else number)
+        for child in self._children.values():
+            child.send_signal(self._signals[-1])
 
-    def _pass_on(self, number: int, children: Sequence[Child]) -> None:
-        for child in children:
-            child.send_signal(number)
-        if number == signal.SIGTERM:
-            self._stopping = asyncio.create_task(self._stop_all())
-
-
-async def _while_it_lasts(master: LastingMaster, work: Coroutine[Any, Any, int]) -> int:
-    """Return what workers end with; stop them when their master is given up.
-
-    Raises the `MasterLostError` then. A master that was told to end has told its workers.
-    """
-    working = asyncio.ensure_future(work)
-    lasting = asyncio.create_task(master.last())
-    try:
-        await asyncio.wait((working, lasting), return_when=asyncio.FIRST_COMPLETED)
-        if not working.done():
-            lost = lasting.result()
-            if lost.status:
-                _say("the master is given up, and the workers are stopped")
-                raise lost
-            _say(str(lost))
-        return await working
-    finally:
-        for task in (lasting, working):
-            task.cancel()
-        await asyncio.gather(lasting, working, return_exceptions=True)
-
-
-def process_group_address(environ: Mapping[str, str]) -> dict[str, str]:
-    """Return MASTER_ADDR and MASTER_PORT for a process group of torch.distributed on this machine.
-
-    gradwire needs neither. A script that also calls ``init_process_group`` would fail without them.
-    The port is free now, but not reserved until rank 0 of the group listens. Variables that are in
-    the environment already are left out.
-    """
-    with socket.create_server((LOOPBACK, 0)) as server:
-        port = server.getsockname()[1]
-    address = {"MASTER_ADDR": LOOPBACK, "MASTER_PORT": str(port)}
-    return {name: value for name, value in address.items() if name not in environ}
-
-
-def _printer(stream: TextIO, name: str) -> Callable[[str], None]:
-    """Return a function that writes a line with a prefix."""
-    prefix = f"[{name}] "
-    if stream.isatty() and "NO_COLOR" not in os.environ:
-        colour = COLOURS[int(name) % len(COLOURS)] if name.isdecimal() else 2
-        prefix = f"\x1b[{colour}m{prefix}\x1b[0m"
-    return lambda line: _write(stream, f"{prefix}{line}\n")
-
-
-def _say(text: str) -> None:
-    """Write a line of the command's own."""
-    _write(sys.stderr, f"gradwire run: {text}\n")
-
-
-def _write(stream: TextIO, text: str) -> None:
-    try:
-        stream.write(text)
-        stream.flush()
-    except BrokenPipeError:
-        # Python would try to write the rest of the buffer at its end, and show a second error.
-        nowhere = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(nowhere, stream.fileno())
-        os.close(nowhere)
-        raise
+    def _write(self, stream: TextIO, prefix: str, line: str) -> None:
+        try:
+            stream.write(f"{prefix}{line}\n")
+            stream.flush()
+        except BrokenPipeError:
+            # The reader is gone, as after ``| head``: end as other programs do then. Python would
+            # try to write the rest of the buffer at its end, and show a second error.
+            nowhere = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(nowhere, stream.fileno())
+            os.close(nowhere)
+            self._end(SIGNALLED + signal.SIGPIPE)

@@ -1,93 +1,66 @@
 """`Lines`: cuts what a process writes into lines, those that it writes over each other included.
 
-A progress bar writes its line again and again, with a carriage return before or after it. A pipe
-would show nothing until its end, and everything afterwards. So a carriage return ends a line, too,
-but at most `PROGRESS_PER_SECOND` of these lines are shown: the latest one each time. A line that a
-newline ends is always shown, as a terminal shows it in the end.
+A progress bar writes its line again and again, with a carriage return before or after it, and ends
+it much later. The latest state of such a line is shown, every `PROGRESS_SECONDS` at most. A line
+that a newline ends is shown at once, as a terminal shows it in the end.
 """
 
+from collections.abc import Callable
 from typing import Final
 
 PROGRESS_SECONDS: Final = 0.5
-"""From one line of progress to the next, at least, over both outputs of a process."""
 
 LINE_BYTES_MAX: Final = 2**16
-"""Longer lines are passed on in pieces."""
-
-
-class Pace:
-    """When a process may show progress again; its outputs share it."""
-
-    def __init__(self) -> None:
-        self.next_at = 0.0
+"""Longer lines are shown in pieces."""
 
 
 class Lines:
-    """The lines of one output."""
+    """The lines of one output; `later` calls a function after so many seconds."""
 
-    def __init__(self, pace: Pace) -> None:
-        self._pace = pace
-        self._rest = b""
-        """What no newline and no carriage return has ended."""
-        self._progress = b""
-        """What a carriage return has ended in this line, the latest; empty if nothing."""
-        self._shown = b""
-        """The part of this line that was shown last."""
-        self._is_overwritten = False
-        """Whether this line has had a carriage return."""
+    def __init__(
+        self, show: Callable[[str], None], later: Callable[[float, Callable[[], None]], object]
+    ) -> None:
+        self._show = show
+        self._later = later
+        self._line = b""
+        """What no newline has ended, from its latest state on."""
+        self._shown: bytes | None = None
+        """The state of this line that was shown last."""
+        self._waits = False
+        """Whether progress was shown less than `PROGRESS_SECONDS` ago."""
 
-    def feed(self, data: bytes, now: float) -> list[bytes]:
-        """Take what was written; return the lines to show at once."""
-        shown: list[bytes] = []
-        *lines, last = data.split(b"\n")
-        for line in lines:
-            self._overwrite(line)
-            shown += self._end_line()
-        self._overwrite(last)
-        if len(self._rest) > LINE_BYTES_MAX:
-            shown += self._end_line()
-        elif self._progress:
-            shown += self._show_progress(self._progress, now)
-        if self.next_at is not None and self._pace.next_at <= now:
-            self._pace.next_at = now + PROGRESS_SECONDS  # it may not be whole yet
-        return shown
+    def feed(self, data: bytes) -> None:
+        """Take what was written."""
+        *lines, line = (self._line + data).split(b"\n")
+        for ended in lines:
+            self._end_line(ended)
+        self._line = line[max(line.rstrip(b"\r").rfind(b"\r"), 0) :]
+        if len(self._line) > LINE_BYTES_MAX:
+            self.end()
+        elif not self._waits:
+            self._show_progress()
 
-    @property
-    def next_at(self) -> float | None:
-        """When to call `look`; None if nothing waits to be shown."""
-        return self._pace.next_at if self._latest not in (b"", self._shown) else None
+    def end(self) -> None:
+        """Show the last line, if it has no end."""
+        if self._line:
+            self._end_line(self._line)
+            self._line = b""
 
-    def look(self, now: float) -> list[bytes]:
-        """Return the progress that is to be shown now."""
-        return [] if self.next_at is None else self._show_progress(self._latest, now)
+    def _show_progress(self) -> None:
+        state = _state(self._line)
+        self._waits = b"\r" in self._line and state not in (b"", self._shown)
+        if self._waits:
+            self._shown = state
+            self._show(state.decode(errors="replace"))
+            self._later(PROGRESS_SECONDS, self._show_progress)
 
-    def end(self) -> list[bytes]:
-        """Return the last line, if it has no end."""
-        return self._end_line() if self._rest or self._latest else []
+    def _end_line(self, line: bytes) -> None:
+        state = _state(line)
+        if state != self._shown:
+            self._show(state.decode(errors="replace"))
+        self._shown = None
 
-    @property
-    def _latest(self) -> bytes:
-        """What a terminal shows of a line that is written over and over, as far as it is known."""
-        return (self._rest or self._progress) if self._is_overwritten else b""
 
-    def _overwrite(self, text: bytes) -> None:
-        """Add text to the line; each carriage return in it begins the line anew."""
-        *ended, self._rest = (self._rest + text).split(b"\r")
-        if ended:
-            self._is_overwritten = True
-            self._progress = next((each for each in reversed(ended) if each), self._progress)
-
-    def _show_progress(self, text: bytes, now: float) -> list[bytes]:
-        if now < self._pace.next_at or text == self._shown:
-            return []
-        self._pace.next_at = now + PROGRESS_SECONDS
-        self._shown = text
-        return [text]
-
-    def _end_line(self) -> list[bytes]:
-        """Return what the line says in the end, unless that was shown."""
-        final = self._rest or self._progress
-        was_shown = self._is_overwritten and final and final == self._shown
-        self._rest = self._progress = self._shown = b""
-        self._is_overwritten = False
-        return [] if was_shown else [final]
+def _state(line: bytes) -> bytes:
+    """Return what a terminal shows of a line after all its carriage returns."""
+    return line.rstrip(b"\r").rpartition(b"\r")[2]

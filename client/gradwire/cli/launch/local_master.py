@@ -8,22 +8,17 @@ started it, so it must be none of the caller's.
 import asyncio
 import atexit
 import logging
-import os
-from collections import deque
 from collections.abc import Sequence
 from concurrent.futures import Future
+from contextlib import AbstractContextManager, ExitStack
+from functools import partial
 from pathlib import Path
 from threading import Thread
-from types import TracebackType
-from typing import Final, Self
+from typing import Final
 
 from gradwire.cli.launch.keys import local_keys
-from gradwire.cli.launch.processes import (
-    MasterChild,
-    MasterEndedError,
-    local_master_process,
-    master_options,
-)
+from gradwire.cli.launch.master import Master
+from gradwire.cli.launch.processes import how
 from gradwire.errors import UsageError
 from gradwire_protocol.crypto.keys import IssuingKey, Role, RunKey, WorkerKey
 from gradwire_udp.files.keys import read_run_keys
@@ -32,38 +27,31 @@ logger = logging.getLogger("gradwire.local_master")
 
 ROLES: Final = {"worker": Role.WORKER, "observer": Role.OBSERVER, "operator": Role.OPERATOR}
 
-LAST_LINES: Final = 5
-"""Lines of its log that an error shows of a master that has ended."""
 
-
-class LocalMaster:
+class LocalMaster(AbstractContextManager["LocalMaster"]):
     """A master that this process has started; `gradwire.local_master` returns it.
 
     As a context manager it ends the master with the block.
-
-    Parameters
-    ----------
-    options : sequence of str
-        Of ``gradwire master``.
-    key_file : path, optional
-        With the run key.
     """
 
-    def __init__(self, options: Sequence[str], key_file: Path | None) -> None:
-        self._options = options
-        self._key_file = key_file
-        self._started: Future[tuple[MasterChild, RunKey]] = Future()
-        self._loop = asyncio.new_event_loop()
-        self._to_end = asyncio.Event()
-        self._last_lines: deque[str] = deque(maxlen=LAST_LINES)
-        self._thread = Thread(target=self._run, name="gradwire-local-master", daemon=True)
-        self._thread.start()
+    def __init__(
+        self, listen: str, http: str, key_file: Path | None, options: Sequence[str]
+    ) -> None:
+        with ExitStack() as stack:
+            run_key_file, _ = stack.enter_context(local_keys(0, key_file))
+            self.run_key: RunKey = read_run_keys(run_key_file)[0]
+            """The key that all others follow from."""
+            log = partial(logger.warning, "%s")
+            self._master = Master(listen, http, run_key_file, log, logger.info, options)
+            self._started: Future[None] = Future()
+            self._loop = asyncio.new_event_loop()
+            self._to_end = self._loop.create_future()
+            self._thread = Thread(target=self._run, name="gradwire-local-master", daemon=True)
+            stack.callback(self._end_thread)
+            self._thread.start()
+            self._started.result()
+            self._stack = stack.pop_all()
         atexit.register(self.close)
-        try:
-            self._master, self._run_key = self._started.result()
-        except BaseException:
-            self.close()
-            raise
 
     @property
     def address(self) -> str:
@@ -83,65 +71,34 @@ class LocalMaster:
     @property
     def is_running(self) -> bool:
         """Whether the master has not ended."""
-        return self._master.child.is_running
+        return not self._master.child.over.done()
 
     def key(self, name: str, role: str = "worker") -> WorkerKey:
         """Return a key for one process: ``gradwire.join(..., key=master.key("one"))``.
 
         A master has one connection for each key, the newest. So every process needs a name of its
-        own.
-
-        Parameters
-        ----------
-        name : str
-        role : "worker", "observer" or "operator"
-
-        Raises
-        ------
-        UsageError
-            If there is no such role.
+        own. `role` is "worker", "observer" or "operator".
         """
-        return self._run_key.worker_key(name, _role(role))
+        return self.run_key.worker_key(name, _role(role))
 
     def issuing_key(self, role: str = "worker") -> IssuingKey:
         """Return a key from which the keys of one role follow, and no others.
 
         For processes that are started elsewhere, each of which makes a key of its own of it:
         ``gradwire.join(..., key=issuing_key)``, or as text, `IssuingKey.format`.
-
-        Raises
-        ------
-        UsageError
-            If there is no such role.
         """
-        return self._run_key.issuing_key(_role(role))
-
-    @property
-    def run_key(self) -> RunKey:
-        """The key that all others follow from."""
-        return self._run_key
+        return self.run_key.issuing_key(_role(role))
 
     def close(self) -> None:
         """End the master, with SIGTERM and, where that does not help, SIGKILL. Can be repeated."""
         atexit.unregister(self.close)
-        if self._thread.is_alive():
-            self._loop.call_soon_threadsafe(self._to_end.set)
-            self._thread.join()
+        self._stack.close()
 
-    def __enter__(self) -> Self:
-        """Return the master."""
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         """End the master."""
         self.close()
 
-    # Private: on the thread.
+    # Private.
 
     def _run(self) -> None:
         with asyncio.Runner(loop_factory=lambda: self._loop) as runner:
@@ -149,32 +106,19 @@ class LocalMaster:
 
     async def _serve(self) -> None:
         try:
-            with local_keys(0, self._key_file) as keys:
-                run_key = read_run_keys(keys.run_key_file)[0]
-                async with local_master_process(
-                    self._options, keys.master_environment, self._on_line, logger.info
-                ) as master:
-                    self._started.set_result((master, run_key))
-                    await self._until_it_ends(master)
-        except MasterEndedError as error:
-            said = "; ".join(self._last_lines) or "it has said nothing"
-            self._started.set_exception(MasterEndedError(error.status, said))
+            async with self._master:
+                self._started.set_result(None)
+                over = self._master.child.over
+                await asyncio.wait((over, self._to_end), return_when=asyncio.FIRST_COMPLETED)
+                if not self._to_end.done():
+                    logger.error("the master of this process %s", how(over.result()))
         except BaseException as error:
             self._started.set_exception(error)
 
-    async def _until_it_ends(self, master: MasterChild) -> None:
-        """Wait until it is told to end, or ends by itself."""
-        to_end = asyncio.create_task(self._to_end.wait())
-        ended = asyncio.create_task(master.child.wait())
-        await asyncio.wait((to_end, ended), return_when=asyncio.FIRST_COMPLETED)
-        to_end.cancel()
-        if ended.done() and not self._to_end.is_set():
-            logger.error("the master of this process has ended with status %d", ended.result())
-        ended.cancel()
-
-    def _on_line(self, line: str) -> None:
-        self._last_lines.append(line)
-        logger.warning("%s", line)
+    def _end_thread(self) -> None:
+        if self._thread.is_alive():
+            self._loop.call_soon_threadsafe(self._to_end.cancel)
+            self._thread.join()
 
 
 def _role(name: str) -> Role:
@@ -206,26 +150,10 @@ def local_master(
     options : sequence of str
         More options of ``gradwire master``, such as ``["--workers-max", "200"]``.
 
-    Returns
-    -------
-    LocalMaster
-        With `address` and `key(name)`; a context manager.
-
     Raises
     ------
     GradwireError
-        If the master ends instead of starting, such as where the port is in use: with what it has
-        said.
-    DeadlineError
-        If it does not start in a minute.
-
-    Examples
-    --------
-    ::
-
-        with gradwire.local_master() as master:
-            with gradwire.join(model, master=master.address, key=master.key("one")) as session:
-                ...
+        If the master ends instead of starting, such as where the port is in use: with its last
+        words. `DeadlineError` if it does not start in a minute.
     """
-    path = None if key_file is None else Path(key_file)
-    return LocalMaster([*master_options(listen, http, os.environ), *options], path)
+    return LocalMaster(listen, http, None if key_file is None else Path(key_file), options)

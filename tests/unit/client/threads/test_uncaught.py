@@ -49,7 +49,7 @@ def test_ctrl_c_in_the_middle_of_a_wait_shows_where_the_script_was() -> None:
     code = (
         ERROR
         + """
-from gradwire.cli.launch.ends import how
+from gradwire.cli.launch.processes import how
 class Status:
     def __sub__(self, other): raise KeyboardInterrupt
 how(Status())

@@ -1,12 +1,10 @@
-"""Which GPUs a machine has, and which one each worker sees."""
+"""Which GPUs a machine has."""
 
 from pathlib import Path
 
 import pytest
 
-from gradwire.cli.launch.gpus import about_gpus, gpu_of, visible_gpus
-from gradwire.errors import UsageError
-from support.wording import naming
+from gradwire.cli.launch.gpus import visible_gpus
 
 
 @pytest.mark.parametrize(
@@ -29,22 +27,3 @@ def test_without_it_the_driver_does(tmp_path: Path) -> None:
         (tmp_path / bus).mkdir()
     assert visible_gpus({}, tmp_path) == ["0", "1"]
     assert visible_gpus({}, tmp_path / "none") == []
-
-
-def test_each_worker_sees_one_and_more_workers_share() -> None:
-    seen = [gpu_of(rank, ["4", "7"])["CUDA_VISIBLE_DEVICES"] for rank in range(5)]
-    assert seen == ["4", "7", "4", "7", "4"]
-    assert about_gpus(["4", "7"], 5, one_each=True) == naming("4", "7", 5, "up to 3 workers")
-    assert about_gpus(["4", "7"], 2, one_each=True) == naming(2, "4", "7")
-
-
-def test_the_option_is_offered_where_there_are_several() -> None:
-    assert about_gpus(["0", "1"], 2, one_each=False) == naming("cuda:LOCAL_RANK", "--one-gpu-each")
-    assert about_gpus(["0"], 2, one_each=False) is None
-    assert about_gpus(["0", "1"], 1, one_each=False) is None
-    assert about_gpus([], 4, one_each=False) is None
-
-
-def test_without_a_gpu_none_can_be_given() -> None:
-    with pytest.raises(UsageError, match=naming("--one-gpu-each", "CUDA_VISIBLE_DEVICES")):
-        about_gpus([], 2, one_each=True)

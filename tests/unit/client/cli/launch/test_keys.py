@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 
 from gradwire.cli.launch.keys import local_keys
-from gradwire_protocol.crypto.keys import SECRET_BYTES, RunKey, WorkerKey
-from gradwire_udp.files.keys import KeyFileError, read_keys, read_run_keys, write_key
-from support.wording import naming
+from gradwire_protocol.crypto.keys import SECRET_BYTES, RunKey
+from gradwire_udp.files.keys import read_keys, read_run_keys, write_key
 
 RUN_KEY = RunKey(bytes(SECRET_BYTES))
 
@@ -24,47 +23,37 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 def test_every_launch_has_another_run_key_and_its_workers_keys_follow_from_it() -> None:
-    with local_keys(3) as one, local_keys(1) as other:
-        [run_key] = read_run_keys(one.run_key_file)
+    with local_keys(3) as (run_key_file, worker_key_files), local_keys(1) as (other, _):
+        [run_key] = read_run_keys(run_key_file)
 
-        assert read_run_keys(other.run_key_file) != [run_key]
-        assert [read_keys(path) for path in one.worker_key_files] == [
+        assert read_run_keys(other) != [run_key]
+        assert [read_keys(path) for path in worker_key_files] == [
             run_key.worker_key(f"rank-{rank}") for rank in range(3)
         ]
-        assert one.master_environment["GRADWIRE_KEY_FILE"] == str(one.run_key_file)
 
 
 def test_they_are_for_this_user_alone() -> None:
-    with local_keys(2) as keys:
-        files = [keys.run_key_file, *keys.worker_key_files]
+    with local_keys(2) as (run_key_file, worker_key_files):
+        files = [run_key_file, *worker_key_files]
 
         assert {stat.S_IMODE(path.stat().st_mode) for path in files} == {0o600}
         assert {stat.S_IMODE(path.parent.stat().st_mode) for path in files} == {0o700}
 
 
 def test_they_are_gone_when_the_launch_fails() -> None:
-    with pytest.raises(LookupError), local_keys(2) as keys:
+    with pytest.raises(LookupError), local_keys(2) as (run_key_file, _):
         raise LookupError
 
-    assert not keys.run_key_file.exists()
+    assert not run_key_file.parent.exists()
 
 
 def test_a_run_key_that_is_given_stays_where_it_is(folder: Path) -> None:
     given = folder / "mine.key"
     write_key(given, RUN_KEY.format())
 
-    with local_keys(2, given) as keys:
-        assert keys.run_key_file == given
-        worker_key = read_keys(keys.worker_key_files[1])
+    with local_keys(2, given) as (run_key_file, worker_key_files):
+        assert run_key_file == given
+        worker_key = read_keys(worker_key_files[1])
 
     assert worker_key == RUN_KEY.worker_key("rank-1")
     assert read_run_keys(given) == [RUN_KEY]
-
-
-def test_a_worker_key_cannot_start_a_run(folder: Path) -> None:
-    given = folder / "gpu7.key"
-    write_key(given, RUN_KEY.worker_key("gpu7").format())
-    assert isinstance(read_keys(given), WorkerKey)
-
-    with pytest.raises(KeyFileError, match=naming(given, "worker", "gpu7")), local_keys(2, given):
-        pass

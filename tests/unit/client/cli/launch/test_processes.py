@@ -1,6 +1,5 @@
 """Child processes: what they print, how they end, and what they leave behind."""
 
-import asyncio
 import os
 import signal
 import sys
@@ -10,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from gradwire.cli.launch import processes
-from gradwire.cli.launch.processes import Child
+from gradwire.cli.launch.processes import Child, Failures, how
 from support.processes import has_ended
 from support.waiting import BRIEF, POLL_SECONDS, PROCESS, until
 
@@ -48,9 +47,9 @@ async def start(
     """Start a Python program."""
     return await Child.start(
         [sys.executable, "-c", code, *arguments],
-        environ={"PYTHONUTF8": "1"},
-        on_stdout=on_stdout,
-        on_stderr=on_stderr,
+        os.environ | {"PYTHONUTF8": "1"},
+        on_stdout,
+        on_stderr,
     )
 
 
@@ -63,8 +62,7 @@ async def test_both_outputs_come_line_by_line_and_the_exit_status_last() -> None
 
     assert await child.wait() == 3
     assert (out, err) == (["a", "\u2588"], ["b", "c"])
-    assert not child.is_running
-    assert await child.stop() == 3
+    await child.stop()
 
 
 async def test_a_program_that_does_not_exist_leaves_no_pipe_open() -> None:
@@ -75,7 +73,7 @@ async def test_a_program_that_does_not_exist_leaves_no_pipe_open() -> None:
     before = pipes()
 
     with pytest.raises(FileNotFoundError):
-        await Child.start(["no-such-program"], environ={}, on_stdout=print, on_stderr=print)
+        await Child.start(["no-such-program"], {}, print, print)
 
     await until(lambda: pipes() == before, "the pipes to be closed")
 
@@ -120,40 +118,46 @@ async def test_after_the_end_no_signal_goes_to_a_group_that_may_be_anothers(
     assert sent == []
 
 
-async def test_stop_asks_first_and_insists_later(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_after_sigterm_a_process_has_its_time_and_is_killed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(processes, "STOP_SECONDS_MAX", BRIEF)
     out: list[str] = []
     child = await start(NEVER_ENDS, on_stdout=out.append)
     await until(lambda: out == ["up"], "the process to ignore SIGTERM")
 
-    assert await child.stop() == 128 + signal.SIGKILL
+    child.send_signal(signal.SIGTERM)
+
+    assert await child.wait() == 128 + signal.SIGKILL
 
 
-async def test_output_that_nobody_can_show_is_an_error_at_once_and_blocks_no_one() -> None:
-    shown: list[str] = []
-
-    def show(line: str) -> None:
-        shown.append(line)
-        raise BrokenPipeError("nobody reads on")
-
-    child = await start("for _ in range(20_000): print('x' * 100)", on_stdout=show)
-
-    with pytest.raises(BrokenPipeError, match="nobody reads on"):
-        await child.wait()
-    await until(lambda: not child.is_running, "the process to write all it has")
-    assert await child.stop() == 0
-    assert len(shown) == 1
+@pytest.mark.parametrize(
+    ("status", "said"),
+    [
+        (1, "ended with status 1"),
+        (128, "ended with status 128"),
+        (128 + signal.SIGTERM, "was killed by SIGTERM"),
+        (255, "ended with status 255"),
+    ],
+)
+def test_a_status_is_a_number_or_the_signal_that_it_stands_for(status: int, said: str) -> None:
+    assert how(status) == said
 
 
-async def test_a_child_that_nobody_waits_for_is_killed_with_its_event_loop() -> None:
-    pids: list[int] = []
+def test_what_the_system_kills_for_memory_says_where_to_look() -> None:
+    assert how(128 + signal.SIGKILL).startswith("was killed by SIGKILL (")
+    assert "dmesg" in how(128 + signal.SIGKILL)
 
-    async def start_and_forget() -> None:
-        out: list[str] = []
-        await start(f"import os; print(os.getpid())\n{NEVER_ENDS}", on_stdout=out.append)
-        await until(lambda: "up" in out, "the process to start")
-        pids.append(int(out[0]))
 
-    await asyncio.to_thread(asyncio.run, start_and_forget())
+@pytest.mark.parametrize(
+    ("at", "too_many"), [((0.0, 1.0), False), ((0.0, 30.0, 60.0), True), ((0.0, 30.0, 61.0), False)]
+)
+def test_three_failures_within_a_minute_are_too_many(
+    at: tuple[float, ...], too_many: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(processes, "monotonic", iter(at).__next__)
+    failures = Failures()
 
-    await until(lambda: has_ended(pids[0]), "the process to be killed")
+    said = [failures.are_too_many() for _ in at]
+
+    assert said == [False] * (len(at) - 1) + [too_many]
