@@ -8,8 +8,7 @@ from random import Random
 
 import pytest
 
-from gradwire.features.automatic_lags import FIRST_STEPS
-from gradwire.features.clock_lags import ClockLags
+from gradwire.features.staleness_bound import FIRST_STEPS
 from gradwire.settings.training import StalenessBound as Bound
 from gradwire_server.config import MasterConfig
 from support.bounded_worker import BoundedWorker
@@ -63,12 +62,6 @@ class BoundedRun(SimulatedRun):
         super().finish()
 
 
-def rule_of(worker: BoundedWorker) -> ClockLags:
-    """Return the rule of a worker with a bound that was asked for."""
-    assert isinstance(worker.bound.lags, ClockLags)
-    return worker.bound.lags
-
-
 @pytest.mark.seeds(6)
 def test_nobody_is_more_than_a_step_beyond_the_bound_ahead_of_anybody(seed: int) -> None:
     random = Random(seed)
@@ -85,7 +78,7 @@ def test_nobody_is_more_than_a_step_beyond_the_bound_ahead_of_anybody(seed: int)
             run.network.now,
         )
     forgiven = {
-        (one, other): rule_of(one)._others[other.rank].forgiven
+        (one, other): one.bound.lags._others[other.rank].forgiven
         for one in workers
         for other in workers
         if one is not other
@@ -148,7 +141,7 @@ def test_a_worker_that_dies_costs_one_timeout_at_most(noticed: bool) -> None:
     run.network.kill(dead.host)
     timeout = 60.0 if noticed else 0.5
     for worker in others:
-        rule_of(worker).timeout_seconds = timeout
+        worker.bound.lags.timeout_seconds = timeout
 
     run.network.run_for(12.0)
 

@@ -180,5 +180,5 @@ def test_the_first_clock_that_is_heard_is_kept() -> None:
     clocks.hear({1: 5, 2: 7})
     clocks.hear({1: 9})
 
-    assert (before, clocks.first) == (None, 7)
+    assert (before, clocks.first) == (0, 7)
     assert clocks.latest == {1: 9, 2: 7}
