@@ -172,19 +172,7 @@ class StalenessBound(Feature):
 
     def _state(self) -> tuple[object, ...]:
         """Return what changes when there is something to do."""
-        membership = self._membership
-        return (
-            membership.updates_received,
-            membership.peers,
-            membership.replica_wanted,
-            membership.comparison,
-            membership.lost,
-            membership.reconnections,
-            membership.stopping,
-            membership.closed,
-            self._is_over,
-            self._outbox.may_tell_clock,
-        )
+        return self._membership.news, self._is_over, self._outbox.may_tell_clock
 
 
 class AutomaticBound(StalenessBound):

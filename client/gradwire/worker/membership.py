@@ -139,6 +139,23 @@ class Membership:
     # The training half.
 
     @property
+    def news(self) -> tuple[object, ...]:
+        """What differs from before where the training half, which waits, may have work."""
+        return (
+            self.updates_received,
+            self.peers,
+            self.finished,
+            self.answers,
+            self.replica_wanted,
+            self.comparison,
+            self.lost,
+            self.reconnections,
+            self.stopping,
+            self.stop_reason,
+            self.closed,
+        )
+
+    @property
     def names(self) -> dict[int, str]:
         """By rank: the names of the workers that take part."""
         return {peer.rank: peer.name for peer in self.peers}

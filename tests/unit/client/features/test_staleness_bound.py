@@ -111,7 +111,9 @@ def test_who_is_ahead_of_half_of_the_others_waits_before_lateness_is_known(
     assert [f"{behind} steps ahead of half" in line for line in caplog.messages] == [True] * begins
 
 
-def test_who_was_there_before_the_first_step_is_waited_for_with_little_patience() -> None:
+def test_who_was_there_before_the_first_step_is_waited_for_with_little_patience(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     trainer = Trainer(first_steps=0)
     began = trainer.now
 
@@ -123,6 +125,8 @@ def test_who_was_there_before_the_first_step_is_waited_for_with_little_patience(
     assert trainer.wait.deadline == began + FIRST_PATIENCE_SECONDS
     trainer.now = trainer.wait.deadline
     assert trainer.look() == {}
+    [line] = caplog.messages
+    assert "rank 2 (2) is 1 steps behind" in line
     assert trainer.step({0: 0}) == {}
 
 
@@ -184,21 +188,3 @@ def test_who_makes_no_step_is_waited_for_as_long_as_some_steps_take() -> None:
         TIMEOUT,
         PATIENCE_STEPS_MIN * 10.0,
     ]
-
-
-def test_who_is_set_aside_counts_again_from_its_next_step_on(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    trainer = Trainer()
-    trainer.be_stale(LATE)
-    trainer.step({0: 0, 2: 0})
-    assert trainer.step({0: 1, 2: 0}) == {0: 1}
-
-    trainer.now += PATIENCE_SECONDS_MIN
-    assert trainer.look() == {}
-    [line] = caplog.messages
-    assert "rank 0 (0) is 1 steps behind" in line
-
-    assert trainer.step({0: 2, 2: 0}) == {}
-    assert trainer.step({0: 1, 2: 0}) == {}  # it has made two, and is forgiven what is left
-    assert trainer.step({0: 2, 2: 0}) == {0: 1}
