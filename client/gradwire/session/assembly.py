@@ -1,7 +1,6 @@
 """Which features a worker has, and in which order their hooks are called."""
 
 import logging
-import sys
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -11,6 +10,7 @@ from gradwire.features.roster_log import RosterLog
 from gradwire.features.staleness_bound import AutomaticBound, StalenessBound
 from gradwire.participant.feature import Feature
 from gradwire.participant.participant import Participant
+from gradwire.target.adapters import module_of
 from gradwire.target.buffers import ModuleBuffers
 
 if TYPE_CHECKING:
@@ -59,12 +59,12 @@ def features_of(
 
 def _loads_of(participant: Participant, target: object) -> Feature | None:
     """Return what finds checkpoints that are loaded into the target; None where it is no module."""
-    torch = sys.modules.get("torch")
-    if torch is None or not isinstance(target, torch.nn.Module):
+    module = module_of(target)
+    if module is None:
         return None
     from gradwire.features.loaded_parameters import LoadedParameters
 
-    return LoadedParameters(target, participant.shared.quantum)
+    return LoadedParameters(module, participant.shared.quantum)
 
 
 def _staleness_bound(participant: Participant) -> Feature:

@@ -21,6 +21,7 @@ from gradwire.errors import UsageError
 from gradwire.target.module_tree import COMPILED, memory_of, unwrapped
 from gradwire_protocol.messages.buffers.layout import (
     TRUTH,
+    WIDTHS,
     BufferLayout,
     BufferTensor,
     BufferValues,
@@ -109,21 +110,7 @@ class TorchBuffers:
         say, which has the same values at all workers, stays usable.
         """
         found, present = self._current(), self.read()
-        for names, new, old in (
-            (self._floats, values.floats, present.floats),
-            (self._integers, values.integers, present.integers),
-        ):
-            at = 0
-            for name in names:
-                tensor = found[name]
-                part = slice(at, at + tensor.numel())
-                at += tensor.numel()
-                if not np.array_equal(new[part], old[part]):
-                    # A copy: torch warns of arrays that cannot be written to, as received ones.
-                    tensor.copy_(torch.from_numpy(new[part].copy()).view(tensor.shape))
-        pairs = zip(
-            self.layout.split_others(values), self.layout.split_others(present), strict=True
-        )
+        pairs = zip(self.layout.parts(values), self.layout.parts(present), strict=True)
         for (described, given), (_, had) in pairs:
             if not np.array_equal(given, had):
                 found[described.name].copy_(_tensor_of(described, given))
@@ -233,14 +220,15 @@ def _bytes_of(tensor: torch.Tensor) -> npt.NDArray[np.uint8]:
     return np.frombuffer(array.astype(array.dtype.newbyteorder("<")).tobytes(), np.uint8)
 
 
-def _tensor_of(described: BufferTensor, given: npt.NDArray[np.uint8]) -> torch.Tensor:
-    """Return a tensor of the values that `_bytes_of` has returned."""
+def _tensor_of(described: BufferTensor, given: npt.NDArray[Any]) -> torch.Tensor:
+    """Return a tensor of the values of one buffer, as `BufferLayout.parts` has them."""
     if described.type == TRUTH:
-        array = np.unpackbits(given, count=described.elements).astype(bool)
-    else:
+        given = np.unpackbits(given, count=described.elements).astype(bool)
+    elif described.type in WIDTHS:
         dtype = dtype_of(described.type)
-        array = np.frombuffer(given.tobytes(), dtype).astype(dtype.newbyteorder("="))
-    return torch.from_numpy(array.copy()).view(described.shape)
+        given = np.frombuffer(given.tobytes(), dtype).astype(dtype.newbyteorder("="))
+    # A copy: torch warns of arrays that cannot be written to, as received ones.
+    return torch.from_numpy(given.copy()).view(described.shape)
 
 
 def _concatenate(tensors: list[torch.Tensor], dtype: torch.dtype) -> torch.Tensor:

@@ -137,11 +137,11 @@ class TorchParameters:
             self._note_addresses()
         for copied in self._copied:
             _check_shape(copied)
-            value = copied.tensor.detach().to(self._flat.device, torch.float32)
+            value = self._value_of(copied.tensor)
             # No number is the difference from a NaN, so after one the value itself counts.
             changed = copied.view + (value - copied.known)
             copied.view.copy_(torch.where(copied.known.isfinite(), changed, value))
-            copied.known = value.clone()
+            copied.known = value
         if self._counters.may_have_changed(self._tensors):
             self._changed = True
 
