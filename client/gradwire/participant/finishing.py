@@ -12,7 +12,7 @@ from gradwire.replica.shared_parameters import SharedParameters
 from gradwire.worker.membership import Membership
 from gradwire.worker.worker import Worker
 from gradwire_protocol.messages.admission import Peer
-from gradwire_protocol.messages.fields import count_updates, covers
+from gradwire_protocol.messages.fields import covers
 
 
 class Finishing:
@@ -118,6 +118,4 @@ class Finishing:
     def _missing(self) -> int:
         """Return how many updates of others were not applied yet."""
         finished = self._membership.finished or {}
-        return count_updates(finished, without=-1) - count_updates(
-            self._shared.versions, without=-1
-        )
+        return sum(finished.values()) - sum(self._shared.versions.values())
