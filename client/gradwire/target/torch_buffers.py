@@ -18,7 +18,7 @@ import numpy.typing as npt
 import torch
 
 from gradwire.errors import UsageError
-from gradwire.target.module_tree import COMPILED, memory_of, unwrapped
+from gradwire.target.module_tree import COMPILED, check_values, memory_of, unwrapped
 from gradwire_protocol.messages.buffers.layout import (
     TRUTH,
     WIDTHS,
@@ -27,7 +27,6 @@ from gradwire_protocol.messages.buffers.layout import (
     BufferValues,
     dtype_of,
 )
-from gradwire_protocol.messages.layout import NAME_CHARACTERS_MAX
 
 STATISTICS: Final = frozenset({"running_mean", "running_var", "num_batches_tracked"})
 
@@ -64,7 +63,7 @@ class TorchBuffers:
         self._module = module
         found = dict(_shared(module))
         for name, tensor in found.items():
-            _check(name, tensor)
+            check_values("buffer", name, tensor)
         for pattern in averaged:
             if not any(fnmatchcase(name, pattern) for name in found):
                 raise UsageError(
@@ -186,19 +185,6 @@ def _is_plain(tensor: torch.Tensor) -> bool:
         and not tensor.is_quantized
         and (tensor.dtype.is_floating_point or tensor.dtype in TYPES)
     )
-
-
-def _check(name: str, tensor: torch.Tensor) -> None:
-    """Refuse a buffer without values."""
-    if torch.nn.parameter.is_lazy(tensor):
-        raise UsageError(f"buffer {name!r} has no shape yet: run the model once before")
-    if tensor.is_meta:
-        raise UsageError(f"buffer {name!r} is on the meta device and has no values")
-    if len(name) > NAME_CHARACTERS_MAX:
-        raise UsageError(
-            f"buffer {name!r} has a name of {len(name)} characters; the limit is "
-            f"{NAME_CHARACTERS_MAX}"
-        )
 
 
 def _describe(name: str, tensor: torch.Tensor) -> BufferTensor:
