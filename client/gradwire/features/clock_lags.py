@@ -1,10 +1,8 @@
 """`ClockLags`: how far a worker is ahead of the others, and which of them it waits for.
 
-Bounded staleness, or stale synchronous parallel (Ho et al., "More Effective Distributed ML via a
-Stale Synchronous Parallel Parameter Server", NIPS 2013): a worker that has made c steps begins its
-next one only after the slowest worker has made c - s. What counts of another worker is what was
-*received* of it. So a worker that begins step c + 1 has, or has in its inbox, what all others have
-learnt up to step c - s.
+docs/staleness.md has the rule and the paper that it is of. What counts of another worker is what
+was *received* of it. So a worker that begins step c + 1 has, or has in its inbox, what all others
+have learnt up to step c - s.
 
 Each worker has a clock, the number of its steps, which travels with its updates. It begins at the
 first clock that the worker hears of, so that the clocks of one run are comparable whenever their

@@ -60,14 +60,8 @@ FIRST_PATIENCE_SECONDS: Final = 1.0
 class StalenessBound(Feature):
     """Makes the steps of a worker wait.
 
-    The clock of `participant` begins here; from now on every step sends an update.
-
-    Parameters
-    ----------
-    bound : int
-        Steps that it may be ahead of the slowest worker.
-    timeout_seconds : float
-        How long to wait for a worker that makes no step.
+    The clock of `participant` begins here; from now on every step sends an update. The other
+    parameters are those of `ClockLags`.
     """
 
     def __init__(self, participant: Participant, bound: int, timeout_seconds: float) -> None:
