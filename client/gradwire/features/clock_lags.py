@@ -82,7 +82,8 @@ class ClockLags:
             if rank in clocks:
                 self._hear(rank, clocks[rank], clock, self.bound)
             elif self.counts_unheard:
-                self._others.setdefault(rank, _Other(clock - 1, 0))
+                # A step behind us, also once our clock is set to where the run is.
+                self._others.setdefault(rank, _Other(clock - 1, 0)).clock = clock - 1
         held_by, before, self._held_since = {}, self._held_since, {}
         for rank, other in self._others.items():
             lag = clock - other.clock - other.forgiven

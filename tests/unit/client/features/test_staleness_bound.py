@@ -130,6 +130,19 @@ def test_who_was_there_before_the_first_step_is_waited_for_with_little_patience(
     assert trainer.step({0: 0}) == {}
 
 
+def test_who_joins_late_does_not_wait_until_a_slow_worker_has_made_all_steps_of_the_run() -> None:
+    trainer = Trainer(first_steps=0)
+    assert trainer.step({}, paces={}) == {0: 1, 2: 1}
+
+    trainer.membership.clocks.hear({0: 5_000})
+    assert trainer.look() == {2: 1}
+    assert trainer.participant.outbox.clock == 5_000
+    trainer.membership.clocks.hear({2: 2_500})
+    assert trainer.look() == {}
+
+    assert trainer.step({0: 0, 2: 2_501}) == {2: 1}
+
+
 def test_who_has_not_been_heard_yet_is_not_behind() -> None:
     """It joins: our clock may have gone on for thousands of steps without it."""
     trainer = Trainer(first_steps=0)
