@@ -3,9 +3,11 @@
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from gradwire.features.automatic_lags import FIRST_PATIENCE_SECONDS, AutomaticLags
-from gradwire.features.clock_lags import ClockLags
-from gradwire.features.staleness_bound import StalenessBound
+from gradwire.features.staleness_bound import (
+    FIRST_PATIENCE_SECONDS,
+    AutomaticBound,
+    StalenessBound,
+)
 from gradwire.settings.settings import Settings
 from gradwire.settings.training import StalenessBound as Bound
 from support.leads import Looks
@@ -15,12 +17,12 @@ if TYPE_CHECKING:
     from support.training import SimulatedRun
 
 
-def set_timeout(lags: ClockLags, seconds: float) -> None:
+def set_timeout(bound: StalenessBound, seconds: float) -> None:
     """Let a worker that has made no step yet wait for so long, at most, for one that makes none."""
-    if isinstance(lags, AutomaticLags):
-        lags._timeout_max = seconds
+    if isinstance(bound, AutomaticBound):
+        bound._timeout_max = seconds
         seconds = min(seconds, FIRST_PATIENCE_SECONDS)
-    lags.timeout_seconds = seconds
+    bound.lags.timeout_seconds = seconds
 
 
 class BoundedWorker(SimulatedWorker):
@@ -51,7 +53,7 @@ class BoundedWorker(SimulatedWorker):
         [self.bound] = [
             feature for feature in self.participant.features if isinstance(feature, StalenessBound)
         ]
-        set_timeout(self.bound.lags, self._timeout)
+        set_timeout(self.bound, self._timeout)
         self.looks.watch(self.bound, lambda rank: 0)
         self.run.network.after(0, self.tick)
 

@@ -173,7 +173,7 @@ class Trainee(SimulatedWorker):
         for feature in self.participant.features:
             if isinstance(feature, StalenessBound):
                 self.bound = feature
-                set_timeout(feature.lags, self.history.plan.staleness_timeout_seconds)
+                set_timeout(feature, self.history.plan.staleness_timeout_seconds)
                 self.looks.watch(feature, self.received)
 
     def on_lost(self, reason: str) -> None:

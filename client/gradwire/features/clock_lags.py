@@ -1,10 +1,8 @@
 """`ClockLags`: how far a worker is ahead of the others, and which of them it waits for.
 
-Bounded staleness, or stale synchronous parallel (Ho et al., "More Effective Distributed ML via a
-Stale Synchronous Parallel Parameter Server", NIPS 2013): a worker that has made c steps begins its
-next one only after the slowest worker has made c - s. What counts of another worker is what was
-*received* of it. So a worker that begins step c + 1 has, or has in its inbox, what all others have
-learnt up to step c - s.
+docs/staleness.md has the rule and the paper that it is of. What counts of another worker is what
+was *received* of it. So a worker that begins step c + 1 has, or has in its inbox, what all others
+have learnt up to step c - s.
 
 Each worker has a clock, the number of its steps, which travels with its updates. It begins at the
 first clock that the worker hears of, so that the clocks of one run are comparable whenever their
@@ -37,8 +35,6 @@ class _Other:
     forgiven: int
     """Steps that it may be behind besides the bound."""
     counts: bool = True
-    holds_since: float | None = None
-    """Since when it holds us up without making a step; None if it does not."""
 
 
 class ClockLags:
@@ -52,102 +48,79 @@ class ClockLags:
         How long to wait for a worker that makes no step.
     """
 
-    is_in_force = True
-    """Whether this worker waits for others."""
-
-    is_announced = True
-    """Whether this worker tells its clock before its first step, so that others wait for it."""
+    counts_unheard = False
+    """Whether a worker is waited for that nothing was received of."""
 
     def __init__(self, bound: int, timeout_seconds: float) -> None:
-        self.bound = bound
+        self.bound: int | None = bound
+        """None while no worker is waited for."""
         self.timeout_seconds = timeout_seconds
         self._others: dict[int, _Other] = {}
         """By rank."""
+        self._held_since: dict[tuple[int, int], float] = {}
+        """By rank and clock of each worker that holds us up: since when it does so."""
 
     def count_from(self, rank: int, clock: int, forgiven: int) -> None:
         """Let another worker count from this clock on, and forgive it steps besides the bound."""
         self._others[rank] = _Other(clock, forgiven)
 
-    def note_step(
-        self,
-        clock: int,
-        clocks: Mapping[int, int],
-        ranks: Collection[int],
-        paces: Mapping[int, int],
-    ) -> None:
-        """Note a step of our own; a fixed bound stays as it is.
-
-        `clock` is our own, and `clocks` has the last one received of each rank. `ranks` are the
-        others that train. `paces` has the microseconds that a step takes, if known, our own
-        included.
-        """
-
     def look(
         self, clock: int, clocks: Mapping[int, int], ranks: Collection[int], now: float
     ) -> dict[int, int]:
-        """Note how far the others are; return which are too far behind.
+        """Note how far the others are; return who is too far behind, and by how many steps.
 
-        `clock`, `clocks` and `ranks` are as in `note_step`: a worker that has finished, or is gone,
-        is not waited for.
-
-        Returns
-        -------
-        dict
-            By rank: how many steps it is behind, without those that are forgiven.
+        `clock` is our own, `clocks` has the last one received of each rank. `ranks` are the others
+        that train: a worker that has finished, or is gone, is not waited for. Steps that are
+        forgiven do not count.
         """
+        if self.bound is None:
+            return {}
         for rank, other in self._others.items():
             if rank not in ranks:  # another worker may get its rank
                 other.counts = False
         for rank in ranks:
             if rank in clocks:
-                self._hear(rank, clocks[rank], clock)
-        held_by = {}
+                self._hear(rank, clocks[rank], clock, self.bound)
+            elif self.counts_unheard:
+                # A step behind us, also once our clock is set to where the run is.
+                self._others.setdefault(rank, _Other(clock - 1, 0)).clock = clock - 1
+        held_by, before, self._held_since = {}, self._held_since, {}
         for rank, other in self._others.items():
             lag = clock - other.clock - other.forgiven
             if other.counts and lag > self.bound:
                 held_by[rank] = lag
-                other.holds_since = now if other.holds_since is None else other.holds_since
-            else:
-                other.holds_since = None
+                self._held_since[rank, other.clock] = before.get((rank, other.clock), now)
         return held_by
+
+    @property
+    def deadline(self) -> float:
+        """When the next worker is set aside, if one held us up at the last look."""
+        return min(self._held_since.values()) + self.timeout_seconds
 
     def set_late_aside(self, now: float) -> list[int]:
         """Set aside workers that made no step for `timeout_seconds`; return their ranks."""
         late = [
             rank
-            for rank, other in self._others.items()
-            if other.holds_since is not None and now >= other.holds_since + self.timeout_seconds
+            for (rank, _), since in self._held_since.items()
+            if now >= since + self.timeout_seconds
         ]
         for rank in late:
-            self._set_aside(self._others[rank])
+            self._others[rank].counts = False
         return late
 
     def set_all_aside(self) -> None:
         """Wait for no worker until it makes a step."""
         for other in self._others.values():
-            self._set_aside(other)
+            other.counts = False
 
-    @property
-    def deadline(self) -> float | None:
-        """When the next worker that holds us up is set aside; None if none does."""
-        since = (other.holds_since for other in self._others.values())
-        return min(
-            (each + self.timeout_seconds for each in since if each is not None), default=None
-        )
-
-    def _hear(self, rank: int, theirs: int, ours: int) -> None:
+    def _hear(self, rank: int, theirs: int, ours: int, bound: int) -> None:
         """Note how far another worker is."""
         other = self._others.get(rank)
         if other is not None and other.clock == theirs:
             return
         if other is None or not other.counts or theirs < other.clock:
             # It is new, was set aside, or another worker has its rank.
-            self._others[rank] = _Other(theirs, max(ours - theirs - self.bound, 0))
-            return
-        other.clock = theirs
-        other.forgiven = min(other.forgiven, max(ours - theirs, 0))
-        other.holds_since = None
-
-    def _set_aside(self, other: _Other) -> None:
-        other.counts = False
-        other.holds_since = None
+            self.count_from(rank, theirs, max(ours - theirs - bound, 0))
+        else:
+            other.clock = theirs
+            other.forgiven = min(other.forgiven, max(ours - theirs, 0))

@@ -1,7 +1,6 @@
 """`RosterLog`: logs which workers have joined and left while this one trains."""
 
 import logging
-from collections.abc import Mapping
 
 from gradwire.participant.feature import Feature
 from gradwire.worker.membership import Membership
@@ -15,7 +14,7 @@ class RosterLog(Feature):
     def __init__(self, membership: Membership) -> None:
         self._membership = membership
         self._roster = membership.peers
-        self._names = self._names_by_rank()
+        self._names = membership.names
 
     def after_step(self) -> None:
         """Log which workers have come, and which are gone."""
@@ -23,7 +22,7 @@ class RosterLog(Feature):
             return
         before, finished = self._names, {peer.rank for peer in self._roster if peer.finished}
         self._roster = self._membership.peers
-        self._names = now = self._names_by_rank()
+        self._names = now = self._membership.names
         for what, ranks in (
             ("has joined", [rank for rank in now if now[rank] != before.get(rank)]),
             ("is gone", [rank for rank in before.keys() - finished if rank not in now]),
@@ -32,6 +31,3 @@ class RosterLog(Feature):
                 name = now.get(rank, before.get(rank))
                 total = f"{len(now)} worker{'s' * (len(now) != 1)}"
                 logger.info("rank %d (%s) %s: %s now", rank, name, what, total)
-
-    def _names_by_rank(self) -> Mapping[int, str]:
-        return {peer.rank: peer.name for peer in self._roster}

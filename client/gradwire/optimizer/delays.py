@@ -44,6 +44,10 @@ have waited for a checkpoint to be written."""
 LATENESS_UPDATES_MIN: Final = 8
 """Updates of one origin without which its lateness is not judged."""
 
+LATE_STEPS: Final = 0.75
+"""Updates that come this many steps later than in lockstep are late. Workers that begin their steps
+at any time, and whose updates take no time, measure a quarter to a half of a step."""
+
 SETTLED_AGES: Final = 6.0
 """In a run this many times as long as the residual is old, the residual is a small part of what was
 trained, and mostly noise: docs/decisions/residual.md has the figures."""

@@ -12,7 +12,7 @@ from gradwire.replica.shared_parameters import SharedParameters
 from gradwire.worker.membership import Membership
 from gradwire.worker.worker import Worker
 from gradwire_protocol.messages.admission import Peer
-from gradwire_protocol.messages.fields import count_updates, covers
+from gradwire_protocol.messages.fields import covers
 
 
 class Finishing:
@@ -81,7 +81,7 @@ class Finishing:
         if self.has_begun and not self._is_announced:
             return f"the slowest worker to take what is left: {self._sending.unflushed} elements"
         if membership.finished is None:
-            return "other workers to finish: " + ", ".join(map(self._progress, self._others()))
+            return "other workers to finish: " + ", ".join(map(self._progress, membership.others))
         return f"{self._missing()} updates of other workers to arrive"
 
     def unsent_message(self, method: str) -> str:
@@ -99,7 +99,7 @@ class Finishing:
         if self.has_begun and not self._is_announced:
             return self.unsent_message("finish")
         if finished is None:
-            others = ", ".join(f"{peer.rank} ({peer.name})" for peer in self._others())
+            others = ", ".join(f"{peer.rank} ({peer.name})" for peer in membership.others)
             return (
                 f"finish() waited in vain for these ranks to finish: {others}. "
                 "Call it again to wait on, or close() to leave without them"
@@ -107,14 +107,6 @@ class Finishing:
         return f"finish() waited in vain for {self._missing()} updates of other workers to arrive"
 
     # Private.
-
-    def _others(self) -> list[Peer]:
-        """Return the other workers that have not finished."""
-        return [
-            peer
-            for peer in self._membership.peers
-            if not peer.finished and peer.rank != self._shared.rank
-        ]
 
     def _progress(self, peer: Peer) -> str:
         """Return how far another worker is, and how fast."""
@@ -126,6 +118,4 @@ class Finishing:
     def _missing(self) -> int:
         """Return how many updates of others were not applied yet."""
         finished = self._membership.finished or {}
-        return count_updates(finished, without=-1) - count_updates(
-            self._shared.versions, without=-1
-        )
+        return sum(finished.values()) - sum(self._shared.versions.values())

@@ -104,7 +104,7 @@ class Items:
         membership.post(self._worker.work.ask, plan, request, sequence)
         deadline = self._clock() + LEASES_WAITED * plan.lease_seconds
         while True:
-            before = self._state()  # whatever changes from here on is seen below, or is news
+            before = membership.news  # whatever changes from here on is seen below, or is news
             if membership.closed:
                 raise membership.error or ConnectionLostError("the connection is closed")
             if membership.stop_reason is not None:
@@ -117,7 +117,7 @@ class Items:
                     f"waited {LEASES_WAITED * plan.lease_seconds:g} s for {self._purpose()}"
                 )
             self._pull()
-            yield Wait(lambda: self._state() != before, deadline, self._purpose)  # noqa: B023
+            yield Wait(lambda: membership.news != before, deadline, self._purpose)  # noqa: B023
 
     def next_alone(self) -> Item | None:
         """Return the next item for a worker that no master grants any; None after the last one.
@@ -139,18 +139,6 @@ class Items:
         self._running.discard(self._plan.name)
         self._has_begun = False
         self._membership.post(self._worker.work.give_back, self._plan.name)
-
-    def _state(self) -> tuple[object, ...]:
-        """Return what changes when there is something to do."""
-        membership = self._membership
-        return (
-            membership.answers.get(self._plan.name),
-            membership.updates_received,
-            membership.replica_wanted,
-            membership.comparison,
-            membership.stop_reason,
-            membership.closed,
-        )
 
     def _purpose(self) -> str:
         return (

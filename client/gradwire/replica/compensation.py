@@ -17,6 +17,7 @@ from gradwire.replica.shared_parameters import SharedParameters
 from gradwire.replica.stats import Tally
 from gradwire.settings.training import Scale
 from gradwire.worker.membership import Membership
+from gradwire_protocol.messages.fields import count_updates
 
 logger = logging.getLogger("gradwire.session")
 
@@ -120,8 +121,7 @@ class Compensation:
 
     @property
     def _updates_of_others(self) -> int:
-        versions = self._shared.versions
-        return sum(versions.values()) - versions[self._shared.rank]
+        return count_updates(self._shared.versions, without=self._shared.rank)
 
     def _smooth_workers(self) -> float:
         """Return the smoothed number of workers for the next change."""

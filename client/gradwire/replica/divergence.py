@@ -15,7 +15,7 @@ from typing import Final
 import numpy as np
 
 from gradwire.errors import DivergedError, GradwireWarning
-from gradwire.optimizer.delays import Delays
+from gradwire.optimizer.delays import LATE_STEPS, Delays
 from gradwire.replica.shared_parameters import SharedParameters
 from gradwire.replica.stats import Tally
 from gradwire.settings.training import Scale
@@ -51,9 +51,6 @@ begin at 0 from one size to another."""
 JUMP: Final = 0.5
 """A parameter whose unsent part is more than this part of it has not grown out of the run's range
 little by little: it has jumped."""
-
-LATE_STEPS: Final = 0.75
-"""From this lateness on, in steps later than in lockstep, late updates are named as a cause."""
 
 RATES_SHOWN: Final = 3
 

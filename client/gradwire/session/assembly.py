@@ -1,18 +1,16 @@
 """Which features a worker has, and in which order their hooks are called."""
 
 import logging
-import sys
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from gradwire.features.automatic_lags import AutomaticLags
 from gradwire.features.buffers import BufferSharing
-from gradwire.features.clock_lags import ClockLags
 from gradwire.features.momentum_advice import MomentumAdvice
 from gradwire.features.roster_log import RosterLog
-from gradwire.features.staleness_bound import StalenessBound
+from gradwire.features.staleness_bound import AutomaticBound, StalenessBound
 from gradwire.participant.feature import Feature
 from gradwire.participant.participant import Participant
+from gradwire.target.adapters import module_of
 from gradwire.target.buffers import ModuleBuffers
 
 if TYPE_CHECKING:
@@ -55,28 +53,29 @@ def features_of(
         features.insert(0, loads)
     features.append(_momentum_and_scale(participant, target, optimizer))
     if settings.staleness_bound != "off":  # the last one, because it may wait
-        features.append(StalenessBound(_lags(participant), participant))
+        features.append(_staleness_bound(participant))
     return features
 
 
 def _loads_of(participant: Participant, target: object) -> Feature | None:
     """Return what finds checkpoints that are loaded into the target; None where it is no module."""
-    torch = sys.modules.get("torch")
-    if torch is None or not isinstance(target, torch.nn.Module):
+    module = module_of(target)
+    if module is None:
         return None
     from gradwire.features.loaded_parameters import LoadedParameters
 
-    return LoadedParameters(target, participant.shared.quantum)
+    return LoadedParameters(module, participant.shared.quantum)
 
 
-def _lags(participant: Participant) -> ClockLags:
-    """Return the bound on this worker's lead."""
+def _staleness_bound(participant: Participant) -> Feature:
+    """Return what makes this worker wait for others."""
     bound = participant.settings.staleness_bound
-    if isinstance(bound, int):
-        return ClockLags(bound, STALENESS_TIMEOUT_SECONDS)
-    return AutomaticLags(
-        participant.lateness, participant.delays.forget_lateness, STALENESS_TIMEOUT_SECONDS
-    )
+    if not isinstance(bound, int):
+        # It announces nothing: an update before the first step would say that the run has begun.
+        return AutomaticBound(participant, STALENESS_TIMEOUT_SECONDS)
+    feature = StalenessBound(participant, bound, STALENESS_TIMEOUT_SECONDS)
+    participant.outbox.announce_clock()  # others wait for us from now on
+    return feature
 
 
 def _momentum_and_scale(

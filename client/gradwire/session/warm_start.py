@@ -8,8 +8,6 @@ next.
 """
 
 import logging
-from collections.abc import Sequence
-from functools import partial
 
 from gradwire.errors import DeadlineError
 from gradwire.participant.participant import Participant
@@ -52,7 +50,7 @@ class WarmStart:
         membership = self._membership
         received, deadline, has_waited = -1, 0.0, False
         while True:
-            known, peers = membership.updates_received, membership.peers
+            before, known = membership.news, membership.updates_received
             if known != received:
                 received, deadline = known, self._clock() + self._timeout
             self._participant.applying.pull()
@@ -60,7 +58,7 @@ class WarmStart:
                 break
             self._check(deadline)
             has_waited = True
-            yield Wait(partial(self._has_news, known, peers), deadline, self._purpose)
+            yield Wait(lambda: membership.news != before, deadline, self._purpose)  # noqa: B023
         if has_waited:
             logger.info("begin to train: %s", self._progress())
         self._participant.note_run_steps()
@@ -83,16 +81,6 @@ class WarmStart:
             self._share >= 1
             or len(self._training) < self._workers
             or self._membership.finished is not None
-        )
-
-    def _has_news(self, known: int, peers: Sequence[Peer]) -> bool:
-        membership = self._membership
-        return (
-            membership.updates_received != known
-            or membership.peers is not peers
-            or membership.finished is not None
-            or membership.replica_wanted
-            or membership.comparison is not None
         )
 
     def _check(self, deadline: float) -> None:

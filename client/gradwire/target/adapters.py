@@ -19,6 +19,15 @@ if TYPE_CHECKING:
     from gradwire.target.torch_buffers import KeptBuffers
 
 
+def module_of(target: object) -> "torch.nn.Module | None":
+    """Return the target if it is a module of torch, else None.
+
+    A caller that passes something of torch has imported it; others need not load it.
+    """
+    torch = sys.modules.get("torch")
+    return target if torch is not None and isinstance(target, torch.nn.Module) else None
+
+
 def parameters_of(target: object) -> Parameters:
     """Return the adapter for a target; `UsageError` if that cannot be trained."""
     if isinstance(target, np.ndarray):
@@ -56,17 +65,20 @@ def _tensors_of(
     target: object,
 ) -> "tuple[Sequence[tuple[str, torch.Tensor]], torch.nn.Module | None]":
     """Return the tensors of a target with their names, and its module if it is one."""
-    # A caller that passes something of torch has imported it; others need not load it.
-    torch = sys.modules.get("torch")
-    if torch is not None:
-        if isinstance(target, torch.nn.Module):
-            from gradwire.target.module_tree import named_parameters
+    module = module_of(target)
+    if module is not None:
+        from gradwire.target.module_tree import named_parameters
 
-            check_whole(target.modules(), target.parameters())
-            return named_parameters(target), target
-        if isinstance(target, Sequence) and all(isinstance(t, torch.Tensor) for t in target):
-            check_whole((), target)
-            return [(str(i), tensor) for i, tensor in enumerate(target)], None
+        check_whole(module.modules(), module.parameters())
+        return named_parameters(module), module
+    torch = sys.modules.get("torch")
+    if (
+        torch is not None
+        and isinstance(target, Sequence)
+        and all(isinstance(each, torch.Tensor) for each in target)
+    ):
+        check_whole((), target)
+        return [(str(i), tensor) for i, tensor in enumerate(target)], None
     raise UsageError(
         "the target has to be a torch.nn.Module, a list of torch tensors, or a float32 numpy "
         f"array, not {describe(target)}{_remedy_for(target)}"
@@ -86,12 +98,12 @@ def _remedy_for(target: object) -> str:
 
 def kept_buffers_of(target: object) -> "KeptBuffers | None":
     """Return what writes the buffers of a file into a target; None if that is no module."""
-    torch = sys.modules.get("torch")
-    if torch is None or not isinstance(target, torch.nn.Module):
+    module = module_of(target)
+    if module is None:
         return None
     from gradwire.target.torch_buffers import KeptBuffers
 
-    return KeptBuffers(target)
+    return KeptBuffers(module)
 
 
 def buffers_of(target: object, averaged: Sequence[str] = ()) -> ModuleBuffers | None:
@@ -100,12 +112,12 @@ def buffers_of(target: object, averaged: Sequence[str] = ()) -> ModuleBuffers | 
     `averaged` names those that are averaged besides running statistics. `UsageError` if they have
     no values yet, or are too large.
     """
-    torch = sys.modules.get("torch")
-    if torch is None or not isinstance(target, torch.nn.Module):
+    module = module_of(target)
+    if module is None:
         return None
     from gradwire.target.torch_buffers import TorchBuffers
 
-    buffers = TorchBuffers(target, averaged)
+    buffers = TorchBuffers(module, averaged)
     if not sum(buffers.layout.sizes):
         return None
     check_size(buffers.layout)

@@ -54,17 +54,15 @@ def check_size(layout: BufferLayout) -> None:
 
 def check_finite(layout: BufferLayout, values: BufferValues) -> None:
     """Refuse values without a mean; `NonFiniteError` names the buffer and its value."""
-    finite = np.isfinite(values.floats)
-    if finite.all():
+    if np.isfinite(values.floats).all():
         return
-    at = int(np.argmin(finite))
-    value = values.floats[at]
-    for tensor in layout.floats:
-        if at < tensor.elements:
+    for tensor, part in layout.parts(values):
+        finite = np.isfinite(part)
+        if not finite.all():
+            at = int(np.argmin(finite))
             place = tuple(int(i) for i in np.unravel_index(at, tensor.shape or (1,)))
             where = f"{tensor.name}{list(place) if tensor.shape else ''}"
-            raise NonFiniteError(f"buffer {where} is {value}; nothing was sent")
-        at -= tensor.elements
+            raise NonFiniteError(f"buffer {where} is {part[at]}; nothing was sent")
     raise AssertionError("there are as many values as the layout has")
 
 
@@ -80,17 +78,5 @@ def first_buffers(buffers: ModuleBuffers, rank: int) -> Buffers:
 
 def differing(layout: BufferLayout, one: BufferValues, other: BufferValues) -> list[str]:
     """Return the names of the buffers that have other values."""
-    names = []
-    for tensors, mine, theirs in (
-        (layout.floats, one.floats, other.floats),
-        (layout.integers, one.integers, other.integers),
-    ):
-        at = 0
-        for tensor in tensors:
-            part = slice(at, at + tensor.elements)
-            at += tensor.elements
-            if not np.array_equal(mine[part], theirs[part]):
-                names.append(tensor.name)
-    pairs = zip(layout.split_others(one), layout.split_others(other), strict=True)
-    names += [tensor.name for (tensor, a), (_, b) in pairs if not np.array_equal(a, b)]
-    return names
+    pairs = zip(layout.parts(one), layout.parts(other), strict=True)
+    return [tensor.name for (tensor, a), (_, b) in pairs if not np.array_equal(a, b)]

@@ -12,6 +12,7 @@ from typing import Any, Final
 import torch
 
 from gradwire.errors import UsageError
+from gradwire_protocol.messages.layout import NAME_CHARACTERS_MAX
 
 COMPILED: Final = "_orig_mod."
 """`torch.compile` puts this before the names of what it wraps."""
@@ -99,6 +100,19 @@ class ModuleTree:
 
 def _values_of(dictionaries: Iterable[dict[str, Any]]) -> Iterator[Any]:
     return chain.from_iterable(map(dict.values, dictionaries))
+
+
+def check_values(what: str, name: str, tensor: torch.Tensor) -> None:
+    """Refuse a parameter or buffer that has no values yet, or whose name is too long."""
+    if torch.nn.parameter.is_lazy(tensor):
+        raise UsageError(f"{what} {name!r} has no shape yet: run the model once before")
+    if tensor.is_meta:
+        raise UsageError(f"{what} {name!r} is on the meta device and has no values")
+    if len(name) > NAME_CHARACTERS_MAX:
+        raise UsageError(
+            f"{what} {name!r} has a name of {len(name)} characters; the limit is "
+            f"{NAME_CHARACTERS_MAX}"
+        )
 
 
 def memory_of(tensor: torch.Tensor) -> object:

@@ -18,15 +18,15 @@ import numpy.typing as npt
 import torch
 
 from gradwire.errors import UsageError
-from gradwire.target.module_tree import COMPILED, memory_of, unwrapped
+from gradwire.target.module_tree import COMPILED, check_values, memory_of, unwrapped
 from gradwire_protocol.messages.buffers.layout import (
     TRUTH,
+    WIDTHS,
     BufferLayout,
     BufferTensor,
     BufferValues,
     dtype_of,
 )
-from gradwire_protocol.messages.layout import NAME_CHARACTERS_MAX
 
 STATISTICS: Final = frozenset({"running_mean", "running_var", "num_batches_tracked"})
 
@@ -63,7 +63,7 @@ class TorchBuffers:
         self._module = module
         found = dict(_shared(module))
         for name, tensor in found.items():
-            _check(name, tensor)
+            check_values("buffer", name, tensor)
         for pattern in averaged:
             if not any(fnmatchcase(name, pattern) for name in found):
                 raise UsageError(
@@ -114,21 +114,7 @@ class TorchBuffers:
         say, which has the same values at all workers, stays usable.
         """
         found, present = self._current(), self.read()
-        for names, new, old in (
-            (self._floats, values.floats, present.floats),
-            (self._integers, values.integers, present.integers),
-        ):
-            at = 0
-            for name in names:
-                tensor = found[name]
-                part = slice(at, at + tensor.numel())
-                at += tensor.numel()
-                if not np.array_equal(new[part], old[part]):
-                    # A copy: torch warns of arrays that cannot be written to, as received ones.
-                    tensor.copy_(torch.from_numpy(new[part].copy()).view(tensor.shape))
-        pairs = zip(
-            self.layout.split_others(values), self.layout.split_others(present), strict=True
-        )
+        pairs = zip(self.layout.parts(values), self.layout.parts(present), strict=True)
         for (described, given), (_, had) in pairs:
             if not np.array_equal(given, had):
                 found[described.name].copy_(_tensor_of(described, given))
@@ -212,19 +198,6 @@ def _may_be_averaged(tensor: torch.Tensor) -> bool:
     return tensor.dtype.is_floating_point or tensor.dtype in INTEGERS
 
 
-def _check(name: str, tensor: torch.Tensor) -> None:
-    """Refuse a buffer without values."""
-    if torch.nn.parameter.is_lazy(tensor):
-        raise UsageError(f"buffer {name!r} has no shape yet: run the model once before")
-    if tensor.is_meta:
-        raise UsageError(f"buffer {name!r} is on the meta device and has no values")
-    if len(name) > NAME_CHARACTERS_MAX:
-        raise UsageError(
-            f"buffer {name!r} has a name of {len(name)} characters; the limit is "
-            f"{NAME_CHARACTERS_MAX}"
-        )
-
-
 def _describe(name: str, tensor: torch.Tensor) -> BufferTensor:
     kind = "float" if tensor.dtype.is_floating_point else str(tensor.dtype)
     return BufferTensor(name, tuple(tensor.shape), kind)
@@ -244,14 +217,15 @@ def _bytes_of(tensor: torch.Tensor) -> npt.NDArray[np.uint8]:
     return np.frombuffer(array.astype(array.dtype.newbyteorder("<")).tobytes(), np.uint8)
 
 
-def _tensor_of(described: BufferTensor, given: npt.NDArray[np.uint8]) -> torch.Tensor:
-    """Return a tensor of the values that `_bytes_of` has returned."""
+def _tensor_of(described: BufferTensor, given: npt.NDArray[Any]) -> torch.Tensor:
+    """Return a tensor of the values of one buffer, as `BufferLayout.parts` has them."""
     if described.type == TRUTH:
-        array = np.unpackbits(given, count=described.elements).astype(bool)
-    else:
+        given = np.unpackbits(given, count=described.elements).astype(bool)
+    elif described.type in WIDTHS:
         dtype = dtype_of(described.type)
-        array = np.frombuffer(given.tobytes(), dtype).astype(dtype.newbyteorder("="))
-    return torch.from_numpy(array.copy()).view(described.shape)
+        given = np.frombuffer(given.tobytes(), dtype).astype(dtype.newbyteorder("="))
+    # A copy: torch warns of arrays that cannot be written to, as received ones.
+    return torch.from_numpy(given.copy()).view(described.shape)
 
 
 def _concatenate(tensors: list[torch.Tensor], dtype: torch.dtype) -> torch.Tensor:

@@ -31,12 +31,12 @@ import torch
 from gradwire.errors import UsageError
 from gradwire.settings.training import Feedback as FeedbackSetting
 from gradwire.target.host import host_feedback
-from gradwire.target.module_tree import ModuleTree, memory_of
+from gradwire.target.module_tree import ModuleTree, check_values, memory_of
 from gradwire.target.version_counters import VersionCounters
 from gradwire_codecs import Feedback, Replica
 from gradwire_codecs.arrays import Float32Array
 from gradwire_codecs.device import DeviceLocalFeedback, DeviceSharedFeedback
-from gradwire_protocol.messages.layout import NAME_CHARACTERS_MAX, TENSORS_MAX, Layout
+from gradwire_protocol.messages.layout import TENSORS_MAX, Layout
 from gradwire_protocol.messages.layout import Tensor as TensorLayout
 
 _address: Final[Callable[[torch.Tensor], int]] = torch.Tensor.data_ptr
@@ -137,11 +137,11 @@ class TorchParameters:
             self._note_addresses()
         for copied in self._copied:
             _check_shape(copied)
-            value = copied.tensor.detach().to(self._flat.device, torch.float32)
+            value = self._value_of(copied.tensor)
             # No number is the difference from a NaN, so after one the value itself counts.
             changed = copied.view + (value - copied.known)
             copied.view.copy_(torch.where(copied.known.isfinite(), changed, value))
-            copied.known = value.clone()
+            copied.known = value
         if self._counters.may_have_changed(self._tensors):
             self._changed = True
 
@@ -309,18 +309,10 @@ def _check(named: Sequence[tuple[str, torch.Tensor]]) -> None:
                 f"parameter {name!r} is a {tensor.layout} tensor of {tensor.dtype}; "
                 "dense floating point tensors can be trained"
             )
-        if torch.nn.parameter.is_lazy(tensor):
-            raise UsageError(f"parameter {name!r} has no shape yet: run the model once before")
+        check_values("parameter", name, tensor)
         extents = zip(tensor.shape, tensor.stride(), strict=True)
         if any(size > 1 and not stride for size, stride in extents):
             raise UsageError(f"parameter {name!r} is an expanded tensor: pass a copy of its own")
-        if tensor.is_meta:
-            raise UsageError(f"parameter {name!r} is on the meta device and has no values")
-        if len(name) > NAME_CHARACTERS_MAX:
-            raise UsageError(
-                f"parameter {name!r} has a name of {len(name)} characters; the limit is "
-                f"{NAME_CHARACTERS_MAX}"
-            )
     if not sum(tensor.numel() for _, tensor in named):
         have = f"all of its {len(named)} parameters are empty" if named else "it has no parameters"
         raise UsageError(f"there is nothing to train in this target: {have}")

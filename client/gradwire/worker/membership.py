@@ -36,8 +36,8 @@ class Clocks:
     def __init__(self) -> None:
         self.latest: Mapping[int, int] = {}
         """By rank: how many steps its last update contains, if it told that."""
-        self.first: int | None = None
-        """The first clock that any worker told."""
+        self.first = 0
+        """The first clock that any worker told; 0 before that."""
         self.paces: dict[int, int] = {}
         """By rank: microseconds that a step takes without waits, if it told that. The training
         thread looks up single ranks only."""
@@ -45,7 +45,7 @@ class Clocks:
     def hear(self, clocks: Mapping[int, int]) -> None:
         """Note the clocks told with updates."""
         if clocks:
-            self.first = max(clocks.values()) if self.first is None else self.first
+            self.first = self.first or max(clocks.values())
             self.latest = {**self.latest, **clocks}
 
 
@@ -137,6 +137,35 @@ class Membership:
         """The versions that this replica contains."""
 
     # The training half.
+
+    @property
+    def news(self) -> tuple[object, ...]:
+        """What differs from before where the training half, which waits, may have work."""
+        return (
+            self.updates_received,
+            self.peers,
+            self.finished,
+            self.answers,
+            self.replica_wanted,
+            self.comparison,
+            self.lost,
+            self.reconnections,
+            self.stopping,
+            self.stop_reason,
+            self.closed,
+        )
+
+    @property
+    def names(self) -> dict[int, str]:
+        """By rank: the names of the workers that take part."""
+        return {peer.rank: peer.name for peer in self.peers}
+
+    @property
+    def others(self) -> list[Peer]:
+        """The other workers that have not finished."""
+        assert self.welcome is not None
+        own = self.welcome.rank
+        return [peer for peer in self.peers if not peer.finished and peer.rank != own]
 
     @contextmanager
     def sending(self) -> Iterator[bool]:

@@ -13,7 +13,7 @@ from gradwire_protocol.delivery.shaped_message import Payload
 from gradwire_protocol.limits import BUFFER_LAYOUT_BYTES_MAX
 from gradwire_protocol.messages.buffers.message import Buffers
 from gradwire_protocol.messages.layout import DIMENSIONS_MAX, ELEMENTS_MAX, NAME_CHARACTERS_MAX
-from gradwire_protocol.messages.schema import Record, choice, integer, listing, record, text
+from gradwire_protocol.messages.schema import Check, Record, choice, integer, listing, record, text
 
 Floats: TypeAlias = npt.NDArray[np.float32] | npt.NDArray[np.float64]
 
@@ -83,34 +83,30 @@ class BufferTensor(Record):
         return WIDTHS[self.type] * self.elements
 
 
-_TENSORS = listing(record(BufferTensor), BUFFER_TENSORS_MAX)
+def _tensors(*types: str) -> Check:
+    """Allow lists of buffers of these types."""
+    tensors = listing(record(BufferTensor), BUFFER_TENSORS_MAX)
 
+    def check(value: object) -> tuple[BufferTensor, ...]:
+        found: tuple[BufferTensor, ...] = tensors(value)
+        for tensor in found:
+            choice(*types)(tensor.type)
+        return found
 
-def _check_integers(value: object) -> tuple[BufferTensor, ...]:
-    tensors: tuple[BufferTensor, ...] = _TENSORS(value)
-    for tensor in tensors:
-        choice(*INTEGER_TYPES)(tensor.type)
-    return tensors
-
-
-def _check_others(value: object) -> tuple[BufferTensor, ...]:
-    tensors: tuple[BufferTensor, ...] = _TENSORS(value)
-    for tensor in tensors:
-        choice(*WIDTHS)(tensor.type)
-    return tensors
+    return check
 
 
 @dataclass(frozen=True)
 class BufferLayout(Record):
     """The buffers of a module, in its order, and the format of their values in messages."""
 
-    floats: Annotated[tuple[BufferTensor, ...], _TENSORS]
+    floats: Annotated[tuple[BufferTensor, ...], _tensors("float")]
     """Averaged."""
-    integers: Annotated[tuple[BufferTensor, ...], _check_integers]
+    integers: Annotated[tuple[BufferTensor, ...], _tensors(*INTEGER_TYPES)]
     """Averaged: of each value all use the largest."""
     float_bytes: Annotated[int, choice(4, 8)]
     """8 where an averaged buffer is float64, else 4."""
-    others: Annotated[tuple[BufferTensor, ...], _check_others] = ()
+    others: Annotated[tuple[BufferTensor, ...], _tensors(*WIDTHS)] = ()
 
     BYTES_MAX: ClassVar[int] = BUFFER_LAYOUT_BYTES_MAX
 
@@ -213,15 +209,13 @@ class BufferLayout(Record):
     def to_file(self, values: BufferValues) -> bytes:
         """Return values as they are in a file."""
         parts = [values.floats.astype(f"<f{self.float_bytes}", copy=False).tobytes()]
-        at = 0
-        for tensor in self.integers:
-            part = values.integers[at : at + tensor.elements]
-            at += tensor.elements
-            parts.append(part.astype(dtype_of(INTEGER_TYPES[tensor.type])).tobytes())
-        for tensor, packed in self.split_others(values):
-            is_truth = tensor.type == TRUTH
-            each = np.unpackbits(packed, count=tensor.elements) if is_truth else packed
-            parts.append(each.tobytes())
+        for tensor, part in self.parts(values):
+            if tensor.type in INTEGER_TYPES:
+                parts.append(part.astype(dtype_of(INTEGER_TYPES[tensor.type])).tobytes())
+            elif tensor.type == TRUTH:
+                parts.append(np.unpackbits(part, count=tensor.elements).tobytes())
+            elif tensor.type in WIDTHS:
+                parts.append(part.tobytes())
         return b"".join(parts)
 
     def arrays(self, content: Payload) -> dict[str, npt.NDArray[Any]]:
@@ -249,14 +243,14 @@ class BufferLayout(Record):
             np.concatenate([_nothing(), *others]),
         )
 
-    def split_others(
-        self, values: BufferValues
-    ) -> Iterator[tuple[BufferTensor, npt.NDArray[np.uint8]]]:
-        """Yield each buffer that is not averaged, with its bytes in a message."""
-        at = 0
-        for tensor in self.others:
-            yield tensor, values.others[at : at + tensor.packed_bytes]
-            at += tensor.packed_bytes
+    def parts(self, values: BufferValues) -> Iterator[tuple[BufferTensor, npt.NDArray[Any]]]:
+        """Yield each buffer with its values; of what is not averaged, its bytes in a message."""
+        for tensors, flat in zip((self.floats, self.integers, self.others), values, strict=True):
+            at = 0
+            for tensor in tensors:
+                length = tensor.packed_bytes if tensor.type in WIDTHS else tensor.elements
+                yield tensor, flat[at : at + length]
+                at += length
 
 
 def dtype_of(kind: str) -> np.dtype[Any]:

@@ -171,14 +171,3 @@ def test_after_a_lost_connection_all_count_anew() -> None:
     assert lead.look(50, {1: 1, 2: 1}, {1, 2}, 0.0) == {}
     assert lead.look(50, {1: 30, 2: 1}, {1, 2}, 0.0) == {}
     assert lead.look(51, {1: 30, 2: 1}, {1, 2}, 0.0) == {1: 2}
-
-
-def test_the_first_clock_that_is_heard_is_kept() -> None:
-    clocks = Clocks()
-    clocks.hear({})
-    before = clocks.first
-    clocks.hear({1: 5, 2: 7})
-    clocks.hear({1: 9})
-
-    assert (before, clocks.first) == (None, 7)
-    assert clocks.latest == {1: 9, 2: 7}

@@ -160,20 +160,6 @@ def test_a_value_that_counts_more_came_more_often(value: float, first: float, co
     assert one.value == pytest.approx(other.value, rel=1e-9, abs=1e-9)
 
 
-def test_staleness_is_known_for_each_rank_and_for_our_own_updates() -> None:
-    delays = Delays()
-    for _ in range(300):
-        delays.note_update(1, 2)
-        delays.note_update(7, 40)
-    delays.note_own(5)
-
-    assert delays.staleness_by_rank == {1: pytest.approx(2.0), 7: pytest.approx(40.0)}
-    assert delays.staleness == pytest.approx(21.0, rel=0.01)
-    assert delays.own_staleness == 5.0
-    assert delays.staleness_distribution().count == 600
-    assert delays.own_staleness_distribution().at_most[BUCKETS.index(8)] == 1
-
-
 @pytest.mark.parametrize("late", [0, 1, 5])
 def test_lateness_is_that_of_a_simulated_lockstep(late: int) -> None:
     delays = of_lockstep(4, late=late)

@@ -56,13 +56,6 @@ def test_the_momentum_for_a_lag_has_that_lag(lag: float, nesterov: bool) -> None
     assert mean_lag(momentum, nesterov=nesterov) == pytest.approx(lag, rel=1e-6, abs=1e-12)
 
 
-@given(momentum=momenta, nesterov=nesterov)
-def test_a_lag_has_the_momentum_that_it_is_of(momentum: float, nesterov: bool) -> None:
-    lag = mean_lag(momentum, nesterov=nesterov)
-
-    assert momentum_for(lag, nesterov=nesterov) == pytest.approx(momentum, rel=1e-6, abs=1e-9)
-
-
 @given(momentum=st.floats(-1.0, 2.0), nesterov=nesterov)
 def test_without_a_delay_nothing_changes(momentum: float, nesterov: bool) -> None:
     assert compensated(momentum, 0.0, nesterov=nesterov) == momentum

@@ -3,7 +3,7 @@
 import pytest
 
 from gradwire.errors import ConnectionLostError, ProtocolError
-from gradwire.worker.membership import Membership
+from gradwire.worker.membership import Clocks, Membership
 from gradwire.worker.peer_sequences import Sum
 from gradwire_protocol.limits import MIB
 from gradwire_protocol.messages.updates import EncodedUpdate
@@ -44,3 +44,14 @@ def test_a_part_of_a_sum_that_is_no_update_ends_it(membership: Membership) -> No
 
     assert membership.closed
     assert isinstance(membership.error, ProtocolError)
+
+
+def test_the_first_clock_that_is_heard_is_kept() -> None:
+    clocks = Clocks()
+    clocks.hear({})
+    before = clocks.first
+    clocks.hear({1: 5, 2: 7})
+    clocks.hear({1: 9})
+
+    assert (before, clocks.first) == (0, 7)
+    assert clocks.latest == {1: 9, 2: 7}
