@@ -9,7 +9,6 @@ each round.
 import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import partial
 from itertools import chain
 from typing import Any, Final
 
@@ -181,7 +180,7 @@ class Contributing:
         patience = 2 * self.mode.round_timeout_seconds + self._settings.reconnect_seconds
         waits = False
         while True:
-            known = membership.updates_received
+            before = membership.news
             self._applying.pull()
             if shared.contained >= contributed or membership.stopping is not None:
                 break
@@ -192,7 +191,7 @@ class Contributing:
                     f"waited {patience:g} s for {self._purpose()}: look at the master's log"
                 )
             waits = True
-            yield Wait(partial(self._has_news, known), began + patience, self._purpose)
+            yield Wait(lambda: membership.news != before, began + patience, self._purpose)  # noqa: B023
         self.look_ahead()
         self.settle()
         self._tally.steps_waited += waits
@@ -387,15 +386,6 @@ class Contributing:
 
     def _flat(self, change: Any) -> Float32Array:
         return self._shared.checked_change(change, self._elements)
-
-    def _has_news(self, known: int) -> bool:
-        membership = self._membership
-        return (
-            membership.updates_received != known
-            or membership.replica_wanted
-            or membership.comparison is not None
-            or membership.stopping is not None
-        )
 
     def _purpose(self) -> str:
         others = sorted(peer.rank for peer in self._membership.peers if not peer.finished)

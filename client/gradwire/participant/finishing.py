@@ -62,18 +62,12 @@ class Finishing:
             and not self._membership.repairing
         )
 
-    def has_news(self, updates_known: int) -> bool:
+    def has_news(self, before: object) -> bool:
         """Return whether `advance` has anything to do.
 
-        `updates_known` is `Membership.updates_received` before the inbox was last emptied.
+        `before` is `Membership.news` before the inbox was last emptied.
         """
-        return (
-            self._membership.updates_received != updates_known
-            or self._membership.replica_wanted
-            or self._membership.comparison is not None
-            or self.is_complete()
-            or self._sending.may_flush_on()
-        )
+        return self._membership.news != before or self.is_complete() or self._sending.may_flush_on()
 
     def purpose(self) -> str:
         """Return what the end waits for."""

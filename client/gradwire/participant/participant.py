@@ -298,14 +298,14 @@ class Participant:
             finishing.begin()
         while True:
             # Read before the inbox is emptied: an update that comes in between is news then.
-            known = membership.updates_received
+            before = membership.news
             self.check_connected()
             finishing.advance()
             if finishing.is_complete():
                 break
             if self.clock() >= deadline:
                 raise DeadlineError(finishing.timeout_message())
-            yield Wait(partial(finishing.has_news, known), deadline, finishing.purpose)
+            yield Wait(partial(finishing.has_news, before), deadline, finishing.purpose)
         self.applying.pull()
         self._settle()
         for feature in self.features:
@@ -330,13 +330,13 @@ class Participant:
                     feature.before_leave()
             finishing.begin(None if training_is_over else 1.0)
         while True:
-            known = membership.updates_received
+            before = membership.news
             self.check_connected()
             if finishing.send_rest():
                 break
             if self.clock() >= deadline:
                 raise DeadlineError(finishing.unsent_message("leave"))
-            yield Wait(partial(finishing.has_news, known), deadline, finishing.purpose)
+            yield Wait(partial(finishing.has_news, before), deadline, finishing.purpose)
         self._settle()
 
     def keep_trained(self) -> None:
