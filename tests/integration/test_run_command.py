@@ -379,6 +379,28 @@ def test_the_user_says_what_a_failure_of_a_worker_does(
     assert said in ended.stderr
 
 
+def test_a_worker_that_fails_when_another_one_is_done_fails_nothing(
+    gradwire_run: Run, tmp_path: Path
+) -> None:
+    code = """
+import os, pathlib, sys, threading
+first = pathlib.Path(sys.argv[1])
+if os.environ["LOCAL_RANK"] == "0":
+    first.with_suffix(".new").write_text(str(os.getpid()))
+    first.with_suffix(".new").rename(first)
+    sys.exit()
+while not first.exists() or pathlib.Path("/proc", first.read_text()).exists():
+    threading.Event().wait(0.01)
+sys.exit(7)
+"""
+    options = [*NO_MASTER, "--on-failure", "restart"]
+
+    ended = gradwire_run(*python(code, str(tmp_path / "first")), options=options)
+
+    assert ended.returncode == 0
+    assert "rank 1 ended with status 7" in ended.stderr
+
+
 @pytest.mark.parametrize(("what", "starts"), [("continue", 2), ("restart", 3)])
 def test_where_all_fail_that_is_the_exit_status(gradwire_run: Run, what: str, starts: int) -> None:
     workers = {"continue": 2, "restart": 1}[what]

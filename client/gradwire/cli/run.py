@@ -77,8 +77,8 @@ def run(
         OnFailure,
         typer.Option(
             help="What to do when a worker fails: 'stop' stops the others, 'continue' lets them go "
-            "on, 'restart' starts it again, unless another one is done already, and stops all if "
-            "it fails three times within a minute."
+            "on, 'restart' starts it again, and stops all if it fails three times within a "
+            "minute; once another one is done it lets the others go on."
         ),
     ] = "stop",
 ) -> None:
@@ -246,7 +246,8 @@ class Launcher:
             if status - SIGNALLED not in self._signals:
                 self._say(end)
             self._status = self._status or status
-            if self._on_failure != "continue":
+            is_stopped = self._on_failure == "restart" and not self._one_succeeded
+            if is_stopped or self._on_failure == "stop":
                 self._end(status)
             return
         self._one_succeeded = True
