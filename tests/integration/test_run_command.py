@@ -1,5 +1,6 @@
 """``gradwire run``: workers start, their output is prefixed, signals reach them, failures count."""
 
+import asyncio
 import json
 import os
 import signal
@@ -20,7 +21,7 @@ from gradwire_protocol.crypto.keys import SECRET_BYTES, RunKey
 from gradwire_udp.files.keys import write_key
 from support.processes import Running, children_of, has_ended, python
 from support.tiers import variants
-from support.waiting import until, wait_for_process
+from support.waiting import PROCESS, until, wait_for_process
 
 REPOSITORY = Path(__file__).parents[2]
 
@@ -616,3 +617,36 @@ async def test_a_signal_that_comes_while_a_worker_is_started_again_reaches_that_
     work = launcher.run("127.0.0.1:1", [None])
 
     assert await launcher.supervise(work) == 128 + signal.SIGTERM
+
+
+async def test_a_worker_that_saves_after_a_signal_is_not_stopped_when_another_one_ends(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    code = """
+import os, pathlib, signal, sys, threading
+here, rank = pathlib.Path(sys.argv[1]), os.environ["LOCAL_RANK"]
+saves = lambda *_: None
+signal.signal(signal.SIGINT, saves if rank == "1" else signal.SIG_DFL)
+(here / rank).touch()
+while not (here / "saved").exists():
+    threading.Event().wait(0.01)
+"""
+    sent = list[int]()
+    send_signal = Child.send_signal
+
+    def note_signal(child: Child, number: int) -> None:
+        if not child.over.done():
+            sent.append(number)
+        send_signal(child, number)
+
+    monkeypatch.setattr(Child, "send_signal", note_signal)
+    launcher = Launcher(python(code, str(tmp_path)), 2)
+    supervising = asyncio.create_task(launcher.supervise(launcher.run("127.0.0.1:1", [None, None])))
+    await until(lambda: len(list(tmp_path.iterdir())) == 2, "two workers", seconds=PROCESS)
+
+    os.kill(os.getpid(), signal.SIGINT)
+    await until(lambda: launcher._status, "the first one to end", seconds=PROCESS)
+    (tmp_path / "saved").touch()
+
+    assert await supervising == 128 + signal.SIGINT
+    assert signal.SIGTERM not in sent

@@ -246,8 +246,9 @@ class Launcher:
             if status - SIGNALLED not in self._signals:
                 self._say(end)
             self._status = self._status or status
-            is_stopped = self._on_failure == "restart" and not self._one_succeeded
-            if is_stopped or self._on_failure == "stop":
+            is_last_try = self._on_failure == "restart" and not self._one_succeeded
+            # After a signal all have been told to end, and some may still save.
+            if (is_last_try or self._on_failure == "stop") and not self._signals:
                 self._end(status)
             return
         self._one_succeeded = True
