@@ -284,7 +284,8 @@ def _check_timer(host: Host, end: Account, now: float) -> None:
     armed = insides.armed_deadline(endpoint, connection)
     assert deadline is not None, "I8: nothing would ever wake it"
     # An ACK may show that it should have been asked for before; then that happens at once.
-    end.overdue = end.overdue + 1 if deadline < now - host.slowness else 0
+    late = max(host.slowness, host.late)
+    end.overdue = end.overdue + 1 if deadline < now - late else 0
     assert end.overdue <= OVERDUE_TURNS_MAX, f"I8: since {now - deadline} seconds it is due"
     if insides.waits_for_a_turn(endpoint, connection):
         armed = insides.turn_deadline(endpoint)

@@ -78,6 +78,8 @@ class Host:
     """How far its clock is ahead of the network's; it never goes back."""
     slowness: float = 0.0
     """Whatever it does, it does up to so many seconds late, at random."""
+    late: float = 0.0
+    """How late its timer fires; it may have been slower when that was set."""
     asleep_until: float = -inf
     """Until then it does nothing, and what arrives waits: `SimulatedNetwork.suspend`."""
 
@@ -235,8 +237,9 @@ class SimulatedNetwork:
         if timer is None or (other is not None and other < timer):
             timer = other
         if timer is not None and timer != host.timer:
-            late = host.slowness * self.random.random() if host.slowness else 0.0
-            self.at(max(timer - host.ahead, self.now) + late, lambda: self._fire(host, timer))
+            host.late = host.slowness * self.random.random() if host.slowness else 0.0
+            due = max(timer - host.ahead, self.now) + host.late
+            self.at(due, lambda: self._fire(host, timer))
         host.timer = timer
 
     def send(self, source: str, destination: str, datagram: bytes, ecn: int = ECN_NOT) -> None:
