@@ -67,7 +67,7 @@ class ClockLags:
     def look(
         self, clock: int, clocks: Mapping[int, int], ranks: Collection[int], now: float
     ) -> dict[int, int]:
-        """Note how far the others are; return who is too far behind, and by how many steps.
+        """Note how far the others are; return by how many steps each one is too far behind.
 
         `clock` is our own, `clocks` has the last one received of each rank. `ranks` are the others
         that train: a worker that has finished, or is gone, is not waited for. Steps that are

@@ -1,8 +1,7 @@
 """`Feature`: what a session does besides sending and applying updates, as hooks of each step.
 
 Sharing buffers, adapting the optimizer, finding loaded checkpoints and bounding staleness are
-features.
-`Participant` knows none of them by name. Its training half calls every hook.
+features. `Participant` knows none of them by name. Its training half calls every hook.
 """
 
 from gradwire.replica.waits import Procedure

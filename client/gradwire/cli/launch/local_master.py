@@ -32,6 +32,15 @@ class LocalMaster(AbstractContextManager["LocalMaster"]):
     """A master that this process has started; `gradwire.local_master` returns it.
 
     As a context manager it ends the master with the block.
+
+    Parameters
+    ----------
+    listen, http : str
+        ``host:port``, as `local_master` takes them.
+    key_file : path, optional
+        With the run key.
+    options : sequence of str
+        More options of ``gradwire master``.
     """
 
     def __init__(
@@ -78,6 +87,11 @@ class LocalMaster(AbstractContextManager["LocalMaster"]):
 
         A master has one connection for each key, the newest. So every process needs a name of its
         own. `role` is "worker", "observer" or "operator".
+
+        Raises
+        ------
+        UsageError
+            If there is no such role.
         """
         return self.run_key.worker_key(name, _role(role))
 
@@ -86,6 +100,11 @@ class LocalMaster(AbstractContextManager["LocalMaster"]):
 
         For processes that are started elsewhere, each of which makes a key of its own of it:
         ``gradwire.join(..., key=issuing_key)``, or as text, `IssuingKey.format`.
+
+        Raises
+        ------
+        UsageError
+            If there is no such role.
         """
         return self.run_key.issuing_key(_role(role))
 
@@ -150,10 +169,25 @@ def local_master(
     options : sequence of str
         More options of ``gradwire master``, such as ``["--workers-max", "200"]``.
 
+    Returns
+    -------
+    LocalMaster
+        With `address` and `key(name)`; a context manager.
+
     Raises
     ------
     GradwireError
         If the master ends instead of starting, such as where the port is in use: with its last
-        words. `DeadlineError` if it does not start in a minute.
+        words.
+    DeadlineError
+        If it does not start in a minute.
+
+    Examples
+    --------
+    ::
+
+        with gradwire.local_master() as master:
+            with gradwire.join(model, master=master.address, key=master.key("one")) as session:
+                ...
     """
     return LocalMaster(listen, http, None if key_file is None else Path(key_file), options)
