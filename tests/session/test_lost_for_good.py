@@ -338,7 +338,7 @@ def test_a_master_that_does_not_come_back_in_time_is_lost_for_good(tmp_path: Pat
     mine = zeros()
     options = {"on_lost": "finish", "reconnect_seconds": 0.5}
     with killed_after_joining(tmp_path / "log", mine, **options) as session:
-        participant_of(session).offline.steps_max = 3
+        participant_of(session).offline_steps_max = 3
 
         def steps_alone() -> bool:
             session.step()

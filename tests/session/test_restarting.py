@@ -130,7 +130,7 @@ def test_shared_and_residual_together_are_what_they_were(
     }
 
     prior = PriorResidual.of(LocalFeedback(mine.copy(), run), "local")
-    rest = prior.unshared_part(change(*residual), state)
+    rest = change(*residual) if prior is None else prior.unshared_part(change(*residual), state)
 
     begins_with_ours = founders.tolist() == mine.tolist()
     sum_now = founders + rest

@@ -11,7 +11,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-import gradwire.replica.residual_flush
+import gradwire.replica.push
 import gradwire.worker.membership
 from gradwire import Session
 from gradwire_protocol.messages.admission import Join
@@ -195,7 +195,7 @@ def test_what_is_left_goes_out_as_fast_as_the_slowest_takes_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Sent at once by all, it would be more than the master keeps for a worker."""
-    monkeypatch.setattr(gradwire.replica.residual_flush, "FLUSH_BYTES_MAX", 1024)
+    monkeypatch.setattr(gradwire.replica.push, "FLUSH_BYTES_MAX", 1024)
     random = np.random.default_rng(1)
     with LocalMaster(MasterConfig(stable_interval_seconds=0.01)) as master:
         mine, theirs = np.zeros(2000, np.float32), np.zeros(2000, np.float32)

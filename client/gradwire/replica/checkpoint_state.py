@@ -6,13 +6,9 @@ from typing import Any, Final
 import numpy as np
 
 from gradwire.errors import UsageError
-from gradwire.replica.prior_residual import PriorResidual
 from gradwire.replica.push import Push
-from gradwire.replica.shared_parameters import SharedParameters
-from gradwire.replica.stats import Tally
-from gradwire.replica.thresholds import Thresholds
+from gradwire.replica.training_half import TrainingHalf
 from gradwire.settings.settings import Settings
-from gradwire_codecs import Feedback
 from gradwire_protocol.settings import declared_settings
 
 STATE_VERSION: Final = 1
@@ -21,25 +17,11 @@ STATE_VERSION: Final = 1
 class CheckpointState:
     """Residual, threshold policy and versions of one worker."""
 
-    def __init__(
-        self,
-        *,
-        settings: Settings,
-        shared: SharedParameters,
-        feedback: Feedback,
-        thresholds: Thresholds,
-        sending: Push,
-        prior_residual: PriorResidual,
-        tally: Tally,
-    ) -> None:
-        self._settings = settings
-        self._shared = shared
-        self._feedback = feedback
-        """The one with the residual."""
-        self._thresholds = thresholds
+    def __init__(self, half: TrainingHalf, sending: Push) -> None:
+        self._shared = half.shared
+        self._feedback = half.sends_from
+        self._half = half
         self._sending = sending
-        self._prior_residual = prior_residual
-        self._tally = tally
 
     def save(self) -> dict[str, Any]:
         """Return residual, threshold policy and versions."""
@@ -48,10 +30,10 @@ class CheckpointState:
         return {
             "version": STATE_VERSION,
             "run": shared.run,
-            "feedback": self._settings.feedback,
+            "feedback": self._half.settings.feedback,
             "digest": f"{shared.feedback.replica.digest():016x}",
             "residual": shared.parameters.like_target(self._feedback.residual()),
-            **self._thresholds.state(),
+            **self._half.thresholds.state(),
             "versions": dict(shared.versions),
         }
 
@@ -66,12 +48,13 @@ class CheckpointState:
         try:
             residual = np.asarray(state["residual"])
             self._feedback.check_residual(residual)
-            feedback = state.get("feedback", self._settings.feedback)
+            feedback = state.get("feedback", self._half.settings.feedback)
             declared_settings(Settings)["feedback"].check(feedback)
-            self._thresholds.restore(state)
+            self._half.thresholds.restore(state)
             shared.parameters.gather()
-            if not self._tally.steps:
-                residual = self._prior_residual.unshared_part(residual, state)
+            prior = self._half.prior_residual
+            if prior is not None and not self._half.tally.steps:
+                residual = prior.unshared_part(residual, state)
             self._feedback.restore_residual(residual)
             if shared.scaled_change is not None:
                 shared.scaled_change.note()

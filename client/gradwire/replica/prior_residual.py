@@ -29,17 +29,19 @@ class PriorResidual:
     ----------
     kind : str
         The setting `feedback` of this worker.
-    digest : str or None
-        Of the parameters that the run began with, if they equal those that this worker brought.
+    digest : str
+        Of the parameters that the run began with, which equal those that this worker brought.
     """
 
-    def __init__(self, kind: FeedbackSetting, digest: str | None) -> None:
+    def __init__(self, kind: FeedbackSetting, digest: str) -> None:
         self._kind = kind
         self._digest = digest
 
     @classmethod
-    def of(cls, feedback: Feedback, kind: FeedbackSetting) -> Self:
+    def of(cls, feedback: Feedback, kind: FeedbackSetting) -> Self | None:
         """Compare the parameters that this worker brought with the run's, before they are replaced.
+
+        Returns None where they differ: the run has no part of a residual then.
 
         A worker that brings the same parameters as the founder is taken to have the founder's
         checkpoint: where all begin with the checkpoint of one worker, not all may add its residual.
@@ -56,8 +58,7 @@ class PriorResidual:
             np.abs(feedback.residual(slice(start, start + PART_ELEMENTS))).max() > near
             for start in range(0, len(replica), PART_ELEMENTS)
         )
-        digest = None if is_far else f"{replica.digest():016x}"
-        return cls(kind, digest)
+        return None if is_far else cls(kind, f"{replica.digest():016x}")
 
     def unshared_part(self, residual: Float32Array, state: Mapping[str, Any]) -> Float32Array:
         """Return the part of a saved residual that the run lacks. No step may have been made yet.
@@ -71,7 +72,7 @@ class PriorResidual:
         """
         contained = state.get("feedback", self._kind) == "local"
         # With the digest of the state, this worker brought shared parameters, without residual.
-        if self._digest in (None, state.get("digest")) or not contained or not residual.any():
+        if self._digest == state.get("digest") or not contained or not residual.any():
             return residual
         logger.info(
             "the run began with this worker's parameters, which contain the residual that was "

@@ -514,7 +514,7 @@ class Session:
 
     def digest(self) -> str:
         """Return 64 bits in hex that are the same for all workers with the same updates applied."""
-        return f"{self._participant.digest():016x}"
+        return f"{self._participant.shared.feedback.replica.digest():016x}"
 
     def state_dict(self) -> dict[str, Any]:
         """Return what the session adds to a checkpoint: residual, threshold, versions.
@@ -540,7 +540,8 @@ class Session:
             If the state does not fit; nothing is changed then.
         """
         with self._open(), uninterrupted():
-            self._participant.restore(state)
+            self._participant.check_connected()
+            self._participant.state.restore(state)
 
     # Private.
 
@@ -717,7 +718,7 @@ class Session:
         return not self._is_alone
 
     def _leave(self, reason: str) -> None:
-        self._participant.leave(printable(reason))
+        self._membership.post(self._participant.worker.leave, printable(reason))
         self._over = reason
         self._wait_until_gone(reason)
 
@@ -748,4 +749,6 @@ class Session:
     def _end(self) -> None:
         """Release what the session holds in this process. Can be repeated."""
         forget(self)
-        self._participant.close()
+        features, self._participant.features = self._participant.features, ()
+        for feature in features:
+            feature.on_leave()
