@@ -41,7 +41,7 @@ def killed_after_joining(log: Path, target: Any, **options: Any) -> Iterator[Ses
         MasterProcess(log=file) as master,
         pytest.MonkeyPatch.context() as patch,
     ):
-        patch.setattr("gradwire.session.session.LEAVE_SECONDS", BRIEF)
+        patch.setattr("gradwire.session.lifetime.LEAVE_SECONDS", BRIEF)
         session = gradwire.join(target, master=master.address, threshold=HALF, **options)
         master.signal(signal.SIGKILL)
         try:

@@ -263,7 +263,7 @@ def test_a_block_that_fails_tells_the_master_why(
 def test_a_master_that_does_not_confirm_is_left_anyway(
     master: LocalMaster, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gradwire.session.session.LEAVE_SECONDS", 0.05)
+    monkeypatch.setattr("gradwire.session.lifetime.LEAVE_SECONDS", 0.05)
     session = join(master)
 
     with master.held_up():
