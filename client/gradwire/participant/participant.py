@@ -111,17 +111,7 @@ class Participant(TrainingHalf):
         if self.observes:
             yield from self.pull()
             return
-        yield from self._before_push()
-        if not self._has_trained():
-            self.sending.skip()
-            if not self.is_paused:
-                self.applying.pull()
-        elif self.contributing is not None:
-            yield from self._contribute(self.contributing)
-        else:
-            self.sending.push()
-            if not self.is_paused:
-                self.applying.pull_gathered()
+        yield from self._push(None, pulls=not self.is_paused)
         yield from self._end_step()
 
     def push(self, change: Any = None) -> Procedure[int]:
@@ -129,14 +119,7 @@ class Participant(TrainingHalf):
 
         The next `pull` ends this step.
         """
-        yield from self._before_push()
-        elements = 0
-        if not self._has_trained() and change is None:
-            self.sending.skip()
-        elif self.contributing is not None:
-            elements = yield from self._contribute(self.contributing, change)
-        else:
-            elements = self.sending.push(change)
+        elements = yield from self._push(change, pulls=False)
         self._has_pushed = True
         return elements
 
@@ -287,7 +270,25 @@ class Participant(TrainingHalf):
 
     # Private: a step.
 
-    def _contribute(self, contributing: Contributing, change: Any = None) -> Procedure[int]:
+    def _push(self, change: Any, *, pulls: bool) -> Procedure[int]:
+        """Send what was trained, or contribute it; apply what peers sent, if this pulls."""
+        yield from self._before_push()
+        for feature in self.features:
+            feature.before_push()
+        has_trained = all(feature.has_trained() for feature in self.features)
+        if not has_trained and change is None:
+            self.sending.skip()
+            if pulls:
+                self.applying.pull()
+            return 0
+        if self.contributing is not None:
+            return (yield from self._contribute(self.contributing, change))
+        elements = self.sending.push(change)
+        if pulls:
+            self.applying.pull_gathered()
+        return elements
+
+    def _contribute(self, contributing: Contributing, change: Any) -> Procedure[int]:
         """Count a step; after the last one of a round, contribute and wait for its result."""
         elements = 0
         if not contributing.note_step(change):
@@ -352,12 +353,6 @@ class Participant(TrainingHalf):
         membership = self.membership
         is_called = membership.replica_wanted or membership.comparison is not None
         return membership.lost is None or is_called
-
-    def _has_trained(self) -> bool:
-        """Call `before_push` of all features; return whether there is anything to push."""
-        for feature in self.features:
-            feature.before_push()
-        return all(feature.has_trained() for feature in self.features)
 
     def _end_step(self) -> Procedure[None]:
         """Call the hooks at the end of a step, unless the session is paused."""

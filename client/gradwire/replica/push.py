@@ -12,7 +12,8 @@ from typing import Any, Final
 import numpy as np
 
 from gradwire.errors import UsageError
-from gradwire.replica.line_limit import LineLimit
+from gradwire.replica.outbox import LineLimit
+from gradwire.replica.scaled_change import ScaledChange
 from gradwire.replica.training_half import TrainingHalf
 from gradwire_codecs.arrays import Float32Array
 from gradwire_codecs.format.header import INT32_MAX
@@ -70,14 +71,15 @@ class Push:
         if not self.due:
             self.skip()
             return 0
-        if change is None and self._shared.scaled_change is None:
+        scaled = self._shared.scaled_change
+        if change is None and scaled is None:
             elements = self._send()
         else:
             try:
                 with self._feedback.restoring_on_error():
                     if change is not None:
                         self._add(change)
-                    elements = self._send_scaled()
+                    elements = self._send() if scaled is None else self._send_scaled(scaled)
             except UsageError:
                 self._parameters.scatter()
                 raise
@@ -179,11 +181,8 @@ class Push:
         self._feedback.add_change(flat)
         self._parameters.scatter()
 
-    def _send_scaled(self) -> int:
+    def _send_scaled(self, scaled: ScaledChange) -> int:
         """Multiply what has changed, then do the same as `_send`."""
-        scaled = self._shared.scaled_change
-        if scaled is None:
-            return self._send()
         with self._divergence.named_errors():
             self._feedback.check_finite()
         scaled.apply()
