@@ -203,10 +203,10 @@ class SimulatedWorker:
         self.membership.notify = self._look_later
         self.parameters = SimulatedParameters(run.layout, self.initial.copy())
         entry = Entry(
-            self.settings(feedback),
-            self.parameters,
-            request,
-            self.membership,
+            settings=self.settings(feedback),
+            parameters=self.parameters,
+            request=request,
+            membership=self.membership,
             master=run.dialled,
             random=run.network.random.random,
             clock=lambda: self.now,

@@ -11,8 +11,7 @@ from typing import Final, Never, Unpack
 from weakref import WeakKeyDictionary
 
 from gradwire.errors import GradwireWarning, UsageError
-from gradwire.session.attempt import Attempt
-from gradwire.session.resolution import warn_of_doubles
+from gradwire.session.attempt import attempt
 from gradwire.session.session import Session
 from gradwire.settings.keywords import SettingKeywords
 from gradwire.settings.launched import launched
@@ -109,11 +108,11 @@ def join(
     if overruled is not None:
         logger.warning("%s", overruled)
     _warn_if_frozen(target)
-    warn_of_doubles(target)
+    _warn_of_doubles(target)
     parameters = parameters_of(target)
     stop_averaging(target)
     _compile_kernels()
-    session = Attempt(resolved, parameters, target, optimizer).session()
+    session = attempt(resolved, parameters, target, optimizer)
     with _joined_lock:
         _joined[session] = identities
     return session
@@ -167,6 +166,16 @@ def _warn_if_frozen(target: object) -> None:
             "requires_grad_(True) lets an optimizer train them",
             GradwireWarning,
             stacklevel=3,
+        )
+
+
+def _warn_of_doubles(target: object) -> None:
+    """Warn of a module that has parameters of float64."""
+    parameters = getattr(target, "parameters", None)
+    if callable(parameters) and any(str(each.dtype) == "torch.float64" for each in parameters()):
+        logger.warning(
+            "this model has parameters of float64, and what workers share has the digits of "
+            "float32: where others change a parameter, its further digits are lost"
         )
 
 
