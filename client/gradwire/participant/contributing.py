@@ -69,21 +69,30 @@ class Contributing:
 
     # Steps.
 
-    def note_step(self, change: Any = None) -> bool:
+    def step(self, change: Any = None) -> Procedure[int]:
         """Count a step that has changed the parameters, or changes them by this.
 
-        Returns whether there is something to contribute.
+        After the last one of a round, contribute and wait for its result. Returns how many elements
+        were contributed.
         """
-        if change is not None:
-            self._add(change)
-        self._tally.steps += 1
-        self._steps += 1
-        return True
-
-    @property
-    def is_due(self) -> bool:
-        """Whether enough steps were made for a contribution."""
-        return self._steps >= self.mode.steps_between
+        half = self._half
+        if self._train(change):
+            self._tally.steps += 1
+            self._steps += 1
+        else:
+            self._tally.note_untrained()
+        if half.is_paused:
+            return 0
+        if self._steps < self.mode.steps_between:
+            half.applying.pull()
+            self.look_ahead()
+            return 0
+        if self.overlaps:  # for the round of the contribution before
+            yield from self.wait()
+        elements = self.contribute() or 0
+        if not self.overlaps:
+            yield from self.wait()
+        return elements
 
     @property
     def overlaps(self) -> bool:
@@ -158,6 +167,7 @@ class Contributing:
         self.settle()
         self._tally.steps_waited += waits
         self._tally.wait_seconds += self._half.clock() - began
+        self._half.check_connected()
 
     def look_ahead(self) -> None:
         """Move the parameters ahead of the replica, as the results say that have come."""
@@ -340,16 +350,18 @@ class Contributing:
         take_back(feedback, bodies)
         return bodies
 
-    def _add(self, change: Any) -> None:
-        parameters, flat = self._shared.parameters, self._flat(change)
-        parameters.gather()
-        self._feedback.add_change(flat)
-        parameters.scatter()
+    def _train(self, change: Any) -> bool:
+        """Add a change, if one is given; return whether there is something to contribute."""
+        if change is not None:
+            parameters, flat = self._shared.parameters, self._flat(change)
+            parameters.gather()
+            self._feedback.add_change(flat)
+            parameters.scatter()
+        return True
 
     def _flat(self, change: Any) -> Float32Array:
         return self._shared.checked_change(change, self._elements)
 
     def _purpose(self) -> str:
-        others = sorted(peer.rank for peer in self._membership.peers if not peer.finished)
-        others = [rank for rank in others if rank != self._shared.rank]
+        others = sorted(peer.rank for peer in self._membership.others)
         return f"the round of ranks {', '.join(map(str, others)) or 'none but ours'} to close"

@@ -18,7 +18,15 @@ from gradwire_codecs.arrays import Float32Array
 class Gradients(Contributing):
     """The gradients of one worker."""
 
-    def note_step(self, change: Any = None) -> bool:
+    def flush(self, portion: float | None = None) -> None:
+        """Send nothing: a step by what is left of gradients would be one step more."""
+
+    def take_uncontained(self) -> None:
+        """Return None: gradients are no part of the parameters."""
+
+    # Private.
+
+    def _train(self, change: Any) -> bool:
         """Add the gradient of the target, or the one that is handed over; return if there is one.
 
         Raises
@@ -35,17 +43,7 @@ class Gradients(Contributing):
             return False
         self._check_values(gradient)
         self._feedback.add_change(gradient)
-        self._tally.steps += 1
-        self._steps += 1
         return True
-
-    def flush(self, portion: float | None = None) -> None:
-        """Send nothing: a step by what is left of gradients would be one step more."""
-
-    def take_uncontained(self) -> None:
-        """Return None: gradients are no part of the parameters."""
-
-    # Private.
 
     def _purpose(self) -> str:
         assert self.mode.optimizer is not None

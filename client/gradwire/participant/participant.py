@@ -28,10 +28,9 @@ from gradwire.participant.items import Items
 from gradwire.replica.checkpoint_state import CheckpointState
 from gradwire.replica.pull import PeerUpdate
 from gradwire.replica.push import Push
-from gradwire.replica.scaled_change import ScaledChange
 from gradwire.replica.stats import SessionStats, Traffic
 from gradwire.replica.training_half import TrainingHalf
-from gradwire.replica.waits import Procedure, until
+from gradwire.replica.waits import Procedure
 from gradwire_protocol.messages.kinds import WORKERS_MAX
 from gradwire_protocol.messages.modes.mode import model_of
 from gradwire_protocol.messages.work import Plan
@@ -76,12 +75,6 @@ class Participant(TrainingHalf):
         """
         self.thresholds.note_run_steps(max(self.shared.versions.values()))
 
-    def scale_changes(self) -> None:
-        """Multiply the target's changes from now on, because no learning rate does it."""
-        self.shared.scaled_change = ScaledChange(
-            self.shared.feedback, self.compensation.change_factor
-        )
-
     def wait_for_workers(self, n: int, timeout_seconds: float) -> Procedure[None]:
         """Wait until at least `n` workers take part.
 
@@ -89,13 +82,10 @@ class Participant(TrainingHalf):
         """
         membership = self.membership
         self.check_connected()
-        deadline = self.clock() + timeout_seconds
         if not (
-            yield from until(
-                membership,
+            yield from self.until(
                 lambda: len(membership.peers) >= n,
-                deadline,
-                self.clock,
+                timeout_seconds,
                 lambda: f"{n - len(membership.peers)} of {n} workers",
             )
         ):
@@ -277,33 +267,15 @@ class Participant(TrainingHalf):
             feature.before_push()
         has_trained = all(feature.has_trained() for feature in self.features)
         if not has_trained and change is None:
-            self.sending.skip()
+            self.tally.note_untrained()
             if pulls:
                 self.applying.pull()
             return 0
         if self.contributing is not None:
-            return (yield from self._contribute(self.contributing, change))
+            return (yield from self.contributing.step(change))
         elements = self.sending.push(change)
         if pulls:
             self.applying.pull_gathered()
-        return elements
-
-    def _contribute(self, contributing: Contributing, change: Any) -> Procedure[int]:
-        """Count a step; after the last one of a round, contribute and wait for its result."""
-        elements = 0
-        if not contributing.note_step(change):
-            self.sending.skip()
-        if contributing.is_due and not self.is_paused:
-            if contributing.overlaps:  # for the round of the contribution before
-                yield from contributing.wait()
-                self.check_connected()
-            elements = contributing.contribute() or 0
-            if not contributing.overlaps:
-                yield from contributing.wait()
-                self.check_connected()
-        elif not self.is_paused:
-            self.applying.pull()
-            contributing.look_ahead()
         return elements
 
     def _before_push(self) -> Procedure[None]:
@@ -331,11 +303,9 @@ class Participant(TrainingHalf):
         # Dialling ends after `reconnect_seconds`; a last try takes up to `connect_timeout_seconds`.
         timeout = settings.reconnect_seconds + settings.connect_timeout_seconds
         if not (
-            yield from until(
-                membership,
+            yield from self.until(
                 self._may_go_on,
-                self.clock() + timeout,
-                self.clock,
+                timeout,
                 lambda: (
                     f"the master to come back ({membership.lost}): {steps_max} steps were "
                     "trained without it"

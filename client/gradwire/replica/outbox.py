@@ -161,8 +161,7 @@ class LineLimit:
         self._rtt = rtt
         self._least_rtt = float("inf")
         self._arrived: deque[tuple[int, float]] = deque(maxlen=UPDATES_BETWEEN)
-        self._left = UPDATES_BETWEEN
-        """Updates that have to arrive before the next change."""
+        """Sizes and seconds of the last updates since the last change."""
         self._told = 1.0
         self.factor = 1.0
 
@@ -171,12 +170,11 @@ class LineLimit:
         rtt = self._rtt()
         if rtt is not None:
             self._least_rtt = min(self._least_rtt, rtt)
-        for size, seconds in self._membership.take_arrivals():
-            self._arrived.append((size, seconds))
-            self._left -= 1
+        self._arrived.extend(self._membership.take_arrivals())
         step_seconds = self._outbox.pace / 1e6
-        if self._left <= 0 and step_seconds:
+        if len(self._arrived) == UPDATES_BETWEEN and step_seconds:
             self._change(step_seconds)
+            self._arrived.clear()
         return self.factor
 
     def _change(self, step_seconds: float) -> None:
@@ -191,7 +189,6 @@ class LineLimit:
             self.factor *= max(times, FALL_MAX, least)
         elif self.factor < 1.0:
             self.factor = min(self.factor * min(times, RISE_MAX), 1.0)
-        self._left = UPDATES_BETWEEN
         self._tally.line_factor = self.factor
         if max(self.factor / self._told, self._told / self.factor) >= TOLD_TIMES:
             self._told = self.factor

@@ -52,11 +52,6 @@ class Push:
 
     # Steps.
 
-    def skip(self) -> None:
-        """Count a step in which nothing was trained: nothing is sent."""
-        self._tally.steps += 1
-        self._tally.steps_untrained += 1
-
     def push(self, change: Any = None) -> int:
         """Add a change to the parameters, if one is given, and send what reaches the threshold.
 
@@ -69,7 +64,7 @@ class Push:
         self._parameters.gather()
         self.due = self._parameters.changed() or change is not None or self.due
         if not self.due:
-            self.skip()
+            self._tally.note_untrained()
             return 0
         scaled = self._shared.scaled_change
         if change is None and scaled is None:

@@ -19,6 +19,7 @@ from gradwire.replica.pull import Pull
 from gradwire.replica.shared_parameters import SharedParameters
 from gradwire.replica.stats import Tally
 from gradwire.replica.thresholds import Thresholds
+from gradwire.replica.waits import Procedure, until
 from gradwire.settings.settings import Settings
 from gradwire.target.parameters import Parameters
 from gradwire.worker.membership import Membership
@@ -76,6 +77,15 @@ class TrainingHalf:
         self.applying = Pull(
             self.shared, membership, self.worker, self.delays, self.tally, self.clock
         )
+
+    def until(
+        self, condition: Callable[[], bool], seconds: float, purpose: Callable[[], str]
+    ) -> Procedure[bool]:
+        """Wait for a condition, at most for so many seconds; return whether it holds.
+
+        A closed membership ends the wait. `purpose` is that of `Wait`.
+        """
+        return until(self.membership, condition, self.clock() + seconds, self.clock, purpose)
 
     def check_connected(self) -> None:
         """Raise the error that ended the membership, if one did.

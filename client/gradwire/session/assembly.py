@@ -10,6 +10,7 @@ from gradwire.features.roster_log import RosterLog
 from gradwire.features.staleness_bound import AutomaticBound, StalenessBound
 from gradwire.participant.feature import Feature
 from gradwire.participant.participant import Participant
+from gradwire.replica.scaled_change import ScaledChange
 from gradwire.target.adapters import module_of
 from gradwire.target.buffers import ModuleBuffers
 
@@ -111,5 +112,6 @@ def _momentum_and_scale(
                 name,
             )
     if compensation.varies and not by_rate:
-        participant.scale_changes()
+        shared = participant.shared
+        shared.scaled_change = ScaledChange(shared.feedback, compensation.change_factor)
     return feature

@@ -10,7 +10,6 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from time import monotonic
 from types import TracebackType
 from typing import Final, Self, TypeVar
 
@@ -22,7 +21,7 @@ from gradwire.errors import (
     UsageError,
 )
 from gradwire.participant.participant import Participant
-from gradwire.replica.waits import Procedure, until
+from gradwire.replica.waits import Procedure
 from gradwire.threads.network import NetworkThread
 from gradwire.threads.signals import close_at_exit, forget, postpone, uninterrupted
 from gradwire.threads.waits import Waits
@@ -305,11 +304,9 @@ class Lifetime:
         network, membership = self._network, self._membership
         with self._replica_lent(applies=True):  # to a master that has restarted
             closed = self._waits.run(
-                until(
-                    membership,
+                self._participant.until(
                     lambda: membership.closed,
-                    monotonic() + LEAVE_SECONDS,
-                    monotonic,
+                    LEAVE_SECONDS,
                     lambda: "the master to confirm that it has everything",
                 )
             )

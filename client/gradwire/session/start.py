@@ -4,7 +4,7 @@ import logging
 
 from gradwire.errors import DeadlineError
 from gradwire.participant.participant import Participant
-from gradwire.replica.waits import Procedure, Wait, until
+from gradwire.replica.waits import Procedure, Wait
 from gradwire_protocol.messages.admission import Peer
 
 logger = logging.getLogger("gradwire.join")
@@ -38,11 +38,8 @@ class Meeting:
         """
         participant = self._participant
         if not self._is_over():
-            deadline = participant.clock() + self._timeout
             with participant.applying.lent(applies=True):  # to a master that has restarted
-                yield from until(
-                    self._membership, self._is_over, deadline, participant.clock, self._purpose
-                )
+                yield from participant.until(self._is_over, self._timeout, self._purpose)
             participant.check_connected()
         self._log()
 
