@@ -14,7 +14,6 @@ from gradwire.optimizer.delays import Delays
 from gradwire.replica.compensation import Compensation
 from gradwire.replica.divergence import Divergence
 from gradwire.replica.outbox import Outbox
-from gradwire.replica.prior_residual import PriorResidual
 from gradwire.replica.pull import Pull
 from gradwire.replica.shared_parameters import SharedParameters
 from gradwire.replica.stats import Tally
@@ -41,8 +40,8 @@ class TrainingHalf:
     worker: Worker
     clock: Callable[[], float]
     """Returns seconds since any fixed moment."""
-    prior_residual: PriorResidual | None = None
-    """Which part of a saved residual the run has already; by default none."""
+    brought: str | None = None
+    """Digest of the run's parameters, if this worker brought the same ones."""
     averaged: Averaged | None = None
     """The optimizer's state, where the mode averages it."""
     observes: bool = False

@@ -10,7 +10,7 @@ import numpy as np
 from gradwire.errors import DeadlineError, UsageError
 from gradwire.optimizer.averaged import Averaged, Averages
 from gradwire.participant.participant import Participant
-from gradwire.replica.prior_residual import PriorResidual
+from gradwire.replica.checkpoint_state import brought_digest
 from gradwire.replica.waits import Procedure, until
 from gradwire.session.assembly import features_of
 from gradwire.session.start import Meeting, WarmStart
@@ -90,7 +90,7 @@ class Entry:
         if self.membership.welcome.mode.optimizer is not None:
             kind = "local"  # gradients have a feedback of their own, so nothing is left here
         feedback = parameters.feedback(replica, kind=kind)
-        prior_residual = PriorResidual.of(feedback, settings.feedback)
+        brought = brought_digest(feedback)
         feedback.drop_residual()
         parameters.scatter()
         if self._averaged is not None:
@@ -102,7 +102,7 @@ class Entry:
             membership=self.membership,
             worker=self.worker,
             clock=self.clock,
-            prior_residual=prior_residual,
+            brought=brought,
             averaged=self._averaged,
             observes=self.observes,
         )
