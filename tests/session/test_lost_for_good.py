@@ -276,6 +276,15 @@ def test_items_go_on_after_the_last_one_that_was_granted() -> None:
     assert (session.stopping, stopped) == ("enough", [])
 
 
+def test_a_loop_over_items_may_begin_when_the_master_is_lost() -> None:
+    with LocalMaster() as master:
+        session = join(master, on_lost="finish")
+        lost(session, master)
+
+        assert [int(item) for item in session.items("work", 3)] == [0, 1, 2]
+        session.close()
+
+
 @pytest.mark.parametrize("mode", ROUNDS)
 def test_a_step_whose_round_has_no_result_counts_once(
     mode: str, caplog: pytest.LogCaptureFixture

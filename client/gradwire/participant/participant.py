@@ -131,10 +131,8 @@ class Participant(TrainingHalf):
         self._world_size = max(self._world_size, *(rank + 1 for rank in ranks))
         return self._world_size
 
-    def items(self, plan: Plan, *, alone: bool = False) -> Items:
+    def items(self, plan: Plan) -> Items:
         """Return the items of a work, which the master grants one by one, if there is one."""
-        if not alone:
-            self.check_connected()
         if self.observes:
             raise UsageError("an observer trains on nothing: it gets no items")
         return Items(plan, self, self._loops)

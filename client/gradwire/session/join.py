@@ -107,8 +107,7 @@ def join(
     console.set_up(resolved.log_level)
     if overruled is not None:
         logger.warning("%s", overruled)
-    _warn_if_frozen(target)
-    _warn_of_doubles(target)
+    _warn_of_parameters(target)
     parameters = parameters_of(target)
     stop_averaging(target)
     _compile_kernels()
@@ -153,8 +152,8 @@ def _check_not_joined(identities: frozenset[int]) -> None:
             )
 
 
-def _warn_if_frozen(target: object) -> None:
-    """Warn of a module of which no optimizer can change anything."""
+def _warn_of_parameters(target: object) -> None:
+    """Warn of a module of which no optimizer can change anything, or that has more digits."""
     parameters = getattr(target, "parameters", None)
     if not callable(parameters):
         return
@@ -167,12 +166,7 @@ def _warn_if_frozen(target: object) -> None:
             GradwireWarning,
             stacklevel=3,
         )
-
-
-def _warn_of_doubles(target: object) -> None:
-    """Warn of a module that has parameters of float64."""
-    parameters = getattr(target, "parameters", None)
-    if callable(parameters) and any(str(each.dtype) == "torch.float64" for each in parameters()):
+    if any(str(parameter.dtype) == "torch.float64" for parameter in parameters()):
         logger.warning(
             "this model has parameters of float64, and what workers share has the digits of "
             "float32: where others change a parameter, its further digits are lost"

@@ -227,12 +227,8 @@ class Session(Lifetime):
             name, count, epochs=epochs, shuffle_seed=shuffle_seed, lease_seconds=lease_seconds
         )
         self._is_used = True
-        if self._is_alone:
-            self._check_open()
-            return self._loop_over(self._participant.items(plan, alone=True))
-        with self._open():
-            items = self._participant.items(plan)
-        return self._loop_over(items)
+        self._check_open()
+        return self._loop_over(self._participant.items(plan))
 
     def _loop_over(self, items: Items) -> Iterator[Item]:
         try:
@@ -383,11 +379,11 @@ class Session(Lifetime):
     def _make_step(self, begin: Callable[[], Procedure[Any]], change: Any = None) -> Any:
         """Make a step; return how many elements are sent."""
         self._is_used = True
-        alone = partial(self._step_alone, self._participant.tally.steps, change)
-        return self._run(begin, alone=alone, gives_up=True)
+        steps_before = self._participant.tally.steps
 
-    def _step_alone(self, steps_before: int, change: Any) -> int:
-        """Make a step of this worker's own, unless it was made when the master was lost."""
-        if self._participant.tally.steps == steps_before:
-            self._participant.train_alone(change)
-        return 0
+        def alone() -> int:
+            if self._participant.tally.steps == steps_before:  # not made when the master was lost
+                self._participant.train_alone(change)
+            return 0
+
+        return self._run(begin, alone=alone, gives_up=True)

@@ -158,8 +158,8 @@ class WarmStart:
         if self._participant.clock() >= deadline:
             ranks = ", ".join(f"{peer.rank} ({peer.name})" for peer in self._training)
             raise DeadlineError(
-                f"no update came for {self._timeout:g} s while this worker waited for the first "
-                f"steps of the run: {self._progress()}. They are made by ranks {ranks}"
+                f"no update came for {self._timeout:g} s while this worker waited for "
+                f"{self._purpose()}. They are made by ranks {ranks}"
             )
 
     def _purpose(self) -> str:
