@@ -64,10 +64,10 @@ class CheckpointState:
             self._feedback.check_residual(residual)
             kind = state.get("feedback", self._half.settings.feedback)
             declared_settings(Settings)["feedback"].check(kind)
+            if kind == "local" and not self._half.tally.steps:
+                residual = unshared_part(residual, state.get("digest"), self._half.brought_digest)
             self._half.thresholds.restore(state)
             shared.parameters.gather()
-            if kind == "local" and not self._half.tally.steps:
-                residual = unshared_part(residual, state.get("digest"), self._half.brought)
             self._feedback.restore_residual(residual)
             if shared.scaled_change is not None:
                 shared.scaled_change.note()

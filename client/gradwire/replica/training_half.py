@@ -40,7 +40,7 @@ class TrainingHalf:
     worker: Worker
     clock: Callable[[], float]
     """Returns seconds since any fixed moment."""
-    brought: str | None = None
+    brought_digest: str | None = None
     """Digest of the run's parameters, if this worker brought the same ones."""
     averaged: Averaged | None = None
     """The optimizer's state, where the mode averages it."""

@@ -102,7 +102,7 @@ class Entry:
             membership=self.membership,
             worker=self.worker,
             clock=self.clock,
-            brought=brought,
+            brought_digest=brought,
             averaged=self._averaged,
             observes=self.observes,
         )

@@ -68,6 +68,20 @@ def test_a_residual_that_is_dropped_is_not_sent() -> None:
     assert rig.parameters.tolist() == [0.0] * 4
 
 
+# Checkpoints.
+
+
+def test_a_state_whose_digest_is_no_text_is_refused_and_changes_nothing() -> None:
+    rig = Rig()
+    rig.participant.brought_digest = "0123456789abcdef"
+    before = rig.participant.save()
+
+    with pytest.raises(UsageError, match="does not fit"):
+        rig.participant.state.restore({**before, "digest": np.zeros(3), "steps": 7})
+
+    assert rig.participant.save()["steps"] == before["steps"]
+
+
 # The end.
 
 
