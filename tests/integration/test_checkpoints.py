@@ -43,7 +43,7 @@ def train(*sessions: gradwire.Session) -> None:
 def test_a_master_that_was_killed_goes_on_where_its_last_checkpoint_ends(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gradwire.session.session.LEAVE_SECONDS", 0.1)
+    monkeypatch.setattr("gradwire.session.lifetime.LEAVE_SECONDS", 0.1)
     options = ("--checkpoint", str(tmp_path))
     with MasterProcess(*options, *OFTEN) as master:
         lost = [join(master) for _ in range(2)]

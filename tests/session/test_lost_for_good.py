@@ -41,7 +41,7 @@ def killed_after_joining(log: Path, target: Any, **options: Any) -> Iterator[Ses
         MasterProcess(log=file) as master,
         pytest.MonkeyPatch.context() as patch,
     ):
-        patch.setattr("gradwire.session.session.LEAVE_SECONDS", BRIEF)
+        patch.setattr("gradwire.session.lifetime.LEAVE_SECONDS", BRIEF)
         session = gradwire.join(target, master=master.address, threshold=HALF, **options)
         master.signal(signal.SIGKILL)
         try:
@@ -276,6 +276,15 @@ def test_items_go_on_after_the_last_one_that_was_granted() -> None:
     assert (session.stopping, stopped) == ("enough", [])
 
 
+def test_a_loop_over_items_may_begin_when_the_master_is_lost() -> None:
+    with LocalMaster() as master:
+        session = join(master, on_lost="finish")
+        lost(session, master)
+
+        assert [int(item) for item in session.items("work", 3)] == [0, 1, 2]
+        session.close()
+
+
 @pytest.mark.parametrize("mode", ROUNDS)
 def test_a_step_whose_round_has_no_result_counts_once(
     mode: str, caplog: pytest.LogCaptureFixture
@@ -338,7 +347,7 @@ def test_a_master_that_does_not_come_back_in_time_is_lost_for_good(tmp_path: Pat
     mine = zeros()
     options = {"on_lost": "finish", "reconnect_seconds": 0.5}
     with killed_after_joining(tmp_path / "log", mine, **options) as session:
-        participant_of(session).offline.steps_max = 3
+        participant_of(session).offline_steps_max = 3
 
         def steps_alone() -> bool:
             session.step()

@@ -1,6 +1,6 @@
 """A run that begins anew from checkpoints of its workers: every residual counts once."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gradwire import Session
-from gradwire.replica.prior_residual import PriorResidual
+from gradwire.replica.checkpoint_state import brought_digest, unshared_part
 from gradwire.settings.training import Feedback
 from gradwire_codecs import LocalFeedback, Replica
 from gradwire_codecs.arrays import Float32Array
@@ -124,13 +124,10 @@ def test_shared_and_residual_together_are_what_they_were(
     mine = change(*shared) + change(*residual)
     founders = mine.copy() if is_founder else change(*other)
     run = Replica.from_parameters(founders, -24)
-    state: Mapping[str, Any] = {
-        "feedback": "local",
-        "digest": f"{Replica.from_parameters(change(*shared), -24).digest():016x}",
-    }
+    digest = f"{Replica.from_parameters(change(*shared), -24).digest():016x}"
 
-    prior = PriorResidual.of(LocalFeedback(mine.copy(), run), "local")
-    rest = prior.unshared_part(change(*residual), state)
+    brought = brought_digest(LocalFeedback(mine.copy(), run))
+    rest = unshared_part(change(*residual), digest, brought)
 
     begins_with_ours = founders.tolist() == mine.tolist()
     sum_now = founders + rest

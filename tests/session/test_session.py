@@ -11,7 +11,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-import gradwire.replica.residual_flush
+import gradwire.replica.push
 import gradwire.worker.membership
 from gradwire import Session
 from gradwire_protocol.messages.admission import Join
@@ -195,7 +195,7 @@ def test_what_is_left_goes_out_as_fast_as_the_slowest_takes_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Sent at once by all, it would be more than the master keeps for a worker."""
-    monkeypatch.setattr(gradwire.replica.residual_flush, "FLUSH_BYTES_MAX", 1024)
+    monkeypatch.setattr(gradwire.replica.push, "FLUSH_BYTES_MAX", 1024)
     random = np.random.default_rng(1)
     with LocalMaster(MasterConfig(stable_interval_seconds=0.01)) as master:
         mine, theirs = np.zeros(2000, np.float32), np.zeros(2000, np.float32)
@@ -263,7 +263,7 @@ def test_a_block_that_fails_tells_the_master_why(
 def test_a_master_that_does_not_confirm_is_left_anyway(
     master: LocalMaster, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gradwire.session.session.LEAVE_SECONDS", 0.05)
+    monkeypatch.setattr("gradwire.session.lifetime.LEAVE_SECONDS", 0.05)
     session = join(master)
 
     with master.held_up():

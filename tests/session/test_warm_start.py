@@ -123,3 +123,9 @@ def test_by_default_more_workers_send_sparser_updates(
 
     # The first update met its density, so it moved the threshold by next to nothing.
     assert session.stats.threshold == pytest.approx(alone * ratio, rel=0.02)
+
+
+def test_without_first_steps_nobody_waits_for_them(master: LocalMaster) -> None:
+    first, second = (warm(master, zeros(), warm_up_steps=0) for _ in range(2))
+
+    assert [first.rank, second.rank] == [0, 1]

@@ -15,9 +15,9 @@ import pytest
 import gradwire_udp.files.checkpoints
 from gradwire.features.buffers import BufferSharing
 from gradwire.features.clock_lags import ClockLags
-from gradwire.participant.offline_limit import OfflineLimit
+from gradwire.participant.participant import Participant
+from gradwire.replica.push import ResidualFlush
 from gradwire.replica.repair import Repair
-from gradwire.replica.residual_flush import ResidualFlush
 from gradwire.replica.scaled_change import ScaledChange
 from gradwire.worker.inbox import Inbox, Rebase
 from gradwire.worker.update_log import OwnUpdate, OwnUpdateLog
@@ -251,7 +251,7 @@ def nobody_dials_again(patch: pytest.MonkeyPatch) -> None:
 
 
 def who_is_alone_waits_although_it_is_called(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(OfflineLimit, "_may_stop_waiting", lambda self: False)
+    patch.setattr(Participant, "_may_go_on", lambda self: False)
 
 
 def a_new_master_waits_for_all_for_ever(patch: pytest.MonkeyPatch) -> None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Any, Final, Literal
 
-from gradwire.participant.offline_limit import STEPS_MAX
+from gradwire.participant.participant import OFFLINE_STEPS_MAX
 from gradwire.settings.training import StalenessBound
 from gradwire_protocol.messages.modes.mode import Mode
 from support.faults import (
@@ -102,12 +102,12 @@ class Plan:
 
 
 SETTINGS: Final[Sequence[tuple[Mapping[str, Any], int]]] = (
-    ({}, STEPS_MAX),
-    ({}, STEPS_MAX),
-    ({}, STEPS_MAX),
-    ({"threshold": None, "target_density": 0.2}, STEPS_MAX),
-    ({"shake_up_steps": 3}, STEPS_MAX),
-    ({"threshold": None, "shake_up_steps": 5}, STEPS_MAX),
+    ({}, OFFLINE_STEPS_MAX),
+    ({}, OFFLINE_STEPS_MAX),
+    ({}, OFFLINE_STEPS_MAX),
+    ({"threshold": None, "target_density": 0.2}, OFFLINE_STEPS_MAX),
+    ({"shake_up_steps": 3}, OFFLINE_STEPS_MAX),
+    ({"threshold": None, "shake_up_steps": 5}, OFFLINE_STEPS_MAX),
     ({}, 2),
     ({"threshold": None, "target_density": 0.05}, 0),
 )

@@ -203,10 +203,10 @@ class SimulatedWorker:
         self.membership.notify = self._look_later
         self.parameters = SimulatedParameters(run.layout, self.initial.copy())
         entry = Entry(
-            self.settings(feedback),
-            self.parameters,
-            request,
-            self.membership,
+            settings=self.settings(feedback),
+            parameters=self.parameters,
+            request=request,
+            membership=self.membership,
             master=run.dialled,
             random=run.network.random.random,
             clock=lambda: self.now,
@@ -479,7 +479,8 @@ class SimulatedWorker:
         residual: np.ndarray[Any, np.dtype[np.float64]] = self.sends_from.residual().astype("f8")
         contributing = self.participant.contributing
         if contributing is not None and contributing._ahead.is_anywhere:
-            residual -= contributing._ahead.total()  # it was not trained
+            for number, added in contributing._ahead._added.items():
+                residual[contributing._ahead._spans[number]] -= added  # it was not trained
         return residual[: self.run.elements]
 
     @property

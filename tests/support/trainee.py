@@ -168,7 +168,7 @@ class Trainee(SimulatedWorker):
 
     def on_live(self) -> None:
         self.masters = [self.history.masters]
-        self.participant.offline.steps_max = self.history.plan.offline_steps_max
+        self.participant.offline_steps_max = self.history.plan.offline_steps_max
         self.note("is live with %s", dict(self.versions))
         for feature in self.participant.features:
             if isinstance(feature, StalenessBound):

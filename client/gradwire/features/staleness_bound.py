@@ -210,7 +210,7 @@ class AutomaticBound(StalenessBound):
         for rank, lags in self._recent.items():
             lags.append(clock - clocks[rank])
         equals = trainers - self._slower
-        late = self._participant.lateness(equals)
+        late = self._participant.delays.lateness(equals, len(self._membership.peers))
         if late is None:
             leads = [self._recent[rank][-1] for rank in equals & self._recent.keys()]
             lead = median_high(leads or [0])

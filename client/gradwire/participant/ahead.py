@@ -50,13 +50,6 @@ class Ahead:
         """Whether something that was contributed is in the parameters."""
         return bool(self._in_flight)
 
-    def total(self) -> Float32Array:
-        """Return how far all parameters are ahead now: shape (N,), float32."""
-        total: Float32Array = np.zeros(len(self._feedback.replica), np.float32)
-        for number, added in self._added.items():
-            total[self._spans[number]] = added
-        return total
-
     # What is ahead.
 
     def take_off(self, contributed: Sequence[Update]) -> None:

@@ -7,7 +7,7 @@ each round.
 """
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import chain
 from typing import Any, Final
@@ -15,25 +15,16 @@ from typing import Any, Final
 import numpy as np
 
 from gradwire.errors import DeadlineError
-from gradwire.optimizer.averaged import Averaged
 from gradwire.participant.ahead import Ahead
-from gradwire.replica.divergence import Divergence
-from gradwire.replica.outbox import Outbox
-from gradwire.replica.pull import Pull
-from gradwire.replica.shared_parameters import SharedParameters
-from gradwire.replica.stats import Tally
-from gradwire.replica.thresholds import Thresholds
+from gradwire.replica.training_half import TrainingHalf
 from gradwire.replica.waits import Procedure, Wait
-from gradwire.settings.settings import Settings
-from gradwire.worker.membership import Membership
-from gradwire_codecs import NOTHING, Feedback, decode, encoded_hits
+from gradwire_codecs import NOTHING, decode, encoded_hits
 from gradwire_codecs.arrays import Float32Array, Int32Array
 from gradwire_codecs.feedback.contributions import encode_dense, take_back
 from gradwire_codecs.format.header import INT32_MAX
 from gradwire_codecs.replica.fragments import fragments_of
 from gradwire_codecs.replica.round_sum import ranges_of
 from gradwire_codecs.replica.state_sum import STATE_MAGNITUDE_MAX, ranges_with_state
-from gradwire_protocol.messages.admission import Welcome
 from gradwire_protocol.messages.modes.mode import model_of
 from gradwire_protocol.messages.updates import UPDATE_BYTES_MAX
 
@@ -44,53 +35,24 @@ EXACT: Final = 1
 
 
 class Contributing:
-    """The contributions of one worker.
+    """The contributions of one worker, in a run whose mode is one with rounds."""
 
-    Parameters
-    ----------
-    welcome : Welcome
-        Its mode is one with rounds.
-    feedback : Feedback
-        Over what is contributed: the parameters, unless it is gradients.
-    averaged : Averaged, optional
-        The optimizer's state, if that is contributed, too.
-    """
-
-    def __init__(
-        self,
-        *,
-        settings: Settings,
-        welcome: Welcome,
-        shared: SharedParameters,
-        feedback: Feedback,
-        membership: Membership,
-        thresholds: Thresholds,
-        divergence: Divergence,
-        outbox: Outbox,
-        applying: Pull,
-        tally: Tally,
-        clock: Callable[[], float],
-        averaged: Averaged | None = None,
-    ) -> None:
-        self.mode = welcome.mode
-        self._settings = settings
-        self._shared = shared
-        self._feedback = feedback
-        self._membership = membership
-        self._thresholds = thresholds
-        self._divergence = divergence
-        self._outbox = outbox
-        self._applying = applying
-        self._tally = tally
-        self._clock = clock
-        model = model_of(welcome.layout)
-        self._averaged = averaged
+    def __init__(self, half: TrainingHalf) -> None:
+        self._half = half
+        self._shared = half.shared
+        self._feedback = half.sends_from
+        """Over what is contributed: the parameters, unless it is gradients."""
+        self._membership = half.membership
+        self._tally = half.tally
+        self._averaged = half.averaged
+        self.mode = half.welcome.mode
+        model = model_of(half.welcome.layout)
         self._elements = model.elements
         self._ranges = ranges_of([tensor.elements for tensor in model.tensors])
         self._state_ranges: list[tuple[int, int]] = []
-        self._numbers_at = len(feedback.replica)
-        if averaged is not None:
-            slots = len(averaged.kept.slots)
+        self._numbers_at = len(self._feedback.replica)
+        if half.averaged is not None:
+            slots = len(half.averaged.kept.slots)
             places = ranges_with_state(self._ranges, slots, [])
             self._state_ranges = places[len(self._ranges) :]
             self._numbers_at = places[-1][1]
@@ -101,27 +63,36 @@ class Contributing:
         self._rest_is_due = False
         self._keeps_residual = False
         """Whether the end leaves what did not reach the threshold unsent."""
-        self._ahead = Ahead(feedback, self._fragments, self.mode.outer_momentum)
+        self._ahead = Ahead(self._feedback, self._fragments, self.mode.outer_momentum)
         self._uncontained: list[tuple[int, list[bytes]]] = []
         """Contributions that no result contains yet, each with the number of its last update."""
 
     # Steps.
 
-    def note_step(self, change: Any = None) -> bool:
+    def step(self, change: Any = None) -> Procedure[int]:
         """Count a step that has changed the parameters, or changes them by this.
 
-        Returns whether there is something to contribute.
+        After the last one of a round, contribute and wait for its result. Returns how many elements
+        were contributed.
         """
-        if change is not None:
-            self._add(change)
-        self._tally.steps += 1
-        self._steps += 1
-        return True
-
-    @property
-    def is_due(self) -> bool:
-        """Whether enough steps were made for a contribution."""
-        return self._steps >= self.mode.steps_between
+        half = self._half
+        if self._train(change):
+            self._tally.steps += 1
+            self._steps += 1
+        else:
+            self._tally.note_untrained()
+        if half.is_paused:
+            return 0
+        if self._steps < self.mode.steps_between:
+            half.applying.pull()
+            self.look_ahead()
+            return 0
+        if self.overlaps:  # for the round of the contribution before
+            yield from self.wait()
+        elements = self.contribute() or 0
+        if not self.overlaps:
+            yield from self.wait()
+        return elements
 
     @property
     def overlaps(self) -> bool:
@@ -138,7 +109,7 @@ class Contributing:
         exact : bool
             Whether all of it, at the resolution of the replica, but for a residual that is kept.
         """
-        began = self._clock()
+        began = self._half.clock()
         shared, feedback, tally = self._shared, self._feedback, self._tally
         shared.parameters.gather()
         if self._averaged is not None and not exact:
@@ -146,17 +117,17 @@ class Contributing:
         with self._membership.sending() as may_send, shared.changing:
             if not may_send:
                 return None
-            with self._divergence.named_errors():
+            with self._half.divergence.named_errors():
                 turns = None if exact else {self._turn}
                 if self._ahead.is_anywhere:
                     feedback.check()  # before the parameters step back
                 self._ahead.step_back(turns)
                 bodies = self._encode(exact=exact)
             if exact:  # a round does not wait for it, and it makes no step by itself
-                sent = self._outbox.hand_over(bodies)
+                sent = self._half.outbox.hand_over(bodies)
             else:
                 based_on = self._based_on()
-                sent = self._outbox.hand_over(
+                sent = self._half.outbox.hand_over(
                     bodies or [NOTHING], is_contribution=True, based_on=based_on
                 )
                 if self.overlaps:
@@ -166,8 +137,8 @@ class Contributing:
         shared.parameters.scatter()
         self._steps = 0
         tally.density = sent / len(feedback.replica)
-        tally.encode_seconds += self._clock() - began
-        self._divergence.note_step()
+        tally.encode_seconds += self._half.clock() - began
+        self._half.divergence.note_step()
         return sent
 
     def wait(self) -> Procedure[None]:
@@ -175,18 +146,18 @@ class Contributing:
 
         Raises `DeadlineError` where that takes several timeouts.
         """
-        membership, shared, began = self._membership, self._shared, self._clock()
+        membership, shared, began = self._membership, self._shared, self._half.clock()
         contributed = shared.versions[shared.rank]
-        patience = 2 * self.mode.round_timeout_seconds + self._settings.reconnect_seconds
+        patience = 2 * self.mode.round_timeout_seconds + self._half.settings.reconnect_seconds
         waits = False
         while True:
             before = membership.news
-            self._applying.pull()
+            self._half.applying.pull()
             if shared.contained >= contributed or membership.stopping is not None:
                 break
             if membership.closed:
                 break
-            if self._clock() >= began + patience:
+            if self._half.clock() >= began + patience:
                 raise DeadlineError(
                     f"waited {patience:g} s for {self._purpose()}: look at the master's log"
                 )
@@ -195,7 +166,8 @@ class Contributing:
         self.look_ahead()
         self.settle()
         self._tally.steps_waited += waits
-        self._tally.wait_seconds += self._clock() - began
+        self._tally.wait_seconds += self._half.clock() - began
+        self._half.check_connected()
 
     def look_ahead(self) -> None:
         """Move the parameters ahead of the replica, as the results say that have come."""
@@ -339,7 +311,7 @@ class Contributing:
         return self._encode_sparse()
 
     def _encode_sparse(self) -> list[bytes]:
-        feedback, thresholds = self._feedback, self._thresholds
+        feedback, thresholds = self._feedback, self._half.thresholds
         thresholds.aim(len(self._membership.peers), 1.0)
         threshold = thresholds.next()
         if threshold is None:
@@ -378,16 +350,18 @@ class Contributing:
         take_back(feedback, bodies)
         return bodies
 
-    def _add(self, change: Any) -> None:
-        parameters, flat = self._shared.parameters, self._flat(change)
-        parameters.gather()
-        self._feedback.add_change(flat)
-        parameters.scatter()
+    def _train(self, change: Any) -> bool:
+        """Add a change, if one is given; return whether there is something to contribute."""
+        if change is not None:
+            parameters, flat = self._shared.parameters, self._flat(change)
+            parameters.gather()
+            self._feedback.add_change(flat)
+            parameters.scatter()
+        return True
 
     def _flat(self, change: Any) -> Float32Array:
         return self._shared.checked_change(change, self._elements)
 
     def _purpose(self) -> str:
-        others = sorted(peer.rank for peer in self._membership.peers if not peer.finished)
-        others = [rank for rank in others if rank != self._shared.rank]
+        others = sorted(peer.rank for peer in self._membership.others)
         return f"the round of ranks {', '.join(map(str, others)) or 'none but ours'} to close"

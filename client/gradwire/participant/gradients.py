@@ -11,24 +11,22 @@ import numpy as np
 
 from gradwire.errors import DivergedError, UsageError
 from gradwire.participant.contributing import Contributing
-from gradwire_codecs import Feedback, LocalFeedback, NonFiniteError, Replica, check_finite
+from gradwire_codecs import NonFiniteError, check_finite
 from gradwire_codecs.arrays import Float32Array
-from gradwire_protocol.messages.admission import Welcome
-from gradwire_protocol.messages.modes.mode import model_of
-
-
-def gradient_feedback(welcome: Welcome) -> Feedback:
-    """Return a feedback over gradients, instead of parameters; its replica stays zero."""
-    optimizer, elements = welcome.mode.optimizer, model_of(welcome.layout).elements
-    assert optimizer is not None
-    replica = Replica.zeros(elements, optimizer.gradient_exponent)
-    return LocalFeedback(np.zeros(elements, np.float32), replica)
 
 
 class Gradients(Contributing):
-    """The gradients of one worker; its feedback is a `gradient_feedback`."""
+    """The gradients of one worker."""
 
-    def note_step(self, change: Any = None) -> bool:
+    def flush(self, portion: float | None = None) -> None:
+        """Send nothing: a step by what is left of gradients would be one step more."""
+
+    def take_uncontained(self) -> None:
+        """Return None: gradients are no part of the parameters."""
+
+    # Private.
+
+    def _train(self, change: Any) -> bool:
         """Add the gradient of the target, or the one that is handed over; return if there is one.
 
         Raises
@@ -45,17 +43,7 @@ class Gradients(Contributing):
             return False
         self._check_values(gradient)
         self._feedback.add_change(gradient)
-        self._tally.steps += 1
-        self._steps += 1
         return True
-
-    def flush(self, portion: float | None = None) -> None:
-        """Send nothing: a step by what is left of gradients would be one step more."""
-
-    def take_uncontained(self) -> None:
-        """Return None: gradients are no part of the parameters."""
-
-    # Private.
 
     def _purpose(self) -> str:
         assert self.mode.optimizer is not None

@@ -1,17 +1,15 @@
 """`Items`: what a worker trains on, one item after the other, as the master grants them."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import count
 from typing import Final
 
 import numpy as np
 
-from gradwire.errors import ConnectionLostError, DeadlineError, UsageError
-from gradwire.replica.shared_parameters import SharedParameters
+from gradwire.errors import DeadlineError, UsageError
+from gradwire.replica.training_half import TrainingHalf
 from gradwire.replica.waits import Procedure, Wait
-from gradwire.worker.membership import Answer, Membership
-from gradwire.worker.worker import Worker
+from gradwire.worker.membership import Answer
 from gradwire_protocol.messages.work import (
     EPOCHS_MAX,
     ITEMS_MAX,
@@ -46,35 +44,22 @@ class Items:
     ----------
     plan : Plan
         Checked by `plan_of`.
+    half : TrainingHalf
+        Of the worker whose loop it is.
     running : set of str
         Works that a loop of this worker runs over.
-    pull : callable
-        Applies what peers have sent, if the session may.
     """
 
     _requests = count(1)
 
-    def __init__(
-        self,
-        plan: Plan,
-        *,
-        running: set[str],
-        shared: SharedParameters,
-        pull: Callable[[], object],
-        membership: Membership,
-        worker: Worker,
-        clock: Callable[[], float],
-    ) -> None:
+    def __init__(self, plan: Plan, half: TrainingHalf, running: set[str]) -> None:
         self._plan = plan
+        self._half = half
+        self._membership = half.membership
         self._running = running
         self._has_begun = False
         self._last = -1
         """Number of the last item that it had."""
-        self._shared = shared
-        self._pull = pull
-        self._membership = membership
-        self._worker = worker
-        self._clock = clock
         self._order: np.ndarray[tuple[int], np.dtype[np.int64]] | None = None
         """How the items of an epoch are shuffled."""
         self._epoch = -1
@@ -93,30 +78,30 @@ class Items:
         DeadlineError
             If other workers hold the last items for longer than `LEASES_WAITED` leases.
         """
-        membership, plan = self._membership, self._plan
+        half, membership, plan = self._half, self._membership, self._plan
         if not self._has_begun:
             if plan.name in self._running:
                 raise UsageError(f"a loop over items of {plan.name!r} runs already: end that first")
             self._running.add(plan.name)
             self._has_begun = True
         request = next(self._requests)
-        sequence = self._shared.versions[self._shared.rank]
-        membership.post(self._worker.work.ask, plan, request, sequence)
-        deadline = self._clock() + LEASES_WAITED * plan.lease_seconds
+        sequence = half.shared.versions[half.shared.rank]
+        membership.post(half.worker.work.ask, plan, request, sequence)
+        deadline = half.clock() + LEASES_WAITED * plan.lease_seconds
         while True:
             before = membership.news  # whatever changes from here on is seen below, or is news
-            if membership.closed:
-                raise membership.error or ConnectionLostError("the connection is closed")
+            half.check_connected()
             if membership.stop_reason is not None:
                 return None
             answer = membership.answers.get(plan.name)
             if answer is not None and answer.request == request:
                 return self._item_of(answer)
-            if self._clock() >= deadline:
+            if half.clock() >= deadline:
                 raise DeadlineError(
                     f"waited {LEASES_WAITED * plan.lease_seconds:g} s for {self._purpose()}"
                 )
-            self._pull()
+            if not half.is_paused:
+                half.applying.pull()
             yield Wait(lambda: membership.news != before, deadline, self._purpose)  # noqa: B023
 
     def next_alone(self) -> Item | None:
@@ -138,7 +123,7 @@ class Items:
             return
         self._running.discard(self._plan.name)
         self._has_begun = False
-        self._membership.post(self._worker.work.give_back, self._plan.name)
+        self._membership.post(self._half.worker.work.give_back, self._plan.name)
 
     def _purpose(self) -> str:
         return (

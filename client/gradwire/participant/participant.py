@@ -14,155 +14,53 @@ Nothing here has a thread, a socket or a clock of its own. `Session` runs it wit
 simulator with none.
 """
 
-from collections.abc import Callable, Collection, Mapping, Sequence
-from functools import partial
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, Final
 
 import numpy as np
 
-from gradwire.errors import ConnectionLostError, DeadlineError, DivergedError, UsageError
-from gradwire.optimizer.averaged import Averaged
-from gradwire.optimizer.delays import Delays
+from gradwire.errors import DeadlineError, UsageError
 from gradwire.participant.contributing import Contributing
+from gradwire.participant.ending import Ending
 from gradwire.participant.feature import Feature
-from gradwire.participant.finishing import Finishing
-from gradwire.participant.gradients import Gradients, gradient_feedback
+from gradwire.participant.gradients import Gradients
 from gradwire.participant.items import Items
-from gradwire.participant.offline_limit import OfflineLimit
 from gradwire.replica.checkpoint_state import CheckpointState
-from gradwire.replica.compensation import Compensation
-from gradwire.replica.divergence import Divergence
-from gradwire.replica.line_limit import LineLimit
-from gradwire.replica.outbox import Outbox
-from gradwire.replica.prior_residual import PriorResidual
-from gradwire.replica.pull import PeerUpdate, Pull
+from gradwire.replica.pull import PeerUpdate
 from gradwire.replica.push import Push
-from gradwire.replica.scaled_change import ScaledChange
-from gradwire.replica.shared_parameters import SharedParameters
-from gradwire.replica.stats import SessionStats, Tally, Traffic
-from gradwire.replica.thresholds import Thresholds
-from gradwire.replica.waits import Procedure, Wait, until
-from gradwire.settings.settings import Settings
-from gradwire.target.parameters import Parameters
-from gradwire.worker.membership import Membership
-from gradwire.worker.worker import Worker
-from gradwire_codecs import Feedback
-from gradwire_protocol.messages.admission import Welcome
+from gradwire.replica.stats import SessionStats, Traffic
+from gradwire.replica.training_half import TrainingHalf
+from gradwire.replica.waits import Procedure
 from gradwire_protocol.messages.kinds import WORKERS_MAX
 from gradwire_protocol.messages.modes.mode import model_of
 from gradwire_protocol.messages.work import Plan
 
+OFFLINE_STEPS_MAX: Final = 1_000
+"""A worker that trains by itself drifts away from the others, so further steps wait for the
+master."""
 
-class Participant:
-    """A worker that takes part in a run, or an observer, which sends nothing.
 
-    Parameters
-    ----------
-    feedback : Feedback
-        Over the vector of `parameters`. Its replica contains what the master's WELCOME says.
-    clock : callable
-        Returns seconds since any fixed moment.
-    prior_residual : PriorResidual, optional
-        Which part of a saved residual the run has already; by default none.
-    averaged : Averaged, optional
-        The optimizer's state, where the mode averages it.
-    observes : bool
-        Whether it only receives, and trains nothing.
-    """
+class Participant(TrainingHalf):
+    """A worker that takes part in a run, or an observer, which sends nothing."""
 
     features: Sequence[Feature] = ()
     """In the order in which their hooks are called."""
 
-    def __init__(
-        self,
-        *,
-        settings: Settings,
-        parameters: Parameters,
-        feedback: Feedback,
-        membership: Membership,
-        worker: Worker,
-        clock: Callable[[], float],
-        prior_residual: PriorResidual | None = None,
-        averaged: Averaged | None = None,
-        observes: bool = False,
-    ) -> None:
-        welcome = membership.welcome
-        assert welcome is not None
-        self.settings = settings
-        self.membership = membership
-        self.worker = worker
-        self.clock = clock
-        self.observes = observes
-        self.welcome: Welcome = welcome
-        self.is_paused = False
-        """Whether no update is applied to the parameters."""
-        self.tally = Tally()
-        self.delays = Delays()
-        self.shared = SharedParameters(
-            settings=settings,
-            parameters=parameters,
-            feedback=feedback,
-            welcome=welcome,
-            own_updates=worker.own_updates,
-            read_at=membership.updates_received,
-            clock=clock,
-        )
-        sent = feedback
-        if welcome.mode.optimizer is not None:
-            sent = gradient_feedback(welcome)
-        self.thresholds = Thresholds(settings, sent, clock=clock)
+    offline_steps_max = OFFLINE_STEPS_MAX
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
         self.note_run_steps()
-        self.compensation = Compensation(
-            settings.scale, self.shared, membership, self.delays, self.tally
-        )
-        self.divergence = Divergence(
-            settings.scale, self.shared, membership, self.delays, self.tally
-        )
-        self.outbox = Outbox(self.shared, membership, worker, self.tally)
-        self.sending = Push(
-            settings=settings,
-            shared=self.shared,
-            membership=membership,
-            thresholds=self.thresholds,
-            compensation=self.compensation,
-            divergence=self.divergence,
-            outbox=self.outbox,
-            line=LineLimit(membership, self.outbox, self.tally, lambda: worker.rtt),
-            tally=self.tally,
-            clock=clock,
-        )
-        self.applying = Pull(self.shared, membership, worker, self.delays, self.tally, clock)
-        self.contributing = None
-        if welcome.mode.has_rounds:
-            kind = Contributing if welcome.mode.optimizer is None else Gradients
-            self.contributing = kind(
-                settings=settings,
-                welcome=welcome,
-                shared=self.shared,
-                feedback=sent,
-                membership=membership,
-                thresholds=self.thresholds,
-                divergence=self.divergence,
-                outbox=self.outbox,
-                applying=self.applying,
-                tally=self.tally,
-                clock=clock,
-                averaged=averaged,
-            )
-        self.state = CheckpointState(
-            settings=settings,
-            shared=self.shared,
-            feedback=sent,
-            thresholds=self.thresholds,
-            sending=self.sending,
-            prior_residual=prior_residual or PriorResidual(settings.feedback, None),
-            tally=self.tally,
-        )
-        self._world_size = settings.workers or 1
-        self._finishing = Finishing(
-            self.shared, self.contributing or self.sending, self.applying, membership, worker
-        )
-        self.offline = OfflineLimit(settings, membership, clock)
+        self.sending = Push(self)
+        self.contributing: Contributing | None = None
+        if self.welcome.mode.has_rounds:
+            kind = Contributing if self.welcome.mode.optimizer is None else Gradients
+            self.contributing = kind(self)
+        self.state = CheckpointState(self, self.sending)
+        self.ending = Ending(self, self.contributing or self.sending)
+        self._world_size = self.settings.workers or 1
+        self._offline_steps = 0
+        """Steps since the connection was lost."""
         self._loops: set[str] = set()
         """Works whose items a loop runs over."""
         self._has_pushed = False
@@ -177,12 +75,6 @@ class Participant:
         """
         self.thresholds.note_run_steps(max(self.shared.versions.values()))
 
-    def scale_changes(self) -> None:
-        """Multiply the target's changes from now on, because no learning rate does it."""
-        self.shared.scaled_change = ScaledChange(
-            self.shared.feedback, self.compensation.change_factor
-        )
-
     def wait_for_workers(self, n: int, timeout_seconds: float) -> Procedure[None]:
         """Wait until at least `n` workers take part.
 
@@ -190,13 +82,10 @@ class Participant:
         """
         membership = self.membership
         self.check_connected()
-        deadline = self.clock() + timeout_seconds
         if not (
-            yield from until(
-                membership,
+            yield from self.until(
                 lambda: len(membership.peers) >= n,
-                deadline,
-                self.clock,
+                timeout_seconds,
                 lambda: f"{n - len(membership.peers)} of {n} workers",
             )
         ):
@@ -212,18 +101,7 @@ class Participant:
         if self.observes:
             yield from self.pull()
             return
-        yield from self._before_push()
-        if not self._has_trained():
-            self.sending.skip()
-            self.check_connected()
-            if not self.is_paused:
-                self.applying.pull()
-        elif self.contributing is not None:
-            yield from self._contribute(self.contributing)
-        else:
-            self.sending.push()
-            if not self.is_paused:
-                self.applying.pull_gathered()
+        yield from self._push(None, pulls=not self.is_paused)
         yield from self._end_step()
 
     def push(self, change: Any = None) -> Procedure[int]:
@@ -231,14 +109,7 @@ class Participant:
 
         The next `pull` ends this step.
         """
-        yield from self._before_push()
-        elements = 0
-        if not self._has_trained() and change is None:
-            self.sending.skip()
-        elif self.contributing is not None:
-            elements = yield from self._contribute(self.contributing, change)
-        else:
-            elements = self.sending.push(change)
+        elements = yield from self._push(change, pulls=False)
         self._has_pushed = True
         return elements
 
@@ -260,28 +131,11 @@ class Participant:
         self._world_size = max(self._world_size, *(rank + 1 for rank in ranks))
         return self._world_size
 
-    def lateness(self, ranks: Collection[int]) -> float | None:
-        """Return how many steps later than in lockstep the last updates of these peers came.
-
-        None while too few have come.
-        """
-        return self.delays.lateness(ranks, len(self.membership.peers))
-
-    def items(self, plan: Plan, *, alone: bool = False) -> Items:
+    def items(self, plan: Plan) -> Items:
         """Return the items of a work, which the master grants one by one, if there is one."""
-        if not alone:
-            self.check_connected()
         if self.observes:
             raise UsageError("an observer trains on nothing: it gets no items")
-        return Items(
-            plan,
-            running=self._loops,
-            shared=self.shared,
-            pull=lambda: None if self.is_paused else self.applying.pull(),
-            membership=self.membership,
-            worker=self.worker,
-            clock=self.clock,
-        )
+        return Items(plan, self, self._loops)
 
     # The end.
 
@@ -290,22 +144,11 @@ class Participant:
 
         Raises `DeadlineError` if other workers have not finished in time; it can be called again.
         """
-        membership, finishing = self.membership, self._finishing
-        deadline = self.clock() + timeout_seconds
-        if not finishing.has_begun and not self.observes:
+        if not self.ending.has_begun and not self.observes:
             for feature in self.features:
                 feature.before_finish()
-            finishing.begin()
-        while True:
-            # Read before the inbox is emptied: an update that comes in between is news then.
-            before = membership.news
-            self.check_connected()
-            finishing.advance()
-            if finishing.is_complete():
-                break
-            if self.clock() >= deadline:
-                raise DeadlineError(finishing.timeout_message())
-            yield Wait(partial(finishing.has_news, before), deadline, finishing.purpose)
+            self.ending.begin()
+        yield from self.ending.wait(timeout_seconds, for_others=True)
         self.applying.pull()
         self._settle()
         for feature in self.features:
@@ -320,23 +163,14 @@ class Participant:
         `finish` sends. Raises `DeadlineError` if the slowest worker has not taken it in time; it
         can be called again.
         """
-        membership, finishing = self.membership, self._finishing
-        deadline = self.clock() + timeout_seconds
-        if not finishing.has_begun and not self.observes:
+        if not self.ending.has_begun and not self.observes:
             for feature in self.features if self.tally.steps else ():  # what is untrained misleads
                 if training_is_over:
                     feature.before_finish()
                 else:
                     feature.before_leave()
-            finishing.begin(None if training_is_over else 1.0)
-        while True:
-            before = membership.news
-            self.check_connected()
-            if finishing.send_rest():
-                break
-            if self.clock() >= deadline:
-                raise DeadlineError(finishing.unsent_message("leave"))
-            yield Wait(partial(finishing.has_news, before), deadline, finishing.purpose)
+            self.ending.begin(None if training_is_over else 1.0)
+        yield from self.ending.wait(timeout_seconds, for_others=False)
         self._settle()
 
     def keep_trained(self) -> None:
@@ -374,16 +208,6 @@ class Participant:
             trained[: len(flat)] += flat
             parameters.set(trained)
 
-    def leave(self, reason: str) -> None:
-        """Leave the run; what was pushed arrives."""
-        self.membership.post(self.worker.leave, reason)
-
-    def close(self) -> None:
-        """Release what it holds in this process. Can be repeated."""
-        features, self.features = self.features, ()
-        for feature in features:
-            feature.on_leave()
-
     # Statistics and checkpoints.
 
     def stats(self, traffic: Traffic) -> SessionStats:
@@ -419,36 +243,12 @@ class Participant:
             rtt_seconds=worker.rtt,
         )
 
-    def digest(self) -> int:
-        """Return 64 bits that are the same for all workers with the same updates applied."""
-        return self.shared.feedback.replica.digest()
-
     def save(self) -> dict[str, Any]:
-        """Return what a checkpoint needs besides the parameters."""
+        """Return what `CheckpointState.restore` needs."""
         if self.contributing is None:
             return self.state.save()
         with self.contributing.at_the_replica():
             return self.state.save()
-
-    def restore(self, state: Mapping[str, Any]) -> None:
-        """Continue from what `save` returned, or raise `UsageError` and change nothing."""
-        self.check_connected()
-        self.state.restore(state)
-
-    def check_connected(self) -> None:
-        """Raise the error that ended the membership, if one did.
-
-        That is a `ConnectionLostError`, a `ProtocolError` or a `DivergedError`.
-
-        If the master announced its end, all that has come is applied first.
-        """
-        membership = self.membership
-        if membership.closed:
-            if membership.stopping is not None and not self.is_paused:
-                self.applying.pull()  # the master has sent everything before
-            if isinstance(membership.error, DivergedError):
-                raise self.divergence.error(str(membership.error))
-            raise membership.error or ConnectionLostError("the connection is closed")
 
     def _settle(self) -> None:
         """Set what is trained to what all have."""
@@ -458,22 +258,22 @@ class Participant:
 
     # Private: a step.
 
-    def _contribute(self, contributing: Contributing, change: Any = None) -> Procedure[int]:
-        """Count a step; after the last one of a round, contribute and wait for its result."""
-        elements = 0
-        if not contributing.note_step(change):
-            self.sending.skip()
-        if contributing.is_due and not self.is_paused:
-            if contributing.overlaps:  # for the round of the contribution before
-                yield from contributing.wait()
-                self.check_connected()
-            elements = contributing.contribute() or 0
-            if not contributing.overlaps:
-                yield from contributing.wait()
-                self.check_connected()
-        elif not self.is_paused:
-            self.applying.pull()
-            contributing.look_ahead()
+    def _push(self, change: Any, *, pulls: bool) -> Procedure[int]:
+        """Send what was trained, or contribute it; apply what peers sent, if this pulls."""
+        yield from self._before_push()
+        for feature in self.features:
+            feature.before_push()
+        has_trained = all(feature.has_trained() for feature in self.features)
+        if not has_trained and change is None:
+            self.tally.note_untrained()
+            if pulls:
+                self.applying.pull()
+            return 0
+        if self.contributing is not None:
+            return (yield from self.contributing.step(change))
+        elements = self.sending.push(change)
+        if pulls:
+            self.applying.pull_gathered()
         return elements
 
     def _before_push(self) -> Procedure[None]:
@@ -483,19 +283,44 @@ class Participant:
                 "an observer sends nothing: its key has the role observer. To change the "
                 "parameters, join with the key of a worker"
             )
-        if self._finishing.has_begun:
+        if self.ending.has_begun:
             raise UsageError(
                 "finish() has told the others that no more comes: call it again, or close()"
             )
-        if not (yield from self.offline.may_train()):
-            self.check_connected()
-            raise DeadlineError(self.offline.timeout_message())
+        yield from self._wait_for_master()
 
-    def _has_trained(self) -> bool:
-        """Call `before_push` of all features; return whether there is anything to push."""
-        for feature in self.features:
-            feature.before_push()
-        return all(feature.has_trained() for feature in self.features)
+    def _wait_for_master(self) -> Procedure[None]:
+        """Count a step without the master; after too many, wait until it is back.
+
+        The wait ends, too, where the master needs the training thread.
+        """
+        membership, settings, steps_max = self.membership, self.settings, self.offline_steps_max
+        self._offline_steps = 0 if membership.lost is None else self._offline_steps + 1
+        if self._offline_steps <= steps_max:
+            return
+        # Dialling ends after `reconnect_seconds`; a last try takes up to `connect_timeout_seconds`.
+        timeout = settings.reconnect_seconds + settings.connect_timeout_seconds
+        if not (
+            yield from self.until(
+                self._may_go_on,
+                timeout,
+                lambda: (
+                    f"the master to come back ({membership.lost}): {steps_max} steps were "
+                    "trained without it"
+                ),
+            )
+        ):
+            self.check_connected()
+            raise DeadlineError(
+                f"{steps_max} steps were trained without the master; waited {timeout:g} s for it "
+                "to come back"
+            )
+
+    def _may_go_on(self) -> bool:
+        """Return whether the connection is back, or the master needs the training thread."""
+        membership = self.membership
+        is_called = membership.replica_wanted or membership.comparison is not None
+        return membership.lost is None or is_called
 
     def _end_step(self) -> Procedure[None]:
         """Call the hooks at the end of a step, unless the session is paused."""

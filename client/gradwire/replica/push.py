@@ -6,59 +6,44 @@ nothing is lost by that.
 """
 
 import logging
-from collections.abc import Callable
+from collections import deque
 from typing import Any, Final
 
 import numpy as np
 
 from gradwire.errors import UsageError
-from gradwire.replica.compensation import Compensation
-from gradwire.replica.divergence import Divergence
-from gradwire.replica.line_limit import LineLimit
-from gradwire.replica.outbox import Outbox
-from gradwire.replica.residual_flush import ResidualFlush
-from gradwire.replica.shared_parameters import SharedParameters
-from gradwire.replica.stats import Tally
-from gradwire.replica.thresholds import Thresholds
-from gradwire.settings.settings import Settings
-from gradwire.worker.membership import Membership
+from gradwire.replica.outbox import LineLimit
+from gradwire.replica.scaled_change import ScaledChange
+from gradwire.replica.training_half import TrainingHalf
 from gradwire_codecs.arrays import Float32Array
+from gradwire_codecs.format.header import INT32_MAX
+from gradwire_protocol.limits import MIB
 from gradwire_protocol.messages.updates import UPDATE_BYTES_MAX
 
 logger = logging.getLogger("gradwire.session")
 
-INT32_MAX: Final = 2**31 - 1
+FLUSH_BYTES_MAX: Final = 8 * MIB
+"""Bytes that all workers together have on their way to the slowest one when each sends its whole
+residual at the end: half of what the master queues for a worker before it conflates."""
+
+ELEMENT_BYTES_MAX: Final = 8
+"""Most bytes that an element takes in an encoded update of more than a few elements."""
 
 
 class Push:
     """Encodes and sends the changes of one worker."""
 
-    def __init__(
-        self,
-        *,
-        settings: Settings,
-        shared: SharedParameters,
-        membership: Membership,
-        thresholds: Thresholds,
-        compensation: Compensation,
-        divergence: Divergence,
-        outbox: Outbox,
-        line: LineLimit,
-        tally: Tally,
-        clock: Callable[[], float],
-    ) -> None:
-        self._settings = settings
-        self._shared = shared
-        self._parameters = shared.parameters
-        self._feedback = shared.feedback
-        self._membership = membership
-        self._thresholds = thresholds
-        self._compensation = compensation
-        self._divergence = divergence
-        self._outbox = outbox
-        self._line = line
-        self._tally = tally
-        self._clock = clock
+    def __init__(self, half: TrainingHalf) -> None:
+        self._half = half
+        self._shared = half.shared
+        self._parameters = half.parameters
+        self._feedback = half.feedback
+        self._membership = half.membership
+        self._compensation = half.compensation
+        self._divergence = half.divergence
+        self._outbox = half.outbox
+        self._tally = half.tally
+        self._line = LineLimit(half.membership, half.outbox, half.tally, lambda: half.worker.rtt)
         self._flush = ResidualFlush(0, 1)
         self.due = True
         """Whether there may be more to send than in the last update."""
@@ -66,11 +51,6 @@ class Push:
         """The part of the residual that `flush` left out, if it did."""
 
     # Steps.
-
-    def skip(self) -> None:
-        """Count a step in which nothing was trained: nothing is sent."""
-        self._tally.steps += 1
-        self._tally.steps_untrained += 1
 
     def push(self, change: Any = None) -> int:
         """Add a change to the parameters, if one is given, and send what reaches the threshold.
@@ -84,16 +64,17 @@ class Push:
         self._parameters.gather()
         self.due = self._parameters.changed() or change is not None or self.due
         if not self.due:
-            self.skip()
+            self._tally.note_untrained()
             return 0
-        if change is None and self._shared.scaled_change is None:
+        scaled = self._shared.scaled_change
+        if change is None and scaled is None:
             elements = self._send()
         else:
             try:
                 with self._feedback.restoring_on_error():
                     if change is not None:
                         self._add(change)
-                    elements = self._send_scaled()
+                    elements = self._send() if scaled is None else self._send_scaled(scaled)
             except UsageError:
                 self._parameters.scatter()
                 raise
@@ -175,7 +156,7 @@ class Push:
     # Private.
 
     def _final_portion(self) -> float:
-        match self._settings.finish_residual:
+        match self._half.settings.finish_residual:
             case "send":
                 return 1.0
             case "drop":
@@ -195,11 +176,8 @@ class Push:
         self._feedback.add_change(flat)
         self._parameters.scatter()
 
-    def _send_scaled(self) -> int:
+    def _send_scaled(self, scaled: ScaledChange) -> int:
         """Multiply what has changed, then do the same as `_send`."""
-        scaled = self._shared.scaled_change
-        if scaled is None:
-            return self._send()
         with self._divergence.named_errors():
             self._feedback.check_finite()
         scaled.apply()
@@ -210,30 +188,27 @@ class Push:
     def _send(self) -> int:
         """Send what is due, unless the network is behind; return how many elements that changes."""
         self._compensation.note_change()
-        elements = self._send_due()
-        self._compensation.note_rest()
-        return elements
-
-    def _send_due(self) -> int:
         self._tally.steps += 1
         if self._outbox.clock:
             self._outbox.clock += 1
         with self._membership.sending() as may_send:
-            if may_send and not self._outbox.is_behind():
-                elements = self._encode()
-                self.due = False
-                return elements
-        self._tally.steps_deferred += 1
-        with self._divergence.named_errors():
-            self._feedback.check_finite()
-            self._feedback.absorb()
-        self._compensation.note_step(0)
-        return 0
+            sends = may_send and not self._outbox.is_behind()
+            elements = self._encode() if sends else 0
+        if sends:
+            self.due = False
+        else:
+            self._tally.steps_deferred += 1
+            with self._divergence.named_errors():
+                self._feedback.check_finite()
+                self._feedback.absorb()
+            self._compensation.note_step(0)
+        self._compensation.note_rest()
+        return elements
 
     def _encode(self) -> int:
         """Encode what has reached the threshold; return how many elements that changes."""
-        began = self._clock()
-        shared, tally, thresholds = self._shared, self._tally, self._thresholds
+        clock, thresholds = self._half.clock, self._half.thresholds
+        shared, tally, began = self._shared, self._tally, clock()
         thresholds.aim(len(self._membership.peers), self._line.look())
         with self._divergence.named_errors():
             threshold = thresholds.next()
@@ -247,10 +222,58 @@ class Push:
         self._compensation.note_step(self._feedback.quanta_sent)
         tally.density = thresholds.observe(sent=sent, size_bytes=sum(map(len, bodies)))
         tally.threshold = thresholds.last * shared.quantum
-        tally.encode_seconds += self._clock() - began
+        tally.encode_seconds += clock() - began
         return sent
 
     def _scatter_sent(self) -> None:
         """Write the parameters to the target, if encoding changes them."""
         if self._feedback.stores_residual:
             self._parameters.scatter()
+
+
+class ResidualFlush:
+    """The part of a residual that is still to be sent: as fast as the slowest worker takes it.
+
+    It says which range of elements is next, and when. `Push` encodes and sends.
+
+    Parameters
+    ----------
+    elements : int
+        Length of the residual.
+    workers : int
+        How many flush at the same time.
+    """
+
+    def __init__(self, elements: int, workers: int) -> None:
+        self._elements = elements
+        self._bytes_max = FLUSH_BYTES_MAX // max(workers, 1)
+        self._under_way: deque[tuple[int, int]] = deque()
+        """Sequence and bytes of each sent update that some worker lacks."""
+        self.left = elements
+        """How many elements were not looked at yet."""
+
+    @property
+    def range(self) -> tuple[int, int]:
+        """Start and stop of the next range of elements."""
+        start = self._elements - self.left
+        return start, min(start + max(self._piece_bytes // ELEMENT_BYTES_MAX, 1), self._elements)
+
+    def note_sent(self, stop: int, sequence: int, size_bytes: int) -> None:
+        """Note that all before `stop` was sent, its last part as update `sequence`."""
+        self.left = self._elements - stop
+        self._under_way.append((sequence, size_bytes))
+
+    def may_go_on(self, stable: int) -> bool:
+        """Return whether there is more, and the slowest worker has taken enough for it.
+
+        `stable` is the sequence of our last update that every worker has.
+        """
+        while self._under_way and self._under_way[0][0] <= stable:
+            self._under_way.popleft()
+        size = sum(size for _, size in self._under_way)
+        return self.left > 0 and (not size or size + self._piece_bytes <= self._bytes_max)
+
+    @property
+    def _piece_bytes(self) -> int:
+        """Most bytes that one encoded range takes."""
+        return min(self._bytes_max // 2, UPDATE_BYTES_MAX)

@@ -136,6 +136,11 @@ class Tally:
         default=None,
     )
 
+    def note_untrained(self) -> None:
+        """Count a step in which nothing was trained: nothing is sent."""
+        self.steps += 1
+        self.steps_untrained += 1
+
     def counts(self) -> dict[str, Any]:
         """Return all of it by name."""
         return {name: getattr(self, name) for name in TALLIED}

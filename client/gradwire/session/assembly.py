@@ -10,6 +10,7 @@ from gradwire.features.roster_log import RosterLog
 from gradwire.features.staleness_bound import AutomaticBound, StalenessBound
 from gradwire.participant.feature import Feature
 from gradwire.participant.participant import Participant
+from gradwire.replica.scaled_change import ScaledChange
 from gradwire.target.adapters import module_of
 from gradwire.target.buffers import ModuleBuffers
 
@@ -49,33 +50,22 @@ def features_of(
     if participant.observes:
         return features
     features.append(RosterLog(membership))
-    if (loads := _loads_of(participant, target)) is not None:
-        features.insert(0, loads)
+    if (module := module_of(target)) is not None:
+        # Imported here: only a script that trains a module has imported torch.
+        from gradwire.features.loaded_parameters import LoadedParameters
+
+        features.insert(0, LoadedParameters(module, participant.shared.quantum))
     features.append(_momentum_and_scale(participant, target, optimizer))
-    if settings.staleness_bound != "off":  # the last one, because it may wait
-        features.append(_staleness_bound(participant))
-    return features
-
-
-def _loads_of(participant: Participant, target: object) -> Feature | None:
-    """Return what finds checkpoints that are loaded into the target; None where it is no module."""
-    module = module_of(target)
-    if module is None:
-        return None
-    from gradwire.features.loaded_parameters import LoadedParameters
-
-    return LoadedParameters(module, participant.shared.quantum)
-
-
-def _staleness_bound(participant: Participant) -> Feature:
-    """Return what makes this worker wait for others."""
-    bound = participant.settings.staleness_bound
-    if not isinstance(bound, int):
+    # The bound is the last one, because it may wait.
+    if isinstance(settings.staleness_bound, int):
+        features.append(
+            StalenessBound(participant, settings.staleness_bound, STALENESS_TIMEOUT_SECONDS)
+        )
+        participant.outbox.announce_clock()  # others wait for us from now on
+    elif settings.staleness_bound == "auto":
         # It announces nothing: an update before the first step would say that the run has begun.
-        return AutomaticBound(participant, STALENESS_TIMEOUT_SECONDS)
-    feature = StalenessBound(participant, bound, STALENESS_TIMEOUT_SECONDS)
-    participant.outbox.announce_clock()  # others wait for us from now on
-    return feature
+        features.append(AutomaticBound(participant, STALENESS_TIMEOUT_SECONDS))
+    return features
 
 
 def _momentum_and_scale(
@@ -83,18 +73,9 @@ def _momentum_and_scale(
 ) -> Feature:
     """Return what adapts the optimizer; if no learning rate can, scale the changes."""
     compensation = participant.compensation
-    if compensation.scale == "auto" and optimizer is not None:
-        from gradwire.optimizer.torch_scale import optimizer_scale
-
-        compensation.scale = optimizer_scale(optimizer)
-        logger.info(
-            "scale=%r: with it, all workers with %s together make the step that DDP would make",
-            compensation.scale,
-            type(optimizer).__name__,
-        )
     lag = compensation.added_lag if participant.settings.momentum == "auto" else None
-    scaled, by_rate = compensation.varies, False
     feature = Feature() if lag is None else MomentumAdvice(lag)
+    by_rate = False
     if optimizer is not None:
         # Imported here: only a script that passes an optimizer has imported torch.
         from gradwire.features.optimizer_control import (
@@ -104,29 +85,33 @@ def _momentum_and_scale(
             scales_by_rate,
             trains_all,
         )
+        from gradwire.optimizer.torch_scale import optimizer_scale
 
+        name = type(optimizer).__name__
+        if compensation.scale == "auto":
+            compensation.scale = optimizer_scale(optimizer)
+            logger.info(
+                "scale=%r: with it, all workers with %s together make the step that DDP would make",
+                compensation.scale,
+                name,
+            )
         participant.divergence.learning_rates = partial(learning_rates, optimizer)
-        if not has_hooks(optimizer):
+        if has_hooks(optimizer):
+            alone, obeys = trains_all(optimizer, target), scales_by_rate(optimizer)
+            by_rate = compensation.varies and alone and obeys
+            factors = [compensation.change_factor] if by_rate else []
+            if lag is not None and obeys:
+                factors.append(compensation.delay_factor)
+            feature = OptimizerControl(
+                optimizer, lag=lag, factors=factors, tally=participant.tally, trains_all=alone
+            )
+        else:
             logger.warning(
                 "%s has none of the hooks of torch's optimizers: its momentum stays as it is, and "
                 "scale multiplies all that a step changes",
-                type(optimizer).__name__,
+                name,
             )
-            if scaled:
-                participant.scale_changes()
-            return feature
-        alone, obeys = trains_all(optimizer, target), scales_by_rate(optimizer)
-        by_rate = scaled and alone and obeys
-        factors = [compensation.change_factor] if by_rate else []
-        if lag is not None and obeys:
-            factors.append(compensation.delay_factor)
-        feature = OptimizerControl(
-            optimizer,
-            lag=lag,
-            factors=factors,
-            tally=participant.tally,
-            trains_all=alone,
-        )
-    if scaled and not by_rate:
-        participant.scale_changes()
+    if compensation.varies and not by_rate:
+        shared = participant.shared
+        shared.scaled_change = ScaledChange(shared.feedback, compensation.change_factor)
     return feature

@@ -1,4 +1,4 @@
-"""`Attempt`: one attempt to join a run, from parameters and settings to a session."""
+"""`attempt`: tries to join a run, from parameters and settings to a session."""
 
 import os
 import platform
@@ -40,120 +40,106 @@ if TYPE_CHECKING:
     from gradwire.optimizer.torch_state import TorchOptimizer
 
 
-class Attempt:
-    """One attempt to join; `optimizer` changes the parameters of `target`, if it is not None."""
+def attempt(
+    settings: Settings, parameters: Parameters, target: object, optimizer: object
+) -> Session:
+    """Return a session, or raise why there is none.
 
-    def __init__(
-        self, settings: Settings, parameters: Parameters, target: object, optimizer: object
-    ) -> None:
-        self._settings = settings
-        self._parameters = parameters
-        self._addresses = resolve_all(settings.master)
-        credentials = credentials_of(settings.key, settings.key_file, settings.cipher)
-        key = None if credentials is None else credentials.key
-        observes = key is not None and key.role is Role.OBSERVER
-        torch_optimizer = None if optimizer is None else _optimizer_of(optimizer, target)
-        membership = Membership(parameters.layout.elements)
-        self._entry = Entry(
-            settings,
-            parameters,
-            self._request(None if observes else self._mode(torch_optimizer)),
-            membership,
-            master=show_addresses(self._addresses),
-            random=SystemRandom().random,
-            clock=monotonic,
-            target=target,
-            optimizer=torch_optimizer,
-            averages=None
-            if torch_optimizer is None
-            else partial(_averaged_state, torch_optimizer, parameters),
-            buffers=buffers_of(target, names_in(settings.averaged_buffers))
-            if settings.share_buffers
-            else None,
-            key_name=None if key is None else key.name,
-            observes=observes,
+    `optimizer` changes the parameters of `target`, if it is not None.
+    """
+    addresses = resolve_all(settings.master)
+    credentials = credentials_of(settings.key, settings.key_file, settings.cipher)
+    key = None if credentials is None else credentials.key
+    observes = key is not None and key.role is Role.OBSERVER
+    averages = None
+    mode = None if observes else settings.run_mode
+    torch_optimizer = None
+    if optimizer is not None:
+        torch_optimizer = _optimizer_of(optimizer, target)
+        averages = partial(_averaged_state, torch_optimizer, parameters)
+    if mode is not None and mode.optimizer_state is not None:
+        mode = _with_state(mode, torch_optimizer, parameters)
+    membership = Membership(parameters.layout.elements)
+    entry = Entry(
+        settings=settings,
+        parameters=parameters,
+        request=_request(settings, parameters, mode),
+        membership=membership,
+        master=show_addresses(addresses),
+        random=SystemRandom().random,
+        clock=monotonic,
+        target=target,
+        optimizer=torch_optimizer,
+        averages=averages,
+        buffers=buffers_of(target, names_in(settings.averaged_buffers))
+        if settings.share_buffers
+        else None,
+        key_name=None if key is None else key.name,
+        observes=observes,
+    )
+    waits = Waits(membership)
+    network = NetworkThread(settings, entry.worker, membership, credentials)
+    membership.post = network.call
+    try:
+        network.start(addresses, start_timeout=settings.start_timeout_seconds)
+    except OSError as error:
+        master = show_addresses(addresses)
+        raise UnreachableError(f"no socket to reach {master} with: {error}") from None
+    try:
+        participant = waits.run(entry.enter())
+    except BaseException:
+        network.call(entry.worker.abort, "joining failed")
+        network.stop()
+        raise
+    return Session(participant, network, waits)
+
+
+def _request(settings: Settings, parameters: Parameters, mode: Mode | None) -> Join:
+    """Return the request for the master."""
+    layout = parameters.layout
+    request = Join(
+        run=settings.run,
+        worker_id=os.urandom(WORKER_ID_BYTES),
+        name=f"{platform.node()}/{os.getpid()}"[-WORKER_NAME_CHARACTERS_MAX:],
+        rank=settings.rank,
+        codec=CODEC_VERSION,
+        quantum_exponent=_quantum_exponent(settings, parameters),
+        layout=layout,
+        mode=mode,
+    )
+    size = len(layout.pack())
+    if size > LAYOUT_BYTES_MAX:
+        raise UsageError(
+            f"the names and shapes of {len(layout.tensors)} parameters take {size} bytes; the "
+            f"limit is {LAYOUT_BYTES_MAX}"
         )
-        self._waits = Waits(membership)
-        self._network = NetworkThread(settings, self._entry.worker, membership, credentials)
-        membership.post = self._network.call
+    return request
 
-    def session(self) -> Session:
-        """Return the session, or raise why there is none."""
-        try:
-            self._network.start(self._addresses, start_timeout=self._settings.start_timeout_seconds)
-        except OSError as error:
-            master = show_addresses(self._addresses)
-            raise UnreachableError(f"no socket to reach {master} with: {error}") from None
-        try:
-            participant = self._waits.run(self._entry.enter())
-        except BaseException:
-            self._network.call(self._entry.worker.abort, "joining failed")
-            self._network.stop()
-            raise
-        return Session(participant, self._network, self._waits)
 
-    def _mode(self, optimizer: "torch.optim.Optimizer | None") -> Mode | None:
-        """Return the mode to ask for, with what the optimizer keeps if that is to be averaged."""
-        mode = self._settings.run_mode
-        if mode is None or mode.optimizer_state is None:
-            return mode
-        if optimizer is None:
-            raise UsageError(
-                f"mode {mode} needs the optimizer: join(model, optimizer=optimizer, ...)"
-            )
-        kept = _torch_state(optimizer, self._parameters).kept
-        if mode.optimizer_state not in (ANY, kept):
-            raise UsageError(f"mode {mode}, and ours is {kept}: write optimizer_state=True")
-        return replace(mode, optimizer_state=kept)
-
-    def _request(self, mode: Mode | None) -> Join:
-        """Return the request for the master."""
-        settings, layout = self._settings, self._parameters.layout
-        request = Join(
-            run=settings.run,
-            worker_id=os.urandom(WORKER_ID_BYTES),
-            name=f"{platform.node()}/{os.getpid()}"[-WORKER_NAME_CHARACTERS_MAX:],
-            rank=settings.rank,
-            codec=CODEC_VERSION,
-            quantum_exponent=self._quantum_exponent(),
-            layout=layout,
-            mode=mode,
-        )
-        size = len(layout.pack())
-        if size > LAYOUT_BYTES_MAX:
-            raise UsageError(
-                f"the names and shapes of {len(layout.tensors)} parameters take {size} "
-                f"bytes; the limit is {LAYOUT_BYTES_MAX}"
-            )
-        return request
-
-    def _quantum_exponent(self) -> int:
-        """Return the quantum's exponent for our parameters; refuse one that does not fit."""
-        vector = self._parameters.vector
-        layout = self._parameters.layout
-        try:
-            fitting = quantum_exponent_for([largest_magnitude(vector)])
-            exponent = self._settings.quantum_exponent
-            if exponent is None:
-                exponent = fitting
-            check_headroom(vector, exponent)
-        except NotFinite as error:
-            raise NonFiniteError(
-                f"parameter {layout.locate(error.index)} is {error.value}"
-            ) from None
-        except OutOfRange as error:
-            where = f"parameter {layout.locate(error.index)} is {error.value:g}; "
-            most = 2.0**31 / HEADROOM
-            if abs(error.value) >= most:
-                raise OutOfRangeError(
-                    f"{where}with the largest quantum, 1, magnitudes have to stay below {most:g} "
-                    "to leave room to grow"
-                ) from None
+def _quantum_exponent(settings: Settings, parameters: Parameters) -> int:
+    """Return the quantum's exponent for our parameters; refuse one that does not fit."""
+    vector, layout = parameters.vector, parameters.layout
+    try:
+        fitting = quantum_exponent_for([largest_magnitude(vector)])
+        exponent = settings.quantum_exponent
+        if exponent is None:
+            exponent = fitting
+        check_headroom(vector, exponent)
+    except NotFinite as error:
+        raise NonFiniteError(f"parameter {layout.locate(error.index)} is {error.value}") from None
+    except OutOfRange as error:
+        where = f"parameter {layout.locate(error.index)} is {error.value:g}; "
+        most = 2.0**31 / HEADROOM
+        if abs(error.value) >= most:
             raise OutOfRangeError(
-                f"{where}to leave it room to grow, quantum={self._settings.quantum} allows "
-                f"magnitudes below {error.limit:g}. quantum={2.0**fitting!r} would do"
+                f"{where}with the largest quantum, 1, magnitudes have to stay below {most:g} to "
+                "leave room to grow"
             ) from None
-        return exponent
+        raise OutOfRangeError(
+            f"{where}to leave it room to grow, quantum={settings.quantum} allows magnitudes below "
+            f"{error.limit:g}. quantum={2.0**fitting!r} would do"
+        ) from None
+    return exponent
 
 
 def _optimizer_of(optimizer: object, target: object) -> "torch.optim.Optimizer":
@@ -166,6 +152,18 @@ def _optimizer_of(optimizer: object, target: object) -> "torch.optim.Optimizer":
     from gradwire.features.optimizer_control import torch_optimizer
 
     return torch_optimizer(optimizer, target)
+
+
+def _with_state(
+    mode: Mode, optimizer: "torch.optim.Optimizer | None", parameters: Parameters
+) -> Mode:
+    """Return a mode that averages optimizers with what ours keeps."""
+    if optimizer is None:
+        raise UsageError(f"mode {mode} needs the optimizer: join(model, optimizer=optimizer, ...)")
+    kept = _torch_state(optimizer, parameters).kept
+    if mode.optimizer_state not in (ANY, kept):
+        raise UsageError(f"mode {mode}, and ours is {kept}: write optimizer_state=True")
+    return replace(mode, optimizer_state=kept)
 
 
 def _torch_state(optimizer: "torch.optim.Optimizer", parameters: Parameters) -> "TorchOptimizer":

@@ -2,19 +2,18 @@
 
 import logging
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
 from gradwire.errors import DeadlineError, UsageError
 from gradwire.optimizer.averaged import Averaged, Averages
 from gradwire.participant.participant import Participant
-from gradwire.replica.prior_residual import PriorResidual
+from gradwire.replica.checkpoint_state import brought_digest
 from gradwire.replica.waits import Procedure, until
 from gradwire.session.assembly import features_of
-from gradwire.session.meeting import Meeting
-from gradwire.session.resolution import warn_of_small
-from gradwire.session.warm_start import WarmStart
+from gradwire.session.start import Meeting, WarmStart
 from gradwire.settings.settings import Settings
 from gradwire.target.buffers import ModuleBuffers, first_buffers
 from gradwire.target.parameters import Parameters
@@ -22,8 +21,10 @@ from gradwire.target.with_state import WithState
 from gradwire.worker.membership import Membership
 from gradwire.worker.worker import Worker
 from gradwire_codecs import Replica
+from gradwire_codecs.arrays import Float32Array
 from gradwire_codecs.format.header import MULTIPLE_MAX
 from gradwire_protocol.messages.admission import Join, Welcome, name_in_roster
+from gradwire_protocol.messages.layout import Layout
 from gradwire_protocol.messages.modes.mode import model_of
 
 if TYPE_CHECKING:
@@ -31,65 +32,47 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("gradwire.join")
 
+NAMED_MAX: Final = 3
+"""Parameters that a warning names."""
 
+
+@dataclass(eq=False, kw_only=True)
 class Entry:
-    """A worker that does not take part yet.
+    """A worker that does not take part yet."""
 
-    Parameters
-    ----------
-    random : callable
-        Returns numbers from 0 to 1, evenly distributed.
-    clock : callable
-        Returns seconds since any fixed moment.
-    target, optimizer : object
-        What is trained, and what changes it, if `join` was given that.
-    averages : Averages, optional
-        Has the state of the optimizer averaged, where the mode of the run is to.
-    buffers : ModuleBuffers, optional
-        Those of the target that are shared, if it has any.
-    key_name : str, optional
-        The name in the key that it dials with.
-    """
+    settings: Settings
+    parameters: Parameters
+    request: Join
+    membership: Membership
+    master: str
+    random: Callable[[], float]
+    """Returns numbers from 0 to 1, evenly distributed."""
+    clock: Callable[[], float]
+    """Returns seconds since any fixed moment."""
+    target: object = None
+    """What is trained, if `join` was given that."""
+    optimizer: "torch.optim.Optimizer | None" = None
+    """What changes it."""
+    averages: Averages | None = None
+    """Has the state of the optimizer averaged, where the mode of the run is to."""
+    buffers: ModuleBuffers | None = None
+    """Those of the target that are shared, if it has any."""
+    key_name: str | None = None
+    """The name in the key that it dials with."""
+    observes: bool = False
+    """Whether it only receives, and trains nothing."""
 
-    def __init__(
-        self,
-        settings: Settings,
-        parameters: Parameters,
-        request: Join,
-        membership: Membership,
-        *,
-        master: str,
-        random: Callable[[], float],
-        clock: Callable[[], float],
-        target: object = None,
-        optimizer: "torch.optim.Optimizer | None" = None,
-        averages: Averages | None = None,
-        buffers: ModuleBuffers | None = None,
-        key_name: str | None = None,
-        observes: bool = False,
-    ) -> None:
-        self._settings = settings
-        self._parameters = parameters
-        self._master = master
-        self._clock = clock
-        self._target = target
-        self._optimizer = optimizer
-        self._buffers = buffers
-        self._key_name = key_name
-        self._name = name_in_roster(key_name, request.name)
-        self._observes = observes
+    def __post_init__(self) -> None:
         self._deadline = 0.0
-        self.membership = membership
-        self.worker = Worker(
-            request,
-            membership,
-            master,
-            random=random,
-            reconnect_seconds=settings.reconnect_seconds,
-            buffers=None if buffers is None else buffers.layout,
-        )
-        self._averages = averages
         self._averaged: Averaged | None = None
+        self.worker = Worker(
+            self.request,
+            self.membership,
+            self.master,
+            random=self.random,
+            reconnect_seconds=self.settings.reconnect_seconds,
+            buffers=None if self.buffers is None else self.buffers.layout,
+        )
 
     def enter(self) -> Procedure[Participant]:
         """Wait until this worker takes part and may make its first step.
@@ -97,17 +80,17 @@ class Entry:
         Raises the `GradwireError` that says why it cannot.
         """
         yield from self._connect()
-        self._deadline = self._clock() + self._settings.join_timeout_seconds
+        self._deadline = self.clock() + self.settings.join_timeout_seconds
         replica = yield from self._replica()
         self._log_rank()
         self._warn_of_settings(replica)
         assert self.membership.welcome is not None
-        settings, parameters = self._settings_here(), self._parameters
+        settings, parameters = self._settings_here(), self.parameters
         kind = settings.feedback
         if self.membership.welcome.mode.optimizer is not None:
             kind = "local"  # gradients have a feedback of their own, so nothing is left here
         feedback = parameters.feedback(replica, kind=kind)
-        prior_residual = PriorResidual.of(feedback, settings.feedback)
+        brought = brought_digest(feedback)
         feedback.drop_residual()
         parameters.scatter()
         if self._averaged is not None:
@@ -118,30 +101,23 @@ class Entry:
             feedback=feedback,
             membership=self.membership,
             worker=self.worker,
-            clock=self._clock,
-            prior_residual=prior_residual,
+            clock=self.clock,
+            brought_digest=brought,
             averaged=self._averaged,
-            observes=self._observes,
+            observes=self.observes,
         )
-        if not self._observes:
-            yield from Meeting(
-                settings.workers, participant, timeout_seconds=settings.start_timeout_seconds
-            ).wait()
-            self._deadline = self._clock() + settings.join_timeout_seconds
-        if settings.warm_up_workers is not None and not self._observes:
-            yield from WarmStart(
-                settings.warm_up_workers,
-                settings.warm_up_steps,
-                participant,
-                timeout_seconds=settings.join_timeout_seconds,
-            ).wait()
-        if self._buffers is not None:
+        if not self.observes:
+            yield from Meeting(participant).wait()
+            self._deadline = self.clock() + settings.join_timeout_seconds
+        if settings.warm_up_workers is not None and not self.observes:
+            yield from WarmStart(participant).wait()
+        if self.buffers is not None:
             yield from self._others_buffers()
         participant.features = features_of(
             participant,
-            target=self._target,
-            optimizer=self._optimizer,
-            buffers=self._buffers,
+            target=self.target,
+            optimizer=self.optimizer,
+            buffers=self.buffers,
         )
         return participant
 
@@ -149,8 +125,8 @@ class Entry:
 
     def _connect(self) -> Procedure[None]:
         """Wait until a master answers; `Dialing` knows best how long, and says why none does."""
-        settings, membership = self._settings, self.membership
-        self._deadline = self._clock() + (
+        settings, membership = self.settings, self.membership
+        self._deadline = self.clock() + (
             settings.connect_timeout_seconds
             + settings.start_timeout_seconds
             + settings.join_timeout_seconds
@@ -172,9 +148,9 @@ class Entry:
             received = np.frombuffer(membership.snapshot, "<i4").astype(np.int32, copy=False)
             membership.snapshot = None
             return Replica(received, welcome.quantum_exponent)
-        replica = Replica.from_parameters(self._parameters.vector, welcome.quantum_exponent)
-        warn_of_small(self._parameters.layout, self._parameters.vector, replica)
-        first = None if self._buffers is None else first_buffers(self._buffers, welcome.rank)
+        replica = Replica.from_parameters(self.parameters.vector, welcome.quantum_exponent)
+        _warn_of_small(self.parameters.layout, self.parameters.vector, replica)
+        first = None if self.buffers is None else first_buffers(self.buffers, welcome.rank)
         membership.post(self.worker.found, replica.values.astype("<i4").tobytes(), first)
         yield from self._wait(lambda: membership.live)
         return replica
@@ -184,17 +160,17 @@ class Entry:
 
         Raises `UsageError` if there is no optimizer, or ours keeps something else.
         """
-        target, kept = self._parameters, welcome.mode.optimizer_state
-        self._parameters = beside = WithState(target, welcome.layout)
-        if kept is None or self._observes:
+        target, kept = self.parameters, welcome.mode.optimizer_state
+        self.parameters = beside = WithState(target, welcome.layout)
+        if kept is None or self.observes:
             return
-        if self._averages is None:
+        if self.averages is None:
             raise UsageError(
                 f"this run averages the state of its optimizers (mode {welcome.mode}): "
                 "join(model, optimizer=optimizer, ...)"
             )
         quantum = 2.0**welcome.quantum_exponent
-        self._averaged = self._averages(kept, target.layout, beside.state, quantum)
+        self._averaged = self.averages(kept, target.layout, beside.state, quantum)
         self._averaged.read()
 
     def _settings_here(self) -> Settings:
@@ -204,13 +180,13 @@ class Entry:
         """
         assert self.membership.welcome is not None
         mode = self.membership.welcome.mode
-        if mode.optimizer is not None and self._optimizer is not None:
+        if mode.optimizer is not None and self.optimizer is not None:
             raise UsageError(
-                f"optimizer={type(self._optimizer).__name__}: in this run the master steps, with "
+                f"optimizer={type(self.optimizer).__name__}: in this run the master steps, with "
                 f"{mode.optimizer.name} (mode {mode}). Join without an optimizer, and leave out "
                 "its step() and its schedule: session.step() sends the gradient"
             )
-        return self._settings.in_mode(mode)
+        return self.settings.in_mode(mode)
 
     def _others_buffers(self) -> Procedure[None]:
         """Wait for what the buffers of others hold, which this worker begins with."""
@@ -220,7 +196,7 @@ class Entry:
                 membership,
                 lambda: not membership.buffers_due,
                 self._deadline,
-                self._clock,
+                self.clock,
                 lambda: f"the buffers of {membership.buffers_due} workers",
             )
         ):
@@ -229,7 +205,7 @@ class Entry:
             logger.warning(
                 "the buffers of %d workers did not come in %g s: this worker begins without them",
                 membership.buffers_due,
-                self._settings.join_timeout_seconds,
+                self.settings.join_timeout_seconds,
             )
 
     def _is_founder(self) -> bool:
@@ -241,32 +217,33 @@ class Entry:
         membership = self.membership
         if (
             yield from until(
-                membership, condition, self._deadline, self._clock, self._what_is_missing
+                membership, condition, self._deadline, self.clock, self._what_is_missing
             )
         ):
             return
         if membership.error is not None:
             raise membership.error
         raise DeadlineError(
-            f"joining took longer than {self._settings.join_timeout_seconds:g} s; it was waiting "
+            f"joining took longer than {self.settings.join_timeout_seconds:g} s; it was waiting "
             f"for {self._what_is_missing()}"
         )
 
     def _what_is_missing(self) -> str:
         membership = self.membership
-        elements = self._parameters.layout.elements
+        elements = self.parameters.layout.elements
         if not membership.connected:
             return self.worker.dialling_for
         if membership.welcome is not None:
             if membership.welcome.founder:
-                return f"the master at {self._master} to take our {elements} parameters"
+                return f"the master at {self.master} to take our {elements} parameters"
             return (
                 f"the run's parameters: {membership.snapshot_elements} of {elements} have come "
-                f"from {self._master}"
+                f"from {self.master}"
             )
-        others = [peer for peer in membership.peers if peer.name != self._name]
+        name = name_in_roster(self.key_name, self.request.name)
+        others = [peer for peer in membership.peers if peer.name != name]
         if not others:
-            return f"the master at {self._master} to let us in"
+            return f"the master at {self.master} to let us in"
         # The WELCOME of a worker in the roster comes with the first parameters.
         return "the run's first worker to send its parameters: " + ", ".join(
             f"rank {peer.rank} ({peer.name})" for peer in others
@@ -279,10 +256,10 @@ class Entry:
         rtt = self.worker.rtt
         logger.info(
             "connected to the master at %s over %s%s, %s%s",
-            self._master,
+            self.master,
             transport,
             reason,
-            "without a key" if self._key_name is None else "sealed",
+            "without a key" if self.key_name is None else "sealed",
             "" if rtt is None else f", {1e3 * rtt:.2g} ms there and back",
         )
 
@@ -292,24 +269,60 @@ class Entry:
         assert welcome is not None
         logger.info(
             "%s %d of run %r, which %s: %s in all",
-            "observer" if self._observes else "rank",
+            "observer" if self.observes else "rank",
             welcome.rank,
             welcome.run,
             "begins with this worker's parameters"
             if welcome.founder
             else "has given this worker its parameters",
-            f"{model_of(self._parameters.layout).elements:,}",
+            f"{model_of(self.parameters.layout).elements:,}",
         )
 
     def _warn_of_settings(self, replica: Replica) -> None:
         """Warn of settings that this run cannot follow."""
-        asked, quantum = self._settings.quantum, float(replica.quantum)
+        asked, quantum = self.settings.quantum, float(replica.quantum)
         if asked is not None and asked != quantum:
             logger.warning("quantum=%g was asked for; this run has %g", asked, quantum)
-        threshold = self._settings.make_policy().threshold
+        threshold = self.settings.make_policy().threshold
         if threshold is not None and threshold > MULTIPLE_MAX * quantum:
             logger.warning(
                 "threshold=%g was asked for; with the quantum of this run it is %g at most",
                 threshold,
                 MULTIPLE_MAX * quantum,
             )
+
+
+def _warn_of_small(layout: Layout, parameters: Float32Array, replica: Replica) -> None:
+    """Warn of tensors of which most that is not 0 is 0 in the run, for all workers.
+
+    The shared parameters are whole numbers of quanta, of 2^-24 unless parameters are large, and
+    travel as such.
+
+    Parameters
+    ----------
+    layout : Layout
+    parameters : ndarray of shape (N,), dtype float32
+        Those of the worker that begins the run.
+    replica : Replica
+        What it begins with.
+    """
+    lost = list[str]()
+    start = 0
+    for tensor in layout.tensors:
+        span = slice(start, start + tensor.elements)
+        start = span.stop
+        values = parameters[span]
+        there = np.count_nonzero(values)
+        if 2 * np.count_nonzero(replica.values[span]) < there:
+            lost.append(f"{tensor.name!r} (up to {float(np.abs(values).max()):.2g})")
+    if not lost:
+        return
+    more = f" and {len(lost) - NAMED_MAX} more" if len(lost) > NAMED_MAX else ""
+    logger.warning(
+        "most of parameter %s%s is 0 from now on: it is smaller than half a quantum, %.2g, and "
+        "what workers share is whole quanta. Train it in another unit, such as its logarithm, or "
+        "keep a constant as a buffer",
+        ", ".join(lost[:NAMED_MAX]),
+        more,
+        float(replica.quantum) / 2,
+    )

@@ -11,8 +11,7 @@ from typing import Final, Never, Unpack
 from weakref import WeakKeyDictionary
 
 from gradwire.errors import GradwireWarning, UsageError
-from gradwire.session.attempt import Attempt
-from gradwire.session.resolution import warn_of_doubles
+from gradwire.session.attempt import attempt
 from gradwire.session.session import Session
 from gradwire.settings.keywords import SettingKeywords
 from gradwire.settings.launched import launched
@@ -108,12 +107,11 @@ def join(
     console.set_up(resolved.log_level)
     if overruled is not None:
         logger.warning("%s", overruled)
-    _warn_if_frozen(target)
-    warn_of_doubles(target)
+    _warn_of_parameters(target)
     parameters = parameters_of(target)
     stop_averaging(target)
     _compile_kernels()
-    session = Attempt(resolved, parameters, target, optimizer).session()
+    session = attempt(resolved, parameters, target, optimizer)
     with _joined_lock:
         _joined[session] = identities
     return session
@@ -154,8 +152,8 @@ def _check_not_joined(identities: frozenset[int]) -> None:
             )
 
 
-def _warn_if_frozen(target: object) -> None:
-    """Warn of a module of which no optimizer can change anything."""
+def _warn_of_parameters(target: object) -> None:
+    """Warn of a module of which no optimizer can change anything, or that has more digits."""
     parameters = getattr(target, "parameters", None)
     if not callable(parameters):
         return
@@ -167,6 +165,11 @@ def _warn_if_frozen(target: object) -> None:
             "requires_grad_(True) lets an optimizer train them",
             GradwireWarning,
             stacklevel=3,
+        )
+    if any(str(parameter.dtype) == "torch.float64" for parameter in parameters()):
+        logger.warning(
+            "this model has parameters of float64, and what workers share has the digits of "
+            "float32: where others change a parameter, its further digits are lost"
         )
 
 

@@ -44,13 +44,13 @@ def check(data: bytes) -> None:
     participant = _participant()
     before = participant.save()
     try:
-        participant.restore(state)
+        participant.state.restore(state)
     except UsageError:
         assert _same(participant.save(), before), "refused, and yet something has changed"
         return
     after = participant.save()
     assert np.array_equal(after["residual"], np.asarray(state["residual"]))
-    participant.restore(after)
+    participant.state.restore(after)
     assert _same(participant.save(), after)
     policy = Settings(master="nowhere").make_policy()
     policy.restore(after["policy"])

@@ -26,7 +26,7 @@ def test_an_observer_applies_and_may_not_push() -> None:
 
 def test_steps_without_the_master_are_made_up_to_the_limit_and_then_wait_for_it() -> None:
     rig = Rig(reconnect_seconds=50.0, connect_timeout_seconds=10.0)
-    rig.participant.offline.steps_max = 2
+    rig.participant.offline_steps_max = 2
     rig.membership.on_lost("silence")
     for _ in range(2):
         rig.play(rig.participant.step())
@@ -44,7 +44,7 @@ def test_steps_without_the_master_are_made_up_to_the_limit_and_then_wait_for_it(
 
 def test_a_step_that_has_waited_in_vain_for_the_master_says_so() -> None:
     rig = Rig(reconnect_seconds=50.0, connect_timeout_seconds=10.0)
-    rig.participant.offline.steps_max = 0
+    rig.participant.offline_steps_max = 0
     rig.membership.on_lost("silence")
     step = rig.participant.step()
     wait = rig.wait_of(step)
@@ -66,6 +66,20 @@ def test_a_residual_that_is_dropped_is_not_sent() -> None:
 
     assert rig.pushed() == []
     assert rig.parameters.tolist() == [0.0] * 4
+
+
+# Checkpoints.
+
+
+def test_a_state_whose_digest_is_no_text_is_refused_and_changes_nothing() -> None:
+    rig = Rig()
+    rig.participant.brought_digest = "0123456789abcdef"
+    before = rig.participant.save()
+
+    with pytest.raises(UsageError, match="does not fit"):
+        rig.participant.state.restore({**before, "digest": np.zeros(3), "steps": 7})
+
+    assert rig.participant.save()["steps"] == before["steps"]
 
 
 # The end.

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gradwire.replica.residual_flush import ELEMENT_BYTES_MAX, FLUSH_BYTES_MAX, ResidualFlush
+from gradwire.replica.push import ELEMENT_BYTES_MAX, FLUSH_BYTES_MAX, ResidualFlush
 
 
 @given(

@@ -8,8 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gradwire.replica.line_limit import FALL_MAX, LEAST_BYTES, STEP_SHARE, UPDATES, LineLimit
-from gradwire.replica.outbox import Outbox
+from gradwire.replica.outbox import (
+    FALL_MAX,
+    LEAST_BYTES,
+    STEP_SHARE,
+    UPDATES_BETWEEN,
+    LineLimit,
+    Outbox,
+)
 from gradwire.replica.stats import Tally
 from gradwire.worker.membership import Membership
 from support.wording import naming
@@ -65,7 +71,7 @@ def test_an_update_takes_its_share_of_a_step_or_is_small_or_whole(
 ) -> None:
     line = Line(rate, full, rtt=rtt)
 
-    line.run(80 * UPDATES)
+    line.run(80 * UPDATES_BETWEEN)
 
     fits = line.seconds - rtt <= 1.2 * STEP_SHARE * STEP_SECONDS
     assert fits or line.size <= LEAST_BYTES + 1
@@ -83,13 +89,13 @@ def test_a_round_trip_is_no_fault_of_the_size() -> None:
 
 def test_it_waits_for_updates_of_the_new_size_and_rises_again() -> None:
     line = Line(1e6, 100_000)
-    assert line.run(UPDATES - 1) == 1.0
+    assert line.run(UPDATES_BETWEEN - 1) == 1.0
     assert line.run(1) == FALL_MAX
-    line.run(20 * UPDATES)
+    line.run(20 * UPDATES_BETWEEN)
     slow = line.limit.factor
 
     line.bytes_per_second = 1e9
-    line.run(100 * UPDATES)
+    line.run(100 * UPDATES_BETWEEN)
 
     assert slow < 0.5
     assert line.limit.factor == 1.0
@@ -102,7 +108,7 @@ def test_without_a_pace_nothing_is_known_of_steps() -> None:
 def test_what_changes_by_much_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "gradwire.session")
 
-    Line(1e6, 1_000_000).run(100 * UPDATES)
+    Line(1e6, 1_000_000).run(100 * UPDATES_BETWEEN)
 
     assert len(caplog.messages) <= 3
     assert caplog.messages[0] == naming("bytes", "0.1 s", "faster line")
