@@ -21,7 +21,7 @@ class Driver(Protocol):
         """Report events and send trains."""
 
     async def wait_quiet(self, timeout: float, /) -> None:  # noqa: ASYNC109
-        """Wait until all connections are closed, at most `timeout` seconds."""
+        """Wait until no connection has anything left to send, at most `timeout` seconds."""
 
     def close(self) -> None:
         """Close the sockets."""
@@ -61,7 +61,7 @@ class Drivers:
             driver.turn()
 
     async def wait_quiet(self, timeout: float) -> None:  # noqa: ASYNC109
-        """Wait until all connections are closed, at most `timeout` seconds."""
+        """Wait until no connection has anything left to send, at most `timeout` seconds."""
         deadline = monotonic() + timeout
         for driver in self._drivers:
             await driver.wait_quiet(max(deadline - monotonic(), 0.0))

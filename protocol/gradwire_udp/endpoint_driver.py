@@ -7,11 +7,12 @@ to send would receive no acknowledgements otherwise.
 
 import asyncio
 from abc import ABC, abstractmethod
+from collections.abc import Iterable
 from contextlib import suppress
 from time import monotonic
 from typing import Final, Protocol
 
-from gradwire_protocol import Address, Connection, Event
+from gradwire_protocol import Address, Connection, Event, State
 from gradwire_protocol.connection.timers import earliest
 from gradwire_protocol.connection.train import Train
 from gradwire_udp.process import keep_freed_memory
@@ -28,8 +29,8 @@ something to send, so its timer is due all the time."""
 class Driven(Protocol):
     """The methods of a `gradwire_protocol.Endpoint` that a driver calls."""
 
-    def __len__(self) -> int:
-        """Return the number of connections, those that are closing included."""
+    def connections(self) -> Iterable[Connection]:
+        """Iterate over all connections, those that are closing included."""
 
     def receive(
         self, view: memoryview, segment: int, address: Address, ecn: int, now: float, /
@@ -115,7 +116,11 @@ class EndpointDriver(ABC):
             self._quiet.set_result(None)
 
     async def wait_quiet(self, timeout: float) -> None:  # noqa: ASYNC109
-        """Wait until all connections are closed, at most `timeout` seconds."""
+        """Wait until our side or the peer's has closed each connection, at most `timeout` seconds.
+
+        Our CLOSE is repeated for a while, and that is waited for. After the peer's CLOSE nothing
+        is sent.
+        """
         if not self._is_quiet():
             self._quiet = self._quiet or self._loop.create_future()
             with suppress(TimeoutError):
@@ -137,8 +142,8 @@ class EndpointDriver(ABC):
         """Close the sockets."""
 
     def _is_quiet(self) -> bool:
-        """Return whether no connection is left."""
-        return not len(self._endpoint)
+        """Return whether no connection has anything left to send."""
+        return all(each.state is State.DRAINING for each in self._endpoint.connections())
 
     def _own_deadline(self) -> float | None:
         """Return when `_fire` has to be called for the driver itself, or None."""

@@ -29,6 +29,12 @@ TRAINING_AIM: Final = 1.0
 LOST_SECONDS_AIM: Final = 5.0
 BYTES_AIM: Final = 50.0
 
+AS_USERS_HAVE_IT: Final = {
+    "spark__driver__extraJavaOptions": "",
+    "spark__executor__extraJavaOptions": "",
+}
+"""Java's options, in place of those for tests."""
+
 HELD_OUT: Final = 10_000
 """Rows to tell accuracy with."""
 
@@ -68,7 +74,10 @@ def run(plan: Plan) -> list[Figure]:
         return []
     from support.spark import cluster
 
-    with TemporaryDirectory() as name, cluster(Path(name) / "spark") as spark:
+    with (
+        TemporaryDirectory() as name,
+        cluster(Path(name) / "spark", **AS_USERS_HAVE_IT) as spark,
+    ):
         return measured(spark, Path(name), plan)
 
 

@@ -13,7 +13,7 @@ from torch import nn
 
 from gradwire.spark import TorchEstimator
 from support import spark_models
-from support.spark import EXECUTORS, ONE_EXECUTOR, cluster, digits
+from support.spark import EXECUTORS, cluster, digits
 
 STEP_SECONDS = 0.05
 
@@ -32,8 +32,8 @@ def estimator(folder: Path, **parameters: Any) -> TorchEstimator:
 
 
 def main(folder: Path, checkpoints: str, epochs: str) -> None:
-    """Train."""
-    with cluster(folder, ONE_EXECUTOR) as spark:
+    """Train, with an executor in the process of the driver."""
+    with cluster(folder, "local[1]") as spark:
         training = estimator(folder, checkpoint=checkpoints, epochs=int(epochs))
         training.fit(digits(spark).where("not held_out"))
 

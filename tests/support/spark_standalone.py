@@ -10,6 +10,7 @@ from typing import Final
 import pyspark
 
 from support.processes import Running, with_tests
+from support.spark import SHORT_LIVED
 from support.waiting import PROCESS, wait_until
 
 SPARK_CLASS: Final = Path(pyspark.__file__).parent / "bin" / "spark-class"
@@ -64,7 +65,11 @@ class Standalone:
         log = self._folder / f"{name}.log"
         out = self._stack.enter_context(log.open("w"))
         command = [str(SPARK_CLASS), f"{PACKAGE}.{what}", *options]
-        environ = with_tests(SPARK_LOCAL_IP="127.0.0.1", PYSPARK_PYTHON=sys.executable)
+        environ = with_tests(
+            SPARK_LOCAL_IP="127.0.0.1",
+            SPARK_DAEMON_JAVA_OPTS=SHORT_LIVED,
+            PYSPARK_PYTHON=sys.executable,
+        )
         running = Running(command, stdout=out, stderr=out, env=environ)
         self._hosts[name] = self._stack.enter_context(running)
         return log

@@ -363,7 +363,6 @@ class TorchEstimator(TrainingParams, Estimator[TorchModel], MLReadable[Any], MLW
             raise DataError("there are no rows to train on")
         batch = batch_of(table, columns, self._value("decode"), "the data")
         model = recipe.make_model().eval()
-        recipe.make_optimizer(model)
         if recipe.train_batch is None:
             try:
                 with torch.no_grad():

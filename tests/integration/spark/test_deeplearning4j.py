@@ -69,10 +69,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
         "networkMask": "127.0.0.0/8",
         "repartition": False,
     },
-    "target_density": {"join": {"target_density": 0.5}},
-    "threshold": {"join": {"threshold": 1e-3}},
-    "averagingFrequency": {"mode": Averaging(every=5)},
-    "saveUpdater": {"mode": Averaging(every=5, optimizer_state=True)},
+    "averagingFrequency, saveUpdater": {"mode": Averaging(every=5, optimizer_state=True)},
 }
 
 

@@ -137,7 +137,7 @@ def test_an_interrupt_ends_the_workers(
 def test_a_driver_that_is_killed_leaves_no_process_behind_and_its_job_goes_on_from_its_checkpoint(
     data: DataFrame, tmp_path: Path
 ) -> None:
-    checkpoints, epochs = tmp_path / "checkpoints", 20
+    checkpoints, epochs = tmp_path / "checkpoints", 10
     command = [sys.executable, "-m", "support.spark_driver", str(tmp_path)]
     command += [str(checkpoints), str(epochs)]
     with Running(command, env=with_tests(GRADWIRE_CHECKPOINT_SECONDS="1")) as driver:

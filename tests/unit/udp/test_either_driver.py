@@ -28,3 +28,14 @@ async def test_a_hundred_messages_each_way_arrive_exactly_once(connect: Connect)
     assert sorted(other.received) == sorted(there)
     assert sorted(one.received) == sorted(back)
     assert sorted(one.delivered) == sorted((stream, number) for stream, number, _ in there)
+
+
+@on_loops
+@OVER_BOTH
+async def test_a_peer_that_has_closed_its_connection_is_not_waited_for(connect: Connect) -> None:
+    one, other = await connect()
+    one.hang_up()
+    await until(lambda: other.ended is not None, "the end")
+    assert len(other.endpoint) == 1, "late packets would still belong to it"
+
+    await other.driver.wait_quiet(3_600.0)

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 import pyarrow as pa
-from pyspark.ml.functions import vector_to_array
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
@@ -164,5 +163,8 @@ def expression(data: DataFrame, column: Column) -> Any:
     if column.kind == "binary":
         return found
     if kind.typeName() in {"vector", "vectorudt"}:
+        # Imported here: tasks read this module without it, and it loads pandas and scipy.
+        from pyspark.ml.functions import vector_to_array
+
         return vector_to_array(found, dtype="float32")
     return found.cast(f"array<{element}>" if column.kind == "array" else element)

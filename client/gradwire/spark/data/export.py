@@ -7,15 +7,17 @@ can train on any item.
 import hashlib
 import logging
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from itertools import repeat
 from typing import Final
 from uuid import uuid4
 
 import pyarrow as pa
 import pyarrow.fs
+import pyarrow.parquet
 from pyspark.errors import AnalysisException
-from pyspark.sql import DataFrame, Row, SparkSession
-from pyspark.sql import functions as F
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as T
 
 from gradwire.spark.data.sources import Segment, file_system_of
@@ -29,6 +31,9 @@ takes a round trip."""
 
 ITEMS_PER_WORKER: Final = 4
 """At least so many items for each worker, so that none waits long for the last one."""
+
+READS_AT_ONCE: Final = 16
+"""Files whose rows the driver looks up at a time: an object store takes a round trip for each."""
 
 FOLDER: Final = ".gradwire"
 """Below the directory that was named: Spark reads no tables from folders with such names."""
@@ -72,10 +77,7 @@ def exported(
             spread = data if partitions is None else data.repartition(partitions)
             writer = spread.write.mode("overwrite").option("compression", "zstd")
             writer.option("maxRecordsPerFile", rows).parquet(target)
-        counted = _counted(spark, target, data.schema)
-        yield sorted(
-            (Segment(row["file"], 0, row["rows"]) for row in counted), key=lambda s: s.address
-        )
+        yield _counted(spark, target, data.schema)
     finally:
         if not reuse:
             _remove(target)
@@ -100,16 +102,27 @@ def items_of(files: Sequence[Segment], *, batch: int, workers: int) -> list[list
     return items
 
 
-def _counted(spark: SparkSession, target: str, schema: T.StructType) -> list[Row]:
-    """Return the files of an export with their rows."""
+def _counted(spark: SparkSession, target: str, schema: T.StructType) -> list[Segment]:
+    """Return the files of an export with their rows, which each file says at its end.
+
+    Spark would need a job for that, which costs the first training of a session a second.
+    """
     try:
-        files = spark.read.schema(schema).parquet(target).groupBy(F.input_file_name().alias("file"))
-        return list(files.agg(F.count(F.lit(1)).alias("rows")).collect())
-    except AnalysisException as error:
+        files = sorted(spark.read.schema(schema).parquet(target).inputFiles())
+        with ThreadPoolExecutor(READS_AT_ONCE) as pool:
+            return list(map(Segment, files, repeat(0), pool.map(_rows, files)))
+    except (AnalysisException, OSError) as error:
         raise DataError(
             f"the export in {target} cannot be read: exportDirectory has to be in a file system "
             "that driver and executors share, or pass approach='direct'"
         ) from error
+
+
+def _rows(address: str) -> int:
+    """Return how many rows a file has."""
+    system, path = file_system_of(address)
+    with system.open_input_file(path) as file:
+        return int(pyarrow.parquet.read_metadata(file).num_rows)
 
 
 def _content(data: DataFrame, rows: int, partitions: int | None) -> str:

@@ -5,7 +5,6 @@ of one process that has seen all rows.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from functools import partial
 from typing import Any, Final
 
 import pyarrow as pa
@@ -20,6 +19,7 @@ from gradwire.spark.data.batches import batch_of
 from gradwire.spark.data.columns import selected
 from gradwire.spark.prediction.predictor import Predictor
 from gradwire.spark.training.fit import check
+from gradwire.spark.training.tasks import task
 from gradwire.spark.training.worker import REPORT_DDL, new_report, noting, row_of
 
 Metrics = Mapping[str, torchmetrics.Metric]
@@ -54,7 +54,7 @@ def evaluated(
             )
     frame = selected(data, predictor.columns)
     content = cloudpickle.dumps(dict(metrics))
-    function = partial(_evaluate, predictor, content, rows)
+    function = task(_evaluate, predictor, content, rows)
     reports = check(frame.mapInArrow(function, REPORT_DDL).collect())
     total: dict[str, torchmetrics.Metric] = {}
     loss = weight = 0.0

@@ -22,7 +22,7 @@ import gradwire
 from gradwire.cli.operate import answer_to
 from gradwire.settings.settings import resolve_settings
 from gradwire.spark.recipe import Recipe
-from gradwire.spark.training.addresses import driver_address
+from gradwire.spark.training.addresses import DriverAddress, driver_address
 from gradwire.spark.training.beginning import restored
 from gradwire.spark.training.plan import Initial, Plan
 from gradwire.spark.training.worker import WORK
@@ -110,21 +110,31 @@ class Access:
 
 
 def starting(spark: SparkSession, plan: Plan, stack: ExitStack) -> Future[Access]:
-    """Have a master start on a thread, and end with the stack; return the way to it."""
+    """Have a master start on a thread, and end with the stack; return the way to it.
+
+    Raises
+    ------
+    UsageError
+        If this machine has no address in the plan's network.
+    """
+    address = None if plan.master is not None else driver_address(spark, plan.network_mask)
     pool = stack.enter_context(ThreadPoolExecutor(1, "gradwire-spark-master"))
     # The stack waits for the pool, and only then ends what that has entered meanwhile.
-    return pool.submit(stack.enter_context, access_to_master(spark, plan))
+    return pool.submit(stack.enter_context, access_to_master(plan, address))
 
 
 @contextmanager
-def access_to_master(spark: SparkSession, plan: Plan) -> Iterator[Access]:
-    """Yield the way to a master: one of this process, which ends with the block, or another."""
+def access_to_master(plan: Plan, address: DriverAddress | None) -> Iterator[Access]:
+    """Yield the way to a master: one at an address of the driver's, which ends with the block.
+
+    Without an address it is the one that the plan names.
+    """
     run = f"spark-{uuid4().hex[:12]}" if plan.checkpoint is None else RESUMED_RUN
-    if plan.master is not None:
+    if address is None:
+        assert plan.master is not None
         keys = read_run_keys(Path(plan.key_file)) if plan.key_file is not None else [None]
         yield Access(plan.master, plan.master, keys[0], run, plan.settings.get("mode"))
         return
-    address = driver_address(spark, plan.network_mask)
     options = ["--workers-max", str(plan.workers + WORKERS_SPARE)]
     options += ["--idle-timeout-seconds", f"{IDLE_SECONDS:g}"]
     if plan.checkpoint is not None:

@@ -8,7 +8,6 @@ import logging
 import time
 from collections.abc import Callable
 from concurrent.futures import Future
-from functools import partial
 from typing import Any, Final
 
 from pyspark import cloudpickle
@@ -26,6 +25,7 @@ from gradwire.spark.training.beginning import (
 )
 from gradwire.spark.training.job import SparkJob, advice
 from gradwire.spark.training.plan import Initial, Outcome, Phases, Plan, Training
+from gradwire.spark.training.tasks import task
 from gradwire.spark.training.validation import Validation, copied_state
 from gradwire.spark.training.worker import (
     BEGINNING,
@@ -67,7 +67,7 @@ def probing(spark: SparkSession, recipe: bytes, plan: Plan) -> SparkJob:
     The Python workers that have imported torch for it are those that train.
     """
     frame = spark.range(0, plan.workers, 1, plan.workers)
-    mapped = frame.mapInArrow(partial(probe, recipe), REPORT_DDL, profile=plan.profile)
+    mapped = frame.mapInArrow(task(probe, recipe), REPORT_DDL, profile=plan.profile)
     return SparkJob(spark, mapped.collect)
 
 
@@ -180,7 +180,7 @@ def _job(spark: SparkSession, plan: Plan, training: Training, assignment: Assign
         frame = spark.range(0, plan.workers, 1, plan.workers)
         if plan.initial is not None:
             frame = frame.crossJoin(F.broadcast(_beginning(spark, plan.recipe, plan.initial)))
-    mapped = frame.mapInArrow(partial(train, assignment), REPORT_DDL, profile=plan.profile)
+    mapped = frame.mapInArrow(task(train, assignment), REPORT_DDL, profile=plan.profile)
     return SparkJob(spark, mapped.collect)
 
 

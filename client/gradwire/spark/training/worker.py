@@ -32,6 +32,7 @@ from gradwire.spark.training.beginning import (
     beginning_of,
     kept_state,
 )
+from gradwire.spark.training.tasks import collector_paused
 from gradwire_protocol.crypto.keys import IssuingKey, WorkerKey, parse_keys
 
 logger = logging.getLogger("gradwire.spark")
@@ -120,11 +121,12 @@ def probe(recipe: bytes, parts: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordB
         pass
     report = new_report()
     with noting(report):
-        model = loaded(recipe).make_model()
-        loaded(recipe).make_optimizer(model)
+        with collector_paused():  # the first optimizer imports torch._dynamo
+            model = loaded(recipe).make_model()
+            loaded(recipe).make_optimizer(model)
         from gradwire_codecs import warm_up
 
-        warm_up()
+        warm_up()  # where nothing is compiled yet, the compiler leaves much garbage
     yield row_of(report)
 
 
