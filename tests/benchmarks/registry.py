@@ -83,6 +83,7 @@ BENCHMARKS: Final[Mapping[str, Benchmark]] = {
     "overhead": Benchmark("benchmarks.overhead"),
     "recovery": Benchmark("benchmarks.recovery"),
     "relay": Benchmark("benchmarks.relay"),
+    "scale": Benchmark("benchmarks.scale"),
     "sealed": Benchmark("benchmarks.sealed"),
     "slowlink": Benchmark("benchmarks.slowlink"),
     "spark": Benchmark("benchmarks.spark"),

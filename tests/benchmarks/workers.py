@@ -154,8 +154,9 @@ class IdleWorker:
         endpoint = Endpoint(config, random_bytes=os.urandom, credentials=credentials)
         family, address = resolve(master)
         sock = open_socket(("0.0.0.0", 0), family)
+        self._counters = SocketCounters()
         self._driver = UdpDriver(
-            sock, endpoint, self._worker, asyncio.get_running_loop(), SocketCounters()
+            sock, endpoint, self._worker, asyncio.get_running_loop(), self._counters
         )
         dial(self._worker, endpoint, address, self._driver.now())
         self._driver.turn()
@@ -169,6 +170,11 @@ class IdleWorker:
     def received(self) -> int:
         """How many updates of others have come."""
         return self._membership.updates_received
+
+    @property
+    def bytes_received(self) -> int:
+        """Bytes of all UDP payloads that have come."""
+        return self._counters.bytes_received
 
     @property
     def delivered(self) -> int:

@@ -20,13 +20,17 @@ from gradwire.replica.push import ResidualFlush
 from gradwire.replica.repair import Repair
 from gradwire.replica.scaled_change import ScaledChange
 from gradwire.worker.inbox import Inbox, Rebase
+from gradwire.worker.peer_sequences import PeerSequences
+from gradwire.worker.sums import Sum
 from gradwire.worker.update_log import OwnUpdate, OwnUpdateLog
 from gradwire.worker.worker import Worker
 from gradwire_protocol.delivery.incoming import Reassembly
 from gradwire_protocol.messages.buffers.agreement import Standing, mean_of
 from gradwire_protocol.messages.buffers.layout import BufferValues
-from gradwire_protocol.messages.updates import EncodedUpdate
+from gradwire_protocol.messages.updates import EncodedUpdate, Span
+from gradwire_server.log.cursor import Cursor
 from gradwire_server.log.log import Log
+from gradwire_server.log.segments import Segment
 from gradwire_server.master.buffer_relay import BufferRelay
 from gradwire_server.master.intake import Intake
 from gradwire_server.master.stability import Stability
@@ -150,6 +154,49 @@ def conflation_loses_an_update(patch: pytest.MonkeyPatch) -> None:
 
 def what_was_sent_again_is_no_part_of_another_replica(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(OwnUpdateLog, "after", lambda self, sequence: [*self._updates][1:])
+
+
+def own_updates_in_a_sum_are_applied_again(patch: pytest.MonkeyPatch) -> None:
+    changes = Sum.changes
+    patch.setattr(Sum, "changes", lambda self, elements: changes(replace(self, own=()), elements))
+
+
+def a_sum_is_taken_before_what_comes_before_it(patch: pytest.MonkeyPatch) -> None:
+    follows = PeerSequences.follows
+
+    def hasty(self: PeerSequences, span: Span, rank: int) -> bool:
+        before = {each: span.before[each] for each in span.after}
+        return follows(self, replace(span, before=before), rank)
+
+    patch.setattr(PeerSequences, "follows", hasty)
+
+
+def the_log_is_merged_across_the_places_of_members(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Cursor, "positions", property(lambda self: iter(())))
+
+
+def a_sum_is_made_for_one_and_sent_to_who_is_elsewhere(patch: pytest.MonkeyPatch) -> None:
+    sum_of = Log._sum_of
+
+    def any_sum_to_here(self: Log, parts: list[Segment]) -> Segment:
+        made = [each for (_, stop), each in self._sums.items() if stop == parts[-1].stop]
+        return made[0] if made else sum_of(self, parts)
+
+    patch.setattr(Log, "_sum_of", any_sum_to_here)
+
+
+def a_merged_segment_has_but_half_of_the_elements(patch: pytest.MonkeyPatch) -> None:
+    merge = Log._merge
+
+    def careless(self: Log) -> None:
+        before = {id(each) for each in self}
+        merge(self)
+        for segment in self:
+            if id(segment) not in before:
+                total = segment.decoded(self.elements)
+                segment._decoded = total.within(0, max(total.stop // 2, 1))
+
+    patch.setattr(Log, "_merge", careless)
 
 
 # What was trained is sent or kept.
@@ -328,6 +375,11 @@ FAULTS: list[tuple[Plant, str, int]] = [
     (a_copy_follows_the_replica, "bits: .* has another|conservation", 43),
     (conflation_loses_an_update, "bits: .* has another replica", 7),
     (what_was_sent_again_is_no_part_of_another_replica, "bits|waits|nonsense", 43),
+    (own_updates_in_a_sum_are_applied_again, "bits: .* has another replica", 29),
+    (a_sum_is_taken_before_what_comes_before_it, "I1: .* has not arrived|waits", 48),
+    (the_log_is_merged_across_the_places_of_members, "out: .* Conflated: updates", 2),
+    (a_sum_is_made_for_one_and_sent_to_who_is_elsewhere, "out: .* Conflated: updates|waits", 37),
+    (a_merged_segment_has_but_half_of_the_elements, "bits: .* has another replica", 12),
     (the_residual_is_dropped_with_the_replica, "conservation: .* neither sent nor kept", 15),
     (a_scaled_change_is_multiplied_again_while_it_waits, "conservation: .* neither", 6),
     (the_end_sends_but_half_of_the_residual, "left: .* has finished with", 0),

@@ -67,6 +67,8 @@ class Log:
         """Those that were added since the last pass, decoded."""
         self._sums: dict[tuple[int, int], Segment] = {}
         """Those that were made since the last update was accepted, by start and stop."""
+        self._later: dict[int, list[Segment]] = {}
+        """By position: the segments after it, as far as that was asked since then."""
         self._merges_at = bytes_max
 
     def __iter__(self) -> Iterator[Segment]:
@@ -128,6 +130,7 @@ class Log:
         if decoded is not None:
             self._fresh.append(segment)
         self._sums.clear()
+        self._later.clear()
         self.compact()
         return segment
 
@@ -141,6 +144,7 @@ class Log:
         while self.nbytes > self.limit and self._segments and self._segments[0].stop <= needed:
             segment = self._segments.popleft()
             self.nbytes -= segment.nbytes
+            self._later.clear()
             raise_to(self.dropped, segment.after)
         if self.nbytes > max(self.limit, self._merges_at):
             self._merge()
@@ -266,9 +270,12 @@ class Log:
     # Private.
 
     def _after(self, position: int) -> list[Segment]:
-        """Return the segments after a position, in order."""
-        later = takewhile(lambda each: each.stop > position, reversed(self._segments))
-        return list(later)[::-1]
+        """Return the segments after a position, in order; the list must not be changed."""
+        found = self._later.get(position)
+        if found is None:
+            later = takewhile(lambda each: each.stop > position, reversed(self._segments))
+            found = self._later[position] = list(later)[::-1]
+        return found
 
     def _sum_of(self, parts: list[Segment]) -> Segment:
         """Return segments as one, or as many of the first ones as have a sum."""
@@ -292,6 +299,7 @@ class Log:
                 kept.extend(self.merged(run))
                 run = []
         self._segments = kept
+        self._later.clear()
         self.nbytes = sum(segment.nbytes for segment in kept)
         # Merging costs what all segments have, so it waits until there is half as much again.
         self._merges_at = self.nbytes + self.limit // 2

@@ -203,11 +203,11 @@ class Master:
         self._stability.handle_timer()
         self._repairs.handle_timer()
         self.items.handle_timer()
-        self._departures.handle_timer()
         if self.run is not None and self.run.relay.is_due:
             self.run.relay.serve(now)
             self._departures.drop_for_memory()
             self._state.queues_grew = True
+        self._departures.handle_timer()
         self._conclude()
 
     def handle_decoded(self, now: float) -> None:

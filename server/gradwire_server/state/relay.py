@@ -9,7 +9,7 @@ What all have is stable: the smallest position that a member has acknowledged.
 """
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
 from gradwire_codecs import Update
@@ -17,7 +17,7 @@ from gradwire_protocol import ShapedMessage
 from gradwire_protocol.limits import charge_of
 from gradwire_protocol.messages.fields import raise_to
 from gradwire_protocol.messages.kinds import WORKERS_MAX
-from gradwire_protocol.messages.updates import WAITING_SUMS_BYTES_MAX, EncodedUpdate
+from gradwire_protocol.messages.updates import WAITING_SUMS_BYTES_MAX, Conflated, EncodedUpdate
 from gradwire_server.config import RELAY_LIMITS, RelayLimits
 from gradwire_server.log.cursor import Cursor, Numbers
 from gradwire_server.log.log import Log
@@ -42,7 +42,9 @@ class Relay:
         self._has_rounds = has_rounds
         self._numbers = Numbers()
         self._members: dict[Member, Cursor] = {}
-        """Members that are sent updates, as an ordered set."""
+        """Members that are sent updates."""
+        self._behind: dict[Member, Cursor] = {}
+        """Those that could not take all there was in the last pass."""
         self._sum_bytes: Callable[[], int] = lambda: self.sum_bytes
         self.is_due = False
         """Whether `serve` may have something to do."""
@@ -161,6 +163,8 @@ class Relay:
         for member, cursor in self._members.items():
             if cursor.sent < self.log.head:
                 self._serve(member, cursor, now)
+            if cursor.sent < self.log.head or cursor.sends_sum:
+                self._behind[member] = cursor
         self.log.end_pass()
         self.log.compact()
 
@@ -170,7 +174,8 @@ class Relay:
         if cursor is None:
             return None
         segment = cursor.on_delivered(stream, number, member.link, self._numbers, now)
-        if cursor.sent < self.log.head or self.log.nbytes > self.log.limit:
+        self._go_on(member, cursor)
+        if self.log.nbytes > self.log.limit:
             self.is_due = True
         return segment
 
@@ -179,11 +184,12 @@ class Relay:
         cursor = self._members.get(member)
         if cursor is not None:
             cursor.progress_at = now
-            self.is_due |= cursor.sent < self.log.head
+            self._go_on(member, cursor)
 
     def remove(self, member: Member) -> None:
         """Forget a member that has left: no update waits for it to be stable."""
         cursor = self._members.pop(member, None)
+        self._behind.pop(member, None)
         if cursor is not None:
             self.log.unsubscribe(cursor)
             self.is_due |= self.log.nbytes > self.log.limit
@@ -207,12 +213,8 @@ class Relay:
 
     @property
     def behind(self) -> list[Member]:
-        """The members that cannot take what has been accepted."""
-        return [
-            member
-            for member, cursor in self._members.items()
-            if cursor.sent < self.log.head or cursor.sends_sum
-        ]
+        """The members that could not take all there was."""
+        return list(self._behind)
 
     @property
     def sum_bytes(self) -> int:
@@ -221,21 +223,18 @@ class Relay:
 
     def stalls_at(self, slow_seconds: float) -> float | None:
         """Return when a member that is behind, and takes nothing, has to be expelled."""
-        return min(
-            (self._members[member].progress_at + slow_seconds for member in self.behind),
-            default=None,
-        )
+        if not self._behind:
+            return None
+        return min(cursor.progress_at for cursor in self._behind.values()) + slow_seconds
 
     def too_slow(self, slow_seconds: float, now: float) -> list[tuple[Member, str]]:
         """Return the members to expel, each with the reason."""
-        reasons = [
-            (member, cursor.drop_reason)
-            for member, cursor in self._members.items()
-            if cursor.drop_reason is not None
-        ]
-        for member in self.behind:
-            silent = now - self._members[member].progress_at
-            if silent >= slow_seconds:
+        reasons = []
+        for member, cursor in self._behind.items():
+            silent = now - cursor.progress_at
+            if cursor.drop_reason is not None:
+                reasons.append((member, cursor.drop_reason))
+            elif silent >= slow_seconds:
                 reason = (
                     f"updates were added up for this worker, of which it has taken nothing for "
                     f"{silent:.0f} s; the limit is {slow_seconds:g} s"
@@ -276,7 +275,7 @@ class Relay:
         """Send a member what it lacks, as far as it can take it."""
         if cursor.is_idle:
             cursor.progress_at = now
-        while self._can_take(member, cursor):
+        while cursor.sent < self.log.head and self._can_take(member, cursor):
             singly_bytes: float = 0
             if member.stands_by:
                 singly_bytes = math.inf  # it has to be able to serve workers
@@ -288,7 +287,7 @@ class Relay:
             if member.stands_by and segment.message is None:
                 cursor.drop_reason = f"{cursor.nbytes} bytes are under way to the standby"
                 return
-            self._send(member, cursor, segment, self.log.versions_before(segment))
+            self._send(member, cursor, segment)
 
     def _can_take(self, member: Member, cursor: Cursor) -> bool:
         if cursor.drop_reason is not None or cursor.sends_sum:
@@ -303,10 +302,29 @@ class Relay:
         return cursor.nbytes < self._room
 
     def _send(
-        self, member: Member, cursor: Cursor, segment: Segment, before: Mapping[int, int]
+        self,
+        member: Member,
+        cursor: Cursor,
+        segment: Segment,
+        before: Mapping[int, int] | None = None,
     ) -> None:
+        """Send a segment; `before` has what its receiver has, where that is no place in the log."""
         if segment.message is not None:
             cursor.send_update(segment, member.link)
         else:
-            parts = segment.parts({**before, **segment.before})
+            parts = self._parts(segment, before)
             cursor.send_sum(segment, parts, member.link, self._numbers)
+
+    def _parts(self, segment: Segment, before: Mapping[int, int] | None) -> Iterator[Conflated]:
+        """Yield the parts of a sum; nothing is done for it before the first is asked for."""
+        if before is None:
+            before = self.log.versions_before(segment)
+        yield from segment.parts({**before, **segment.before})
+
+    def _go_on(self, member: Member, cursor: Cursor) -> None:
+        """See to it that a member is sent more, now that it has taken something."""
+        if member in self._behind:
+            if cursor.sent < self.log.head:
+                self.is_due = True
+            elif not cursor.sends_sum:
+                del self._behind[member]
