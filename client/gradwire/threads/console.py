@@ -7,28 +7,17 @@ afterwards, the handler goes.
 """
 
 import logging
-import os
 import sys
-from typing import Final, TextIO
+from typing import Final
 
 LOGGER: Final = logging.getLogger("gradwire")
 
-COLOURS: Final = {logging.WARNING: "33", logging.ERROR: "31"}
-"""Of lines in a terminal, by level; none where NO_COLOR is set, as https://no-color.org asks."""
-
-COLUMNS: Final = 80
-"""Of a terminal that does not say how wide it is."""
-
-ERASE_LINE: Final = "\r\x1b[2K"
-
 
 class Console(logging.Handler):
-    """Writes lines and, in a terminal, one line below them that changes."""
+    """Writes lines to stderr."""
 
     def __init__(self) -> None:
         super().__init__()
-        self._status = ""
-        """What the line that changes shows; empty if there is none."""
         self._sets_level = LOGGER.level == logging.NOTSET
 
     def set_level(self, level: str) -> None:
@@ -47,54 +36,13 @@ class Console(logging.Handler):
         if _handlers(without=self):
             self.remove()  # the others write this record as well
             return
+        if sys.stderr is None:  # as under pythonw
+            return
         try:
-            self._write(self._line(record) + "\n")
+            sys.stderr.write(f"{_line(record)}\n")
+            sys.stderr.flush()
         except Exception:
             self.handleError(record)
-
-    def show(self, status: str) -> None:
-        """Show a text in the line that changes; an empty one takes the line away."""
-        self.acquire()
-        try:
-            self._status = status and self._clipped(f"gradwire: {status}")
-            self._write("", erase=True)
-        except (OSError, ValueError):  # stderr is closed
-            self._status = ""
-        finally:
-            self.release()
-
-    # Private.
-
-    def _write(self, lines: str, *, erase: bool = False) -> None:
-        stream: TextIO | None = sys.stderr
-        if stream is not None:
-            erase = erase or bool(self._status)
-            stream.write(ERASE_LINE * erase + lines + self._status)
-            stream.flush()
-
-    def _line(self, record: logging.LogRecord) -> str:
-        severe = record.levelno >= logging.WARNING
-        name = f"{record.levelname.lower()}: " if severe else ""
-        line = f"gradwire: {name}{record.getMessage()}"
-        if record.exc_info:
-            line += "\n" + logging.Formatter().formatException(record.exc_info)
-        colour = COLOURS.get(record.levelno)
-        if colour and is_terminal() and not os.environ.get("NO_COLOR"):
-            line = f"\x1b[{colour}m{line}\x1b[0m"
-        return line
-
-    def _clipped(self, text: str) -> str:
-        """Return as much of a text as one line of the terminal takes."""
-        try:
-            columns = os.get_terminal_size(sys.stderr.fileno()).columns
-        except (OSError, ValueError):
-            columns = COLUMNS
-        return text[: max(columns - 1, 1)]
-
-
-def is_terminal() -> bool:
-    """Return whether stderr is one, so that a line can change."""
-    return sys.stderr is not None and sys.stderr.isatty()
 
 
 def set_up(level: str) -> None:
@@ -105,7 +53,7 @@ def set_up(level: str) -> None:
     level : str
         The least severe one that is written, as logging names it.
     """
-    console = current()
+    console = next((each for each in LOGGER.handlers if isinstance(each, Console)), None)
     if console is None:
         if _handlers():
             return
@@ -114,9 +62,13 @@ def set_up(level: str) -> None:
     console.set_level(level)
 
 
-def current() -> Console | None:
-    """Return the handler, if there is one."""
-    return next((each for each in LOGGER.handlers if isinstance(each, Console)), None)
+def _line(record: logging.LogRecord) -> str:
+    severe = record.levelno >= logging.WARNING
+    name = f"{record.levelname.lower()}: " if severe else ""
+    line = f"gradwire: {name}{record.getMessage()}"
+    if record.exc_info:
+        line += "\n" + logging.Formatter().formatException(record.exc_info)
+    return line
 
 
 def _handlers(without: Console | None = None) -> list[logging.Handler]:

@@ -1,7 +1,6 @@
 """`WaitNotice`: says what a thread waits for, if it waits for longer than a moment.
 
-In a terminal that is one line, which goes on counting and is gone when the wait is over. Elsewhere
-it is a line of the log, again when the thread waits for something else, and now and then.
+That is a line of the log, again when the thread waits for something else, and now and then.
 """
 
 import logging
@@ -11,8 +10,6 @@ from threading import Event, Thread
 from time import monotonic
 from typing import Final, TypeAlias
 
-from gradwire.threads import console
-
 logger = logging.getLogger("gradwire.wait")
 
 Purpose: TypeAlias = Callable[[], str]
@@ -21,14 +18,11 @@ Purpose: TypeAlias = Callable[[], str]
 SILENT_SECONDS: Final = 1.0
 """Nothing is said of a shorter wait."""
 
-TICK_SECONDS: Final = 1.0
-"""Between two changes of the line in a terminal."""
-
 LINES_SECONDS: Final = 10.0
-"""Between two lines of the log, at least: what is waited for may change at every moment."""
+"""Between two lines, at least: what is waited for may change at every moment."""
 
 REPEAT_SECONDS: Final = 60.0
-"""Between two lines of the log that say the same."""
+"""Between two lines that say the same."""
 
 
 @contextmanager
@@ -62,8 +56,6 @@ class WaitNotice:
         self._said = ""
         """The last that was said of this wait; empty if nothing was."""
         self._said_at = 0.0
-        self._status: console.Console | None = None
-        """Where a line changes; None if there is no such line."""
 
     def begin(self, purpose: Purpose) -> None:
         """Note that a wait begins, unless it is the one that is under way already.
@@ -85,21 +77,12 @@ class WaitNotice:
         now = monotonic()
         if self._purpose is None or now < self._next_at:
             return
-        terminal = console.current() if console.is_terminal() else None
-        self._next_at = now + (TICK_SECONDS if terminal else LINES_SECONDS)
-        if not logger.isEnabledFor(logging.INFO):
-            return
-        what, seconds = self._purpose(), round(now - self._began)
-        self._status = terminal
-        if terminal is None:
-            if what != self._said or now - self._said_at >= REPEAT_SECONDS:
-                logger.info("waiting (%d s) for %s", seconds, what)
-                self._said, self._said_at = what, now
-        else:
-            terminal.show(f"waiting ({seconds} s) for {what}")
+        self._next_at = now + LINES_SECONDS
+        what = self._purpose()
+        if what != self._said or now - self._said_at >= REPEAT_SECONDS:
+            logger.info("waiting (%d s) for %s", round(now - self._began), what)
+            self._said, self._said_at = what, now
 
     def end(self) -> None:
         """Note that the wait is over, if one is under way."""
-        if self._status is not None:
-            self._status.show("")
-        self._purpose, self._said, self._status = None, "", None
+        self._purpose, self._said = None, ""
