@@ -36,8 +36,7 @@ REMOVED: Final = {
     "shake_up_divisor": "leave it out; a shake-up has an eighth of the threshold",
     "staleness_timeout_seconds": "leave it out; a step waits 10 seconds at most for a worker that "
     "makes none",
-    "stats_file": "session.stats has all figures; `gradwire estimate --script` times the steps of "
-    "a script",
+    "stats_file": "session.stats has all figures",
     "update_bytes": "use target_density",
     "warm_up_density": "leave it out; warm_up_steps=0 is no warm-up, and threshold= takes one of "
     "another density, as in gradwire_codecs.WarmUp(gradwire_codecs.TargetDensity(0.01), 0.2, 100)",
@@ -48,8 +47,9 @@ REMOVED: Final = {
     "estimate --costs": "leave it out; the formulas have the costs of one processor",
     "estimate --link-up": "use --link, the rate of the master's line",
     "estimate --master-link": "use --link, the rate of the master's line",
-    "estimate --measure": "use --script, which times the steps of a script",
-    "estimate --measure-seconds": "leave it out; --script takes 40 steps, and 5 minutes at most",
+    "estimate --measure": "time a step of the script, and use --step-seconds",
+    "estimate --measure-seconds": "time a step of the script, and use --step-seconds",
+    "estimate --script": "time a step of the script, and use --step-seconds",
 }
 """By the name of the setting, ``link_rate`` for ``--link-rate`` and ``GRADWIRE_LINK_RATE``. An
 option of one command alone stands here as ``estimate --costs``."""

@@ -19,7 +19,7 @@ OWN: Final = {
     "demo": "gradwire.cli.demo.command:demo",
     "keygen": "gradwire.cli.keygen:keygen",
     "operate": "gradwire.cli.operate:operate",
-    "estimate": "gradwire.cli.estimate.command:estimate_command",
+    "estimate": "gradwire.cli.estimate:estimate_command",
     "doctor": "gradwire.cli.doctor.command:doctor",
     "warm-up": "gradwire.cli.warm_up:warm_up",
 }
