@@ -20,7 +20,7 @@ OWN: Final = {
     "keygen": "gradwire.cli.keygen:keygen",
     "operate": "gradwire.cli.operate:operate",
     "estimate": "gradwire.cli.estimate:estimate_command",
-    "doctor": "gradwire.cli.doctor.command:doctor",
+    "doctor": "gradwire.cli.doctor:doctor",
     "warm-up": "gradwire.cli.warm_up:warm_up",
 }
 """Functions of the client's own commands."""

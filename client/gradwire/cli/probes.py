@@ -1,8 +1,8 @@
 """Probes of a master: handshakes that end with its answer, and connections over TCP.
 
-The answer shows that the key is accepted, and how long the round trip takes. Only the packet after
-it opens the connection at a master, which then closes an older one with the same key. So a probe
-disturbs no worker with this key.
+The answer shows that the key is accepted. Only the packet after it opens the connection at a
+master, which then closes an older one with the same key. So a probe disturbs no worker with this
+key.
 """
 
 import asyncio
@@ -31,20 +31,14 @@ Destination: TypeAlias = tuple[socket.AddressFamily, SocketAddress]
 ANSWER_SECONDS: Final = 3.0
 """Time for one answer."""
 
-PROBES: Final = 100
-PROBE_SECONDS: Final = 0.1
-"""Between two of them; a master answers twice this rate from one host."""
-
 
 @dataclass(frozen=True, slots=True)
 class Answer:
     """The result of one handshake."""
 
-    seconds: float | None
-    """From the first INIT to the answer; None without an answer."""
-    sent: int
-    """Datagrams sent until the answer, or until the handshake was given up."""
+    came: bool
     reason: str = ""
+    """Why none came."""
     code: int = CloseCode.UNREACHABLE
 
 
@@ -62,29 +56,18 @@ class Reached:
     @property
     def transport(self) -> str | None:
         """Transport that was answered: ``"udp"``, ``"tcp"`` or None."""
-        if self.udp.seconds is not None:
+        if self.udp.came:
             return "udp"
-        return "tcp" if self.tcp is not None and self.tcp.seconds is not None else None
+        return "tcp" if self.tcp is not None and self.tcp.came else None
 
 
 async def probe(destination: Destination, credentials: Credentials | None) -> Reached:
     """Find out which transports one address answers."""
     port, udp = await asyncio.gather(_tcp_port(destination), handshake(destination, credentials))
     tcp = None
-    if udp.seconds is None and port == "open":
+    if not udp.came and port == "open":
         tcp = await handshake(destination, credentials, tcp=True)
     return Reached(destination, udp, tcp, port)
-
-
-async def repeat_handshake(
-    destination: Destination, credentials: Credentials | None
-) -> list[Answer]:
-    """Do `PROBES` handshakes over UDP."""
-    answers = []
-    for _ in range(PROBES):
-        answers.append(await handshake(destination, credentials))
-        await asyncio.sleep(PROBE_SECONDS)
-    return answers
 
 
 async def handshake(
@@ -99,38 +82,36 @@ async def handshake(
         config.over_tcp if tcp else config, random_bytes=os.urandom, credentials=credentials
     )
     loop, application = asyncio.get_running_loop(), _Handshake()
-    began = monotonic()
     driver: TcpDriver | UdpDriver
     try:
         if tcp:
             driver = TcpDriver(endpoint, application, loop, TcpCounters())
-            endpoint.connect(driver.dial(address, family), began)
+            endpoint.connect(driver.dial(address, family), monotonic())
         else:
             sock = open_socket(wildcard(family), family)
             driver = UdpDriver(sock, endpoint, application, loop, SocketCounters())
-            endpoint.connect(address, began)
+            endpoint.connect(address, monotonic())
     except OSError as error:
-        return Answer(None, 0, error.strerror or str(error))
+        return Answer(False, error.strerror or str(error))
     application.driver = driver
     driver.turn()
-    ended, event = await application.over
-    sent = 1 if isinstance(driver, TcpDriver) else driver.counters.datagrams_sent
+    event = await application.over
     if isinstance(event, Disconnected):
-        return Answer(None, sent, event.reason, event.code)
-    return Answer(ended - began, sent)
+        return Answer(False, event.reason, event.code)
+    return Answer(True)
 
 
 class _Handshake:
     """An application that closes its driver at the first event."""
 
     def __init__(self) -> None:
-        self.over: asyncio.Future[tuple[float, Event]] = asyncio.get_running_loop().create_future()
+        self.over: asyncio.Future[Event] = asyncio.get_running_loop().create_future()
         self.driver: UdpDriver | TcpDriver | None = None
 
     def handle_event(self, connection: Connection, event: Event, now: float) -> None:
         """Note the first event, and send nothing more."""
         if isinstance(event, Connected | Disconnected) and not self.over.done():
-            self.over.set_result((now, event))
+            self.over.set_result(event)
             assert self.driver is not None
             self.driver.close()
 
