@@ -18,6 +18,8 @@ REMOVED: Final = {
     "what a known link carries",
     "datagram_bytes": "leave it out; datagrams begin with 1,400 bytes",
     "datagram_bytes_max": "leave it out; datagrams grow up to what the path carries",
+    "deny_file": "use --deny NAME for a master that starts, and `gradwire operate deny NAME` for "
+    "one that runs",
     "digest_seconds": "leave it out; damage is looked for every 5 seconds, and less often where "
     "that takes long",
     "initial_threshold": "leave it out, the first change says it; threshold= takes a policy with "

@@ -160,24 +160,6 @@ def test_keys_are_rotated_while_the_run_goes_on(keys: Keys) -> None:
     assert message == naming("run key", "denied")
 
 
-def test_a_worker_that_is_denied_is_gone_at_once_wherever_it_is(keys: Keys) -> None:
-    deny_file = keys.folder / "denied"
-    deny_file.touch()
-    options = ["--key-file", str(keys.run), "--deny-file", str(deny_file)]
-    with MasterProcess(*options) as master:
-        bad = [join(master, keys.worker(f"bad{i}")) for i in range(4)]
-        good = join(master, keys.worker("good"))
-
-        deny_file.write_text("bad0\nbad1\nbad2\nbad3\n")
-        master.signal(signal.SIGHUP)
-
-        for session in bad:
-            assert "the key of this worker is not accepted any more" in str(loss_of(session))
-        good.push(np.ones(ELEMENTS, np.float32))
-        wait_for_process(lambda: good.stats.updates_delivered == 1, "the update to be there")
-        good.close()
-
-
 @pytest.mark.deep("more of what keys can meet")
 def test_where_the_keys_cannot_be_read_again_those_before_stay(keys: Keys) -> None:
     worker_key = keys.worker("gpu1")

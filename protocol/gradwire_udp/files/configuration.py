@@ -35,7 +35,7 @@ SESSION_SETTINGS: Final = _names(
 MASTER_SETTINGS: Final = _names(
     """
     advertise checkpoint checkpoint_keep checkpoint_seconds conflation_mib_max
-    deny deny_file drain_seconds http http_token_file
+    deny drain_seconds http http_token_file
     idle_timeout_seconds insecure key_file link_rate listen mode network new_run
     outlier_norm_multiple outliers parameters_max public_metrics
     reassembly_mib_max recovery_seconds rejoin_seconds relay_backlog_mib_max resume run

@@ -92,12 +92,6 @@ class DaemonOptions:
         "commas, or repeat the option.",
         metavar="NAME",
     )
-    deny_file: Path | None = setting(
-        None,
-        "File with names to deny, one a line. SIGHUP has it read again, and disconnects workers "
-        "that it names.",
-        metavar="FILE",
-    )
     insecure: bool = setting(
         False,
         "Listen without a key where other machines can reach it: anyone there can join, read and "
@@ -149,7 +143,7 @@ def master(**given: Any) -> None:
     """Run the master daemon: it lets workers join, keeps the parameters, and relays updates.
 
     SIGTERM or Ctrl-C stop it, when what is under way has arrived; a second one does so at once.
-    Workers are told. SIGHUP has it read its keys and denied names again.
+    Workers are told. SIGHUP has it read its keys again.
     Exit status: 0 stopped on request, 2 wrong usage, 3 address in use.
     """
     values = {each.name: given[name] * each.about.unit if each.about.unit > 1 and given[name]
@@ -181,7 +175,6 @@ def master(**given: Any) -> None:
         keys = KeySource(
             key_file=key_file,
             denied=denied_names(options.deny or ()),
-            deny_file=options.deny_file,
             insecure=options.insecure,
         )
         # What is loaded by now stays. The garbage collector would look at all of it now and then,
