@@ -87,7 +87,6 @@ class Daemon:
         self._addresses = addresses
         self._access = access or Access()
         self._metrics = ServerMetrics()
-        self._folder = folder
         self._background = _Threads(folder, self._call_soon)
         self._written = asyncio.Event()
         self._runs = Runs(
@@ -308,8 +307,6 @@ class Daemon:
         assert self._drivers is not None
         self._signalled = True
         logger.info("draining: %s", reason)
-        if self._folder is not None:
-            self._folder.note_draining()
         self._runs.drain(reason, self._drivers.now())
         self._drivers.turn()
 
