@@ -163,7 +163,7 @@ def test_a_file_that_cannot_be_used_is_named(
 
 
 def test_unknown_settings_are_named(config: Path) -> None:
-    with pytest.raises(UsageError, match=naming("nonsense", "treshold in line 2", "threshold?")):
+    with pytest.raises(UsageError, match=naming("nonsense", "treshold", "threshold?")):
         resolve_settings({}, MASTER, written(config, {"treshold": 1.0, "nonsense": 2}))
     with pytest.raises(UsageError, match=naming("treshold", "threshold?")):
         resolve_settings({"treshold": 0.5}, MASTER)
@@ -181,7 +181,7 @@ def test_a_misspelt_variable_is_warned_of_and_the_rest_counts() -> None:
 def test_a_misspelt_table_is_warned_of(config: Path) -> None:
     config.write_text("[sesion]\nrank = 3\n")
 
-    with pytest.warns(GradwireWarning, match=naming(config, "sesion in line 1", "session?")):
+    with pytest.warns(GradwireWarning, match=naming(config, "sesion", "session?")):
         assert resolve_settings({}, MASTER, config).rank is None
 
 

@@ -134,7 +134,7 @@ def test_names_that_nobody_reads_are_warned_of(
 
     assert found == (2, naming("workers_max", -1))
     file, variable = caplog.messages
-    assert file == naming("my.toml", "mastr in line 1", "master?")
+    assert file == naming("my.toml", "mastr", "master?")
     assert variable == naming("GRADWIRE_LISTN", "GRADWIRE_LISTEN?")
 
 
@@ -142,7 +142,7 @@ def test_names_that_nobody_reads_are_warned_of(
     ("content", "named"),
     [
         (None, ("my.toml", "No such file")),
-        (b"[master]\nworkers = 1\nnonsense = 2\n", ("nonsense in line 3", "workers in line 2")),
+        (b"[master]\nworkers = 1\nnonsense = 2\n", ("nonsense", "workers")),
         (b"[master\n", ("my.toml", "Expected ']'")),
         (b"[master]\nworkers_max = 'many'\n", ("--workers-max",)),
         (b"master = 3", ("my.toml", "'master'")),
