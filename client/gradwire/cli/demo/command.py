@@ -13,7 +13,7 @@ from typing import Annotated, Final
 import typer
 
 from gradwire.cli.launch.local_master import local_master
-from gradwire.cli.launch.signals import exit_on_signals
+from gradwire.cli.launch.processes import exit_on_signals
 from gradwire.errors import GradwireError, UsageError
 from gradwire_udp.files.keys import write_key
 
