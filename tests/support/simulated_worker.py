@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gradwire.errors import GradwireError
-from gradwire.optimizer.averaged import Averaged
 from gradwire.participant.participant import Participant
 from gradwire.replica.waits import Procedure, Wait
 from gradwire.session.entry import Entry
 from gradwire.settings.settings import Settings
 from gradwire.target.parameters import NumpyParameters
+from gradwire.target.with_state import Averaged
 from gradwire.worker.inbox import Rebase
 from gradwire.worker.membership import Membership
 from gradwire.worker.peer_sequences import Sum

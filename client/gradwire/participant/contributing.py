@@ -15,7 +15,6 @@ from typing import Any, Final
 import numpy as np
 
 from gradwire.errors import DeadlineError
-from gradwire.optimizer.averaged import Averaged
 from gradwire.participant.ahead import Ahead
 from gradwire.replica.divergence import Divergence
 from gradwire.replica.outbox import Outbox
@@ -25,6 +24,7 @@ from gradwire.replica.stats import Tally
 from gradwire.replica.thresholds import Thresholds
 from gradwire.replica.waits import Procedure, Wait
 from gradwire.settings.settings import Settings
+from gradwire.target.with_state import Averaged
 from gradwire.worker.membership import Membership
 from gradwire_codecs import NOTHING, Feedback, decode, encoded_hits
 from gradwire_codecs.arrays import Float32Array, Int32Array

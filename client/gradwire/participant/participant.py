@@ -21,7 +21,6 @@ from typing import Any
 import numpy as np
 
 from gradwire.errors import ConnectionLostError, DeadlineError, DivergedError, UsageError
-from gradwire.optimizer.averaged import Averaged
 from gradwire.optimizer.delays import Delays
 from gradwire.participant.contributing import Contributing
 from gradwire.participant.feature import Feature
@@ -44,6 +43,7 @@ from gradwire.replica.thresholds import Thresholds
 from gradwire.replica.waits import Procedure, Wait, until
 from gradwire.settings.settings import Settings
 from gradwire.target.parameters import Parameters
+from gradwire.target.with_state import Averaged
 from gradwire.worker.membership import Membership
 from gradwire.worker.worker import Worker
 from gradwire_codecs import Feedback

@@ -5,8 +5,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from gradwire.features.buffers import BufferSharing
-from gradwire.features.momentum_advice import MomentumAdvice
-from gradwire.features.roster_log import RosterLog
+from gradwire.features.log import MomentumAdvice, RosterLog
 from gradwire.features.staleness_bound import AutomaticBound, StalenessBound
 from gradwire.participant.feature import Feature
 from gradwire.participant.participant import Participant

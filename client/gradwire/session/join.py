@@ -14,14 +14,12 @@ from gradwire.errors import GradwireWarning, UsageError
 from gradwire.session.attempt import Attempt
 from gradwire.session.resolution import warn_of_doubles
 from gradwire.session.session import Session
-from gradwire.settings.keywords import SettingKeywords
-from gradwire.settings.launched import launched
-from gradwire.settings.settings import Settings, resolve_settings
+from gradwire.settings.launchers import launched
+from gradwire.settings.settings import SettingKeywords, Settings, resolve_settings
 from gradwire.target.adapters import identities_of, parameters_of
 from gradwire.target.data_parallel import stop_averaging
 from gradwire.threads import console
-from gradwire.threads.notice import SILENT_SECONDS, announced
-from gradwire.threads.uncaught import show_causes_first
+from gradwire.threads.waits import SILENT_SECONDS, announced
 from gradwire_codecs import warm_up
 from gradwire_codecs.kernels.compiled import cache_folder
 from gradwire_codecs.kernels.compiling import progress
@@ -94,7 +92,7 @@ def join(
                 optimizer.step()
                 session.step()
     """
-    show_causes_first()
+    console.show_causes_first()
     if misplaced:
         raise UsageError(
             f"join() takes the target alone by position, and was given {len(misplaced)} more, the "

@@ -15,7 +15,7 @@ from functools import partial
 from typing import Any, Final
 
 from gradwire.errors import GradwireError, ProtocolError
-from gradwire.optimizer.own_staleness import OwnStaleness
+from gradwire.optimizer.delays import OwnStaleness
 from gradwire.worker.inbox import INBOX_BYTES_MAX, Inbox, Rebase, complete
 from gradwire.worker.peer_sequences import Sum
 from gradwire_codecs import MalformedUpdateError

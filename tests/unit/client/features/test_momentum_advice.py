@@ -2,7 +2,7 @@
 
 import pytest
 
-from gradwire.features.momentum_advice import STEPS_MIN, MomentumAdvice
+from gradwire.features.log import STEPS_MIN, MomentumAdvice
 from gradwire.optimizer.momentum import Lag
 from support.wording import naming
 

@@ -13,8 +13,7 @@ import pytest
 
 import gradwire
 from gradwire.errors import GradwireWarning, UsageError
-from gradwire.settings.keywords import SettingKeywords
-from gradwire.settings.settings import Settings, resolve_settings
+from gradwire.settings.settings import SettingKeywords, Settings, resolve_settings
 from gradwire.settings.thresholds import CHOICES, WARM_UP_DENSITY
 from gradwire.settings.training import SCALE_MAX
 from gradwire_codecs import DensityBand, FixedThreshold, TargetDensity, WarmUp

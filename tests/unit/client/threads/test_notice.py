@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
-from gradwire.threads.notice import REPEAT_SECONDS, SILENT_SECONDS, WaitNotice
+from gradwire.threads.waits import REPEAT_SECONDS, SILENT_SECONDS, WaitNotice
 
 
 class Clock:
@@ -18,7 +18,7 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
-    monkeypatch.setattr("gradwire.threads.notice.monotonic", clock)
+    monkeypatch.setattr("gradwire.threads.waits.monotonic", clock)
     return clock
 
 

@@ -1,7 +1,4 @@
-"""`MomentumAdvice`: warns once of too high a momentum, if `join` was given no optimizer.
-
-The momentum is unknown then. The delays are known, and what a usual momentum should be with them.
-"""
+"""What a worker logs after its steps: who comes and goes, and once, of too high a momentum."""
 
 import logging
 from collections.abc import Callable
@@ -9,6 +6,7 @@ from typing import Final
 
 from gradwire.optimizer.momentum import Lag, compensated, rate_factor
 from gradwire.participant.feature import Feature
+from gradwire.worker.membership import Membership
 
 logger = logging.getLogger("gradwire.session")
 
@@ -23,8 +21,37 @@ STEPS_MIN: Final = 200
 LOOK_EVERY: Final = 50
 
 
+class RosterLog(Feature):
+    """Logs which workers have joined and left: compares the roster with that of the step before."""
+
+    def __init__(self, membership: Membership) -> None:
+        self._membership = membership
+        self._roster = membership.peers
+        self._names = membership.names
+
+    def after_step(self) -> None:
+        """Log which workers have come, and which are gone."""
+        if self._membership.peers is self._roster:
+            return
+        before, finished = self._names, {peer.rank for peer in self._roster if peer.finished}
+        self._roster = self._membership.peers
+        self._names = now = self._membership.names
+        for what, ranks in (
+            ("has joined", [rank for rank in now if now[rank] != before.get(rank)]),
+            ("is gone", [rank for rank in before.keys() - finished if rank not in now]),
+        ):
+            for rank in sorted(ranks):
+                name = now.get(rank, before.get(rank))
+                total = f"{len(now)} worker{'s' * (len(now) != 1)}"
+                logger.info("rank %d (%s) %s: %s now", rank, name, what, total)
+
+
 class MomentumAdvice(Feature):
-    """Looks at the delays now and then, and warns once."""
+    """Warns once of too high a momentum, if `join` was given no optimizer.
+
+    The momentum is unknown then. The delays are known, and what a usual momentum should be with
+    them.
+    """
 
     def __init__(self, lag: Callable[[], Lag]) -> None:
         self._lag = lag
