@@ -23,7 +23,7 @@ from gradwire.worker.peer_sequences import Sum
 from gradwire_codecs import Feedback, Replica
 from gradwire_protocol import Credentials, Endpoint, Role
 from gradwire_protocol.messages.admission import CODEC_VERSION, Join, Peer, Welcome
-from gradwire_protocol.messages.buffers.message import Buffers
+from gradwire_protocol.messages.buffers.layout import Buffers
 from gradwire_protocol.messages.fields import WORKER_ID_BYTES, covers
 from gradwire_protocol.messages.layout import Layout
 from gradwire_protocol.messages.modes.kept_state import KeptState

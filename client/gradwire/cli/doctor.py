@@ -21,7 +21,7 @@ from gradwire_protocol.crypto.keys import FINGERPRINT_BYTES
 from gradwire_protocol.wire.packets import VERSION
 from gradwire_udp import open_socket, resolve_all, show_address
 from gradwire_udp.files.keys import WORKER_CREDENTIAL, credential, read_keys
-from gradwire_udp.udp.socket_buffers import BUFFER_BYTES, granted_buffers, sysctl_line
+from gradwire_udp.udp.kernel_features import BUFFER_BYTES, granted_buffers, sysctl_line
 
 
 class State(StrEnum):

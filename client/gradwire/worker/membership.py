@@ -20,7 +20,7 @@ from gradwire.worker.inbox import INBOX_BYTES_MAX, Inbox, Rebase, complete
 from gradwire.worker.peer_sequences import Sum
 from gradwire_codecs import MalformedUpdateError
 from gradwire_protocol.messages.admission import Peer, Welcome
-from gradwire_protocol.messages.buffers.message import Buffers
+from gradwire_protocol.messages.buffers.layout import Buffers
 from gradwire_protocol.messages.replicas import Blocks
 from gradwire_protocol.messages.updates import Aside, EncodedUpdate
 

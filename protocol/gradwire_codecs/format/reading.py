@@ -41,8 +41,7 @@ from gradwire_codecs.format.header import (
 )
 from gradwire_codecs.format.hits import ROOM, STATE_FIELDS, begin_reading, next_hits, scale
 from gradwire_codecs.kernels import lattice
-from gradwire_codecs.kernels.compiled import compiled
-from gradwire_codecs.kernels.prefetch import prefetch
+from gradwire_codecs.kernels.compiled import compiled, prefetch
 
 NO_QUANTUM: Final = np.float32(0)
 """Adding to a replica alone takes no quantum."""

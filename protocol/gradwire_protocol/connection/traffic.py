@@ -25,8 +25,7 @@ from gradwire_protocol.limits import (
 )
 from gradwire_protocol.recovery.received_packets import ReceivedPackets
 from gradwire_protocol.security.handshake import Agreement
-from gradwire_protocol.wire.close_codes import CloseCode
-from gradwire_protocol.wire.frames import pack_challenge, pack_response
+from gradwire_protocol.wire.frames import CloseCode, pack_challenge, pack_response
 
 
 class Traffic:

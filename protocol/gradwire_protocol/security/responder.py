@@ -28,10 +28,9 @@ from dataclasses import dataclass
 from hashlib import blake2s
 
 from gradwire_protocol.counters import Counters, Drop
-from gradwire_protocol.crypto.credentials import Credentials
 from gradwire_protocol.crypto.keys import Identity
 from gradwire_protocol.crypto.noise import NotAuthenticError
-from gradwire_protocol.crypto.suites import Suite
+from gradwire_protocol.crypto.suites import Credentials, Suite
 from gradwire_protocol.delivery.events import Address
 from gradwire_protocol.errors import InvalidDatagramError
 from gradwire_protocol.limits import (

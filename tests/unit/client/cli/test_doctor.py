@@ -18,7 +18,7 @@ from gradwire.cli.doctor import (
 from gradwire.cli.probes import Answer, Reached
 from gradwire_protocol import CloseCode, Role, RunKey
 from gradwire_protocol.crypto.keys import SECRET_BYTES
-from gradwire_udp.udp.socket_buffers import BUFFER_BYTES
+from gradwire_udp.udp.kernel_features import BUFFER_BYTES
 from support.wording import naming
 
 RUN_KEY = RunKey(bytes(range(SECRET_BYTES)))
