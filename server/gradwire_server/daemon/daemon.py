@@ -22,8 +22,13 @@ from gradwire_server.checkpoints.writer import ThreadWriter
 from gradwire_server.config import MasterConfig
 from gradwire_server.daemon.collector import SocketsCollector
 from gradwire_server.daemon.key_source import KeySource, instance_name
-from gradwire_server.daemon.listening import Listening, Transport, bind_error
-from gradwire_server.daemon.refused_handshakes import LOOK_SECONDS, RefusedHandshakes
+from gradwire_server.daemon.listening import (
+    LOOK_SECONDS,
+    Listening,
+    RefusedHandshakes,
+    Transport,
+    bind_error,
+)
 from gradwire_server.http.access import METRICS_PATH, Access
 from gradwire_server.http.server import HttpServer
 from gradwire_server.metrics import ServerMetrics

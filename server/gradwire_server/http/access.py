@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import Final
 
 from gradwire_protocol import UsageError
-from gradwire_server.http.limits import TOKEN_BYTES_MAX, TOKEN_CHARACTERS_MIN
+from gradwire_protocol.limits import KIB
 from gradwire_server.metrics import HttpRefusal
 from gradwire_udp.files.keys import credential
 
@@ -38,6 +38,12 @@ METRICS_PATH: Final = "/metrics"
 
 CREDENTIAL: Final = "http-token"
 """Name of the systemd credential: ``LoadCredential=http-token:/etc/gradwire/http-token``."""
+
+TOKEN_CHARACTERS_MIN: Final = 16
+"""16 random letters and digits have 95 bits: at 100 guesses a second, nobody finds them."""
+
+TOKEN_BYTES_MAX: Final = 4 * KIB
+"""Size of the token's file: half of the longest header line that aiohttp accepts, 8,190 bytes."""
 
 B64TOKEN: Final = re.compile(rb"[A-Za-z0-9\-._~+/]+=*")
 """The syntax of a token (RFC 6750, section 2.1)."""

@@ -11,14 +11,20 @@ from aiohttp import web
 from prometheus_client import CONTENT_TYPE_LATEST
 
 from gradwire_server.http.access import HEALTH_PATH, METRICS_PATH, Access
-from gradwire_server.http.gate import Gate
-from gradwire_server.http.limits import CLOSE_SECONDS_MAX, LINGERING_SECONDS_MAX, HttpLimits
+from gradwire_server.http.gate import Gate, HttpLimits
 from gradwire_server.http.pages import PageFailedError, SharedPage, metrics_parts
 from gradwire_server.metrics import HttpRefusal, ServerMetrics
 from gradwire_udp import open_listener
 from gradwire_udp.sockets import SocketAddress
 
 STATUS_PATH: Final = "/status"
+
+LINGERING_SECONDS_MAX: Final = 1.0
+"""How long aiohttp reads the rest of a request that it has answered: closing at once would reset
+the connection, and the answer might get lost."""
+
+CLOSE_SECONDS_MAX: Final = 0.5
+"""How long an open request may delay the end of the daemon."""
 
 HEALTH: Final = b'{"status": "ok"}'
 """All that a client without a token learns: the event loop still answers."""

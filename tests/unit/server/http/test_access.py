@@ -12,8 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gradwire_protocol import UsageError
-from gradwire_server.http.access import Access, Token, find_token
-from gradwire_server.http.limits import TOKEN_BYTES_MAX
+from gradwire_server.http.access import TOKEN_BYTES_MAX, Access, Token, find_token
 from gradwire_server.metrics import HttpRefusal
 from support.wording import naming
 
