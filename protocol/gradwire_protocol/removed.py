@@ -13,6 +13,7 @@ REMOVED: Final = {
     "reconnect_seconds says how long it dials",
     "bytes_per_second": "leave it out; without a setting of the threshold, a worker measures its "
     "line and sends less where that is slow",
+    "cipher": "leave it out; it is the faster one on each machine",
     "clip_steps": "leave it out; nothing of a change is cut off",
     "codec_threads": "leave it out; one thread encodes, as training needs the other cores",
     "congestion": "leave it out; UDP has BBR, TCP its own control, and the master's link_rate says "

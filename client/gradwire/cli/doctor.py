@@ -99,7 +99,7 @@ def _network_checks(master: str, key_file: Path | None) -> list[Check]:
         remedy = "check the spelling and the DNS server of this machine, or write the IP address"
         return [*checks, Check("name", State.BROKEN, str(error), remedy)]
     checks.append(judge_names(master, destinations))
-    credentials = credentials_of(key, "", "auto", role=Role.WORKER)
+    credentials = credentials_of(key, "", role=Role.WORKER)
     reached = asyncio.run(_probe_all(destinations, credentials))
     return [*checks, judge_reached(reached, has_key=credentials is not None)]
 

@@ -126,7 +126,7 @@ def _check_one_thing(
 
 
 def _make_run_key(path: Path) -> None:
-    write_key(path, _text([_new_run_key([])]))
+    write_key(path, _text([_new_run_key()]))
     _show(path)
     _say(f"{path} is the key of a run. It stays with the master, which takes it by")
     _say(f"  gradwire master --key-file {path} --listen 0.0.0.0:40123")
@@ -203,7 +203,7 @@ def _rotate(path: Path) -> None:
             f"{path} has {len(keys)} run keys, which is the limit: first retire all but the newest "
             f"by gradwire keygen --retire {path}"
         )
-    replace_key(path, _text([_new_run_key(keys), *keys]))
+    replace_key(path, _text([_new_run_key(), *keys]))
     _show(path)
     _say(f"{path} has {len(keys) + 1} run keys now, and a master accepts all of them. Next steps:")
     _say(f"1. {READ_AGAIN}")
@@ -223,12 +223,8 @@ def _retire(path: Path) -> None:
     _say(f"{READ_AGAIN}. It then closes the connections of workers with older keys.")
 
 
-def _new_run_key(others: Sequence[RunKey]) -> RunKey:
-    """Return a run key with a new fingerprint; one in 16 million has that of another key."""
-    while True:
-        key = RunKey(os.urandom(SECRET_BYTES))
-        if key.fingerprint not in {other.fingerprint for other in others}:
-            return key
+def _new_run_key() -> RunKey:
+    return RunKey(os.urandom(SECRET_BYTES))
 
 
 def _text(keys: Sequence[RunKey]) -> str:

@@ -140,9 +140,7 @@ def answer_to(order: Order, settings: Settings) -> str:
     TransportError
         If there is no answer.
     """
-    credentials = credentials_of(
-        settings.key, settings.key_file, settings.cipher, role=Role.OPERATOR
-    )
+    credentials = credentials_of(settings.key, settings.key_file, role=Role.OPERATOR)
     addresses = resolve_all(settings.master)
     key = None if credentials is None else credentials.key
     if key is None and not all(ip_address(address[0]).is_loopback for _, address in addresses):

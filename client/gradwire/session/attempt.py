@@ -49,7 +49,7 @@ class Attempt:
         self._settings = settings
         self._parameters = parameters
         self._addresses = resolve_all(settings.master)
-        credentials = credentials_of(settings.key, settings.key_file, settings.cipher)
+        credentials = credentials_of(settings.key, settings.key_file)
         key = None if credentials is None else credentials.key
         observes = key is not None and key.role is Role.OBSERVER
         torch_optimizer = None if optimizer is None else _optimizer_of(optimizer, target)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Final, Literal, TypedDict
 
 from gradwire.errors import GradwireWarning, UsageError
-from gradwire.settings.credentials import CipherName, check_key
+from gradwire.settings.credentials import check_key
 from gradwire.settings.launchers import launcher_variables
 from gradwire.settings.training import (
     Feedback,
@@ -157,12 +157,6 @@ class Settings(TrainingSettings):
         "The key itself, or its text, instead of a file. Only as a keyword: too many processes "
         "can read environments and configuration files.",
         is_secret=True,
-    )
-
-    cipher: CipherName = setting(
-        "auto",
-        "Cipher of the packets where there is a key: 'aes' is AES-256-GCM, 'chacha' is "
-        "ChaCha20-Poly1305, and 'auto' the faster one on this machine.",
     )
 
     log_level: LogLevel = setting(
@@ -320,7 +314,6 @@ class SettingKeywords(TypedDict, total=False):
     transport: Transport | None
     key_file: str | PathLike[str] | None
     key: WorkerKey | IssuingKey | RunKey | str | None
-    cipher: CipherName | None
     log_level: LogLevel | None
     feedback: Feedback | None
     finish_residual: FinishResidual | None

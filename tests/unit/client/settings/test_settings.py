@@ -52,7 +52,6 @@ FROM_ALL_PLACES: dict[str, tuple[Any, Any, Any]] = {
     "idle_timeout_seconds": (1.5, 2.5, 3.5),
     "transport": ("tcp", "udp", "tcp"),
     "key_file": ("file.key", "environment.key", "keyword.key"),
-    "cipher": ("aes", "chacha", "auto"),
     "log_level": ("debug", "warning", "error"),
 }
 
@@ -217,7 +216,6 @@ REFUSED: list[tuple[str, Any, tuple[object, ...]]] = [
     ("scale", "half", ("sum", "mean", "sqrt", "agreement", "staleness", "number", "function")),
     *(("scale", value, (0, f"{SCALE_MAX:g}")) for value in (0.0, SCALE_MAX * 2, math.nan)),
     ("transport", "sctp", ("auto", "udp", "tcp")),
-    ("cipher", "rot13", ("auto", "aes", "chacha")),
     ("run", "a\nb", ("printable", 256)),
     ("run", "r" * 257, ("printable", 256)),
     *(("rank", value, (0, 3999)) for value in (-1, 4000)),
