@@ -42,7 +42,7 @@ def doctor(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) 
     def run(
         *arguments: object, answer_seconds: float = SOON
     ) -> tuple[int, dict[str, dict[str, Any]]]:
-        monkeypatch.setattr("gradwire.cli.probes.ANSWER_SECONDS", answer_seconds)
+        monkeypatch.setattr("gradwire.cli.doctor.ANSWER_SECONDS", answer_seconds)
         status = main(["doctor", "--json", *map(str, arguments)])
         logger.handlers[:] = before  # the command's would write to a stderr that is no more
         found = json.loads(capsys.readouterr().out)

@@ -14,8 +14,7 @@ from typing import Annotated, Any, Final, Literal, TextIO
 
 import typer
 
-from gradwire.cli.launch.keys import local_keys
-from gradwire.cli.launch.master import Master, MasterEndedError
+from gradwire.cli.launch.master import Master, MasterEndedError, local_keys
 from gradwire.cli.launch.processes import SIGNALLED, Child, Failures, ending_signals, how
 from gradwire.errors import DeadlineError, UsageError
 from gradwire_protocol.crypto.keys import WorkerKey

@@ -9,10 +9,9 @@ from typing import Final
 
 import numpy as np
 
-from gradwire.optimizer.agreement import Agreement
 from gradwire.optimizer.delays import Delays
 from gradwire.optimizer.momentum import APPROACH_STEPS, Lag, added_lag, network_factor
-from gradwire.optimizer.scale import scale_factor, varies
+from gradwire.optimizer.scale import Agreement, scale_factor, varies
 from gradwire.replica.shared_parameters import SharedParameters
 from gradwire.replica.stats import Tally
 from gradwire.settings.training import Scale

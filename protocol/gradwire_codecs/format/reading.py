@@ -21,8 +21,7 @@ from gradwire_codecs.arrays import (
 )
 from gradwire_codecs.errors import MalformedUpdateError
 from gradwire_codecs.format.bits import TAIL_WORDS
-from gradwire_codecs.format.byte_counts import check_counts, collect_counts
-from gradwire_codecs.format.dense import WORD_BYTES
+from gradwire_codecs.format.dense import WORD_BYTES, check_counts, collect_counts
 from gradwire_codecs.format.header import (
     BYTES,
     FIELDS,

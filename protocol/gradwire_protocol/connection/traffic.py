@@ -10,9 +10,8 @@ from collections.abc import Callable
 from gradwire_protocol.congestion import BbrLite, StaticWindow
 from gradwire_protocol.connection.config import ConnectionConfig
 from gradwire_protocol.connection.datagram_size import DatagramSizes
-from gradwire_protocol.connection.liveness import Liveness
 from gradwire_protocol.connection.path_validation import PathValidation
-from gradwire_protocol.connection.receiver import Owner, Receiver
+from gradwire_protocol.connection.receiver import Liveness, Owner, Receiver
 from gradwire_protocol.connection.sender import Sender
 from gradwire_protocol.connection.train import Train
 from gradwire_protocol.counters import Counters

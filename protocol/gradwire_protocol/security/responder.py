@@ -46,10 +46,9 @@ from gradwire_protocol.limits import (
     SOURCE_INITS_PER_SECOND,
     SOURCES_MAX,
 )
-from gradwire_protocol.security.cookies import Cookies
 from gradwire_protocol.security.handshake import Agreement, make_protections, start_handshake
-from gradwire_protocol.security.rate_limits import SourceBuckets, TokenBucket
 from gradwire_protocol.security.sealed import Workspace
+from gradwire_protocol.security.unproved import Cookies, SourceBuckets, TokenBucket
 from gradwire_protocol.wire.packets import (
     COOKIE_AT,
     COOKIE_LENGTH_AT,

@@ -6,7 +6,9 @@ import pytest
 
 from gradwire.cli.doctor import (
     EXIT_STATUS,
+    Answer,
     Check,
+    Reached,
     State,
     best_of,
     judge_buffers,
@@ -15,7 +17,6 @@ from gradwire.cli.doctor import (
     show,
     worst,
 )
-from gradwire.cli.probes import Answer, Reached
 from gradwire_protocol import CloseCode, Role, RunKey
 from gradwire_protocol.crypto.keys import SECRET_BYTES
 from gradwire_udp.udp.kernel_features import BUFFER_BYTES

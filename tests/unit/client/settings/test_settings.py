@@ -14,8 +14,7 @@ import pytest
 import gradwire
 from gradwire.errors import GradwireWarning, UsageError
 from gradwire.settings.settings import SettingKeywords, Settings, resolve_settings
-from gradwire.settings.thresholds import CHOICES, WARM_UP_DENSITY
-from gradwire.settings.training import SCALE_MAX
+from gradwire.settings.training import CHOICES, SCALE_MAX, WARM_UP_DENSITY
 from gradwire_codecs import DensityBand, FixedThreshold, TargetDensity, WarmUp
 from gradwire_protocol.crypto.keys import SECRET_BYTES, RunKey
 from gradwire_protocol.settings import declared_settings
