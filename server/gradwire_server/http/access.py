@@ -20,7 +20,6 @@ visitor's browser read it.
 import hmac
 import os
 import re
-import stat
 from collections.abc import Mapping
 from dataclasses import dataclass
 from hashlib import sha256
@@ -31,7 +30,7 @@ from typing import Final
 from gradwire_protocol import UsageError
 from gradwire_protocol.limits import KIB
 from gradwire_server.metrics import HttpRefusal
-from gradwire_udp.files.keys import credential
+from gradwire_udp.files.keys import credential, read_secret
 
 HEALTH_PATH: Final = "/healthz"
 METRICS_PATH: Final = "/metrics"
@@ -110,48 +109,25 @@ class Access:
         return HttpRefusal.UNAUTHORIZED
 
 
-def find_token(path: Path | None, environ: Mapping[str, str] = os.environ) -> Token | None:
+def find_token(path: Path | None) -> Token | None:
     """Read the token from a file, or from a systemd credential.
 
     Parameters
     ----------
     path : Path or None
         The file. None for the credential ``http-token``, if there is one.
-    environ : mapping
-        May name the folder of credentials, ``CREDENTIALS_DIRECTORY``.
 
     Raises
     ------
     UsageError
         If the file cannot be read, has no valid token, or other users can read it.
     """
-    if path is not None:
-        return _read_token(path, must_be_private=True)
-    # systemd gives the service's user access by an access control list, which shows as a permission
-    # of the group; no other user can enter the folder.
-    found = credential(environ, CREDENTIAL)
-    return None if found is None else _read_token(found, must_be_private=False)
-
-
-def _read_token(path: Path, *, must_be_private: bool) -> Token:
+    path = path or credential(os.environ, CREDENTIAL)
+    if path is None:
+        return None
+    secret = read_secret(path, "the HTTP token in", TOKEN_BYTES_MAX)
     try:
-        with path.open("rb") as file:
-            mode = stat.S_IMODE(os.fstat(file.fileno()).st_mode)
-            if must_be_private and mode & 0o077:
-                raise UsageError(
-                    f"the HTTP token in {path} can be read or changed by other users (mode "
-                    f"{mode:04o}); run: chmod 600 {path}"
-                )
-            content = file.read(TOKEN_BYTES_MAX + 1)
-    except OSError as error:
-        raise UsageError(f"the HTTP token in {path} cannot be read: {error.strerror}") from None
-    if len(content) > TOKEN_BYTES_MAX:
-        raise UsageError(
-            f"the HTTP token in {path} has more than {TOKEN_BYTES_MAX} bytes, which is the limit: "
-            "is this the right file?"
-        )
-    try:
-        return Token(content.strip())
+        return Token(secret.strip().encode())
     except UsageError as error:
         raise UsageError(f"{path}: {error}") from None
 

@@ -1,6 +1,5 @@
 """Who may see which page, and where the token comes from and never goes to."""
 
-import os
 import pickle
 import re
 import traceback
@@ -190,11 +189,14 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
         find_token(tmp_path / "nothing")
 
 
-def test_without_a_file_the_credential_of_systemd_is_taken(tmp_path: Path) -> None:
+def test_without_a_file_the_credential_of_systemd_is_taken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CREDENTIALS_DIRECTORY", str(tmp_path))
     # An access control list of systemd's shows as a right of the group.
     written(tmp_path / "http-token", SECRET, 0o440)
 
-    token = find_token(None, {"CREDENTIALS_DIRECTORY": str(tmp_path)})
+    token = find_token(None)
 
     assert token is not None
     assert token.matches(SECRET)
@@ -206,5 +208,5 @@ def test_without_file_and_credential_there_is_no_token(
     monkeypatch.delenv("CREDENTIALS_DIRECTORY", raising=False)
 
     assert find_token(None) is None
-    assert find_token(None, {"CREDENTIALS_DIRECTORY": str(tmp_path)}) is None
-    assert find_token(None, dict(os.environ)) is None
+    monkeypatch.setenv("CREDENTIALS_DIRECTORY", str(tmp_path))
+    assert find_token(None) is None
