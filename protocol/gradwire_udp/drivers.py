@@ -15,7 +15,7 @@ from gradwire_udp.endpoint_driver import Application
 
 
 def new_event_loop() -> asyncio.AbstractEventLoop:
-    """Return a loop of uvloop; of asyncio where uvloop is not installed, as on Windows."""
+    """Return a loop of uvloop; of asyncio where uvloop is not installed."""
     try:
         import uvloop
     except ImportError:

@@ -167,24 +167,6 @@ def test_what_is_trained_after_the_last_step_is_multiplied_in_the_end(master: Lo
     assert target.tolist() == theirs.tolist() == [HALF, 0, 0, 0.25]
 
 
-def test_a_function_is_asked_with_workers_and_staleness(master: LocalMaster) -> None:
-    asked = []
-
-    def scale(workers: int, staleness: float) -> float:
-        asked.append((workers, staleness))
-        return 0.5
-
-    target = zeros()
-    session, _other = join(master, target, scale=scale), join(master)
-    session.wait(2)
-    target[0] += 2.0
-    session.step()
-
-    # Before its own is known, that of lockstep: one other worker, which comes first half the times.
-    assert asked == [(2, 0.5)]
-    assert target[0] == 1.0
-
-
 # With an optimizer.
 
 

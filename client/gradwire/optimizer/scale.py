@@ -36,9 +36,8 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from gradwire.errors import UsageError
 from gradwire.optimizer.delays import RecentMean
-from gradwire.settings.training import SCALE_MAX, Scale
+from gradwire.settings.training import Scale
 from gradwire_codecs import Feedback
 from gradwire_codecs.arrays import Float32Array, Int32Array
 
@@ -146,19 +145,14 @@ def scale_factor(
 
     Parameters
     ----------
-    scale : str, float or callable
+    scale : str or float
         The setting of that name, already checked.
     world_size : float
-        Number of workers; a whole number where `scale` is a function.
+        Number of workers.
     staleness : float
         Mean staleness of this worker's updates, in updates of others.
     agreement : float
         How far the workers' steps agree, 0 to 1.
-
-    Raises
-    ------
-    UsageError
-        If the function returns anything but a number above 0 and at most `SCALE_MAX`.
     """
     match scale:
         case "sum" | "auto":  # "auto" without an optimizer: its kind is unknown
@@ -172,24 +166,9 @@ def scale_factor(
             return 1.0 / math.sqrt(workers * (1.0 + (workers - 1.0) * agreement))
         case "staleness":
             return 1.0 / max(staleness, 1.0)
-    if not callable(scale):
-        return float(scale)
-    return _checked(scale(int(world_size), staleness), int(world_size), staleness)
+    return float(scale)
 
 
 def varies(scale: Scale) -> bool:
     """Return whether changes may be multiplied by anything but 1."""
     return scale not in ("auto", "sum", 1)
-
-
-def _checked(result: object, world_size: int, staleness: float) -> float:
-    try:
-        factor = float(result)  # type: ignore[arg-type]
-    except (TypeError, ValueError, OverflowError):
-        factor = math.nan
-    if not 0.0 < factor <= SCALE_MAX:
-        raise UsageError(
-            f"scale({world_size}, {staleness:g}) returned {result!r}; it has to be a number above "
-            f"0 and at most {SCALE_MAX:g}"
-        )
-    return factor

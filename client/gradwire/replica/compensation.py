@@ -80,8 +80,7 @@ class Compensation:
     def change_factor(self) -> float:
         """Return what to multiply the next change of this worker by."""
         delays = self._delays
-        # A function of the user's gets the exact number.
-        workers = self._world_size if callable(self.scale) else self._smooth_workers()
+        workers = self._smooth_workers()
         # Before the first is known, assume lockstep: half of the others come first.
         stale = delays.own_staleness if delays.own_updates else (workers - 1) / 2
         self._tally.scale = scale_factor(self.scale, workers, stale, self._agreement.value)

@@ -1,6 +1,6 @@
 """Settings of how a training is shared and of the threshold, and the types of their values."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
 
@@ -34,9 +34,8 @@ StalenessBound: TypeAlias = StalenessBoundName | int
 ``"auto"`` for a number that follows from measured delays."""
 
 ScaleName = Literal["auto", "sum", "mean", "sqrt", "agreement", "staleness"]
-Scale: TypeAlias = ScaleName | float | Callable[[int, float], float]
-"""What a worker's changes are multiplied by: a rule, a number, or a function of the number of
-workers and the mean staleness."""
+Scale: TypeAlias = ScaleName | float
+"""What a worker's changes are multiplied by: a rule, or a number."""
 
 SCALE_MAX: Final = 1e3
 """A larger factor is a mistake: the run would diverge."""
@@ -175,11 +174,9 @@ class TrainingSettings(ThresholdSettings):
         "updates are. With 'auto' all workers together make the step that DDP makes at the same "
         "learning rate: 'mean' where the optimizer's steps grow with the gradient, as SGD's do, "
         "'agreement' where they do not, as Adam's, and 'sum' where `join` is given no optimizer. A "
-        "number is used as it is; a function gets the number of workers and the mean staleness.",
+        "number is used as it is.",
         above=0,
         most=SCALE_MAX,
-        accepts=callable,
-        accepts_text="a function",
     )
 
     staleness_bound: StalenessBound = setting(

@@ -8,7 +8,7 @@ overflow         the kernel counts what it drops for lack of buffer space: `SO_R
 dont_fragment    no datagram is fragmented on its way, and the kernel's path MTU is not used
 ===============  ==================================================================================
 
-Linux has all of them, other systems at most the last one. All are optional: without GSO and GRO
+Linux has all of them, and other systems are not asked. All are optional: without GSO and GRO
 each datagram takes a system call each way; without the others less is known of the network.
 
 The kernel's buffers of a socket are asked for as well, with a warning if the system grants less.
@@ -30,9 +30,6 @@ PMTUDISC_PROBE: Final = 3
 """Set DF and ignore path MTUs: our probes find the MTU, and forged ICMP messages cannot change it.
 
 These numbers are Linux's; Python's `socket` has no names for them."""
-
-DARWIN_IP_DONTFRAG: Final = 28
-DARWIN_IPV6_DONTFRAG: Final = 62
 
 logger = logging.getLogger("gradwire.udp")
 
@@ -64,16 +61,7 @@ EVERYTHING: Final = Features()
 def switch_on(sock: socket.socket, wanted: Features) -> Features:
     """Enable the wanted features that this system has on a socket; return these."""
     if sys.platform != "linux":
-        dont_fragment = (
-            wanted.dont_fragment
-            and sys.platform == "darwin"
-            and _set(
-                sock,
-                (socket.IPPROTO_IP, DARWIN_IP_DONTFRAG, 1),
-                (socket.IPPROTO_IPV6, DARWIN_IPV6_DONTFRAG, 1),
-            )
-        )
-        return Features(False, False, False, False, dont_fragment)
+        return Features(False, False, False, False, False)
     return Features(
         # Zero is the default: the size is sent with every train. A size set on the socket would
         # cut single datagrams, too.

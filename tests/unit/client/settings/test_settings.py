@@ -212,7 +212,7 @@ REFUSED: list[tuple[str, Any, tuple[object, ...]]] = [
     *(("feedback", value, ("local", "shared")) for value in ("all", 0.5, 1.0, True)),
     ("finish_residual", "keep", ("send", "drop")),
     ("momentum", "lower", ("auto", "keep")),
-    ("scale", "half", ("sum", "mean", "sqrt", "agreement", "staleness", "number", "function")),
+    ("scale", "half", ("sum", "mean", "sqrt", "agreement", "staleness", "number")),
     *(("scale", value, (0, f"{SCALE_MAX:g}")) for value in (0.0, SCALE_MAX * 2, math.nan)),
     ("transport", "sctp", ("auto", "udp", "tcp")),
     ("run", "a\nb", ("printable", 256)),
