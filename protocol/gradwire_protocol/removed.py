@@ -34,6 +34,7 @@ REMOVED: Final = {
     "outlier_policy": "use outliers: 'warn', the default, counts them, and 'quarantine' keeps the "
     "updates of their worker aside",
     "processes": "a master is one process; start another master for another run",
+    "public_metrics": "use http_token_file; Prometheus sends the token with credentials_file",
     "quiet": "use log_level='warning'",
     "residual_clip": "leave it out; nothing of a change is cut off. Where the residual grows, "
     "lower the learning rate or raise target_density",

@@ -37,9 +37,7 @@ from gradwire_protocol import (
 )
 from gradwire_protocol.crypto.keys import Role
 from gradwire_protocol.messages.admission import Refuse
-from gradwire_protocol.messages.fields import WORKER_NAME_CHARACTERS_MAX
 from gradwire_protocol.messages.kinds import EndCode
-from gradwire_protocol.messages.layout import NAME_CHARACTERS_MAX
 from gradwire_protocol.messages.link import Link, Message
 from gradwire_protocol.messages.orders import Action, Order, OrderDone
 from gradwire_udp import resolve_all, show_addresses
@@ -115,17 +113,12 @@ def operate(
     Shows the master's answer; the status is JSON. Changes last until the master ends.
     Exit status: 0 done, 4 refused, 5 no answer.
     """
-    shown = name or ""
-    for what, text, most in (
-        ("name", shown, WORKER_NAME_CHARACTERS_MAX),
-        ("run", run or "", NAME_CHARACTERS_MAX),
-    ):
-        if len(text) > most or not text.isprintable():
-            raise UsageError(
-                f"{what} {text[:most]!r}; it has to be printable, with at most {most} characters"
-            )
+    try:
+        order = Order.from_plain({"action": action.value, "name": name or "", "run": run})
+    except ValueError as error:
+        raise UsageError(str(error)) from None
     settings = resolve_settings({"master": master, "key_file": key_file}, os.environ)
-    typer.echo(answer_to(Order(action, shown, run), settings))
+    typer.echo(answer_to(order, settings))
 
 
 def answer_to(order: Order, settings: Settings) -> str:

@@ -5,9 +5,8 @@ log, again when the thread waits for something else, and now and then.
 """
 
 import logging
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from threading import Condition, Event, Thread
+from collections.abc import Callable
+from threading import Condition
 from time import monotonic
 from typing import Final, TypeAlias, TypeVar
 
@@ -30,27 +29,6 @@ REPEAT_SECONDS: Final = 60.0
 """Between two lines that say the same."""
 
 Result = TypeVar("Result")
-
-
-@contextmanager
-def announced(purpose: Purpose) -> Iterator[None]:
-    """Say what the block is waited for, if it takes long: it does not return meanwhile."""
-    over = Event()
-
-    def say() -> None:
-        notice = WaitNotice()
-        notice.begin(purpose)
-        while not over.wait(notice.seconds_left):
-            notice.look()
-        notice.end()
-
-    thread = Thread(target=say, name="gradwire-notice", daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        over.set()
-        thread.join()
 
 
 class WaitNotice:

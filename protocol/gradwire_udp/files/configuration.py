@@ -36,7 +36,7 @@ MASTER_SETTINGS: Final = _names(
     checkpoint checkpoint_keep checkpoint_seconds conflation_mib_max
     deny drain_seconds http http_token_file
     idle_timeout_seconds insecure key_file link_rate listen mode new_run
-    outlier_norm_multiple outliers parameters_max public_metrics
+    outlier_norm_multiple outliers parameters_max
     reassembly_mib_max recovery_seconds rejoin_seconds relay_backlog_mib_max resume run
     runs_max
     slow_seconds standby standby_of takeover_seconds transport update_log_mib_max update_rate_max

@@ -61,7 +61,6 @@ class DaemonOptions:
         "it, the systemd credential http-token, if there is one.",
         metavar="FILE",
     )
-    public_metrics: bool = setting(False, "Let everyone read /metrics, without a token.")
     transport: Transport = setting(
         "auto",
         "What it listens to at this port: 'auto' is UDP, and TCP for workers behind firewalls that "
@@ -153,9 +152,7 @@ def master(**given: Any) -> None:
             http=None if options.http == "off" else options.http,
             transport=options.transport,
         )
-        access = Access(
-            token=find_token(options.http_token_file), public_metrics=options.public_metrics
-        )
+        access = Access(find_token(options.http_token_file))
         key_file = options.key_file
         if key_file is None and not options.insecure:
             key_file = credential(os.environ, RUN_CREDENTIAL)

@@ -29,7 +29,7 @@ from gradwire_server.daemon.listening import (
     Transport,
     bind_error,
 )
-from gradwire_server.http.access import METRICS_PATH, Access
+from gradwire_server.http.access import Access
 from gradwire_server.http.server import HttpServer
 from gradwire_server.metrics import ServerMetrics
 from gradwire_server.runs.collector import RunsCollector
@@ -211,10 +211,9 @@ class Daemon:
         shown = show_address((host, http.port))
         if http.lacks_token:
             logger.warning(
-                "HTTP at %s has no token, so all it serves is /healthz%s: pass "
-                "--http-token-file FILE, or listen on loopback",
+                "HTTP at %s has no token, so all it serves is /healthz: pass --http-token-file "
+                "FILE, or listen on loopback",
                 shown,
-                f" and {METRICS_PATH}" if self._access.public_metrics else "",
             )
         return shown
 

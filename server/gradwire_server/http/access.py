@@ -1,16 +1,15 @@
 """Access: a bearer token (RFC 6750) for every page but `/healthz`.
 
-=========================  ==============  ==================  ====================
-configured                 `/healthz`      `/metrics`          everything else
-=========================  ==============  ==================  ====================
-a token                    open            the token           the token
-no token, on loopback      open            open                open
-no token, elsewhere        open            closed              closed
-``--public-metrics``       open            open                as above
-=========================  ==============  ==================  ====================
+=========================  ==============  ====================
+configured                 `/healthz`      everything else
+=========================  ==============  ====================
+a token                    open            the token
+no token, on loopback      open            open
+no token, elsewhere        open            closed
+=========================  ==============  ====================
 
 A master without a token that other machines can reach starts all the same, and keeps its pages
-closed: probing `/healthz`, or scraping public metrics, takes no token.
+closed: probing `/healthz` takes no token.
 
 On loopback, a page is open only if the ``Host`` header is missing, or names localhost or an IP
 address. Otherwise a web page whose name resolves to 127.0.0.1 (DNS rebinding) could have its
@@ -33,7 +32,6 @@ from gradwire_server.metrics import HttpRefusal
 from gradwire_udp.files.keys import credential, read_secret
 
 HEALTH_PATH: Final = "/healthz"
-METRICS_PATH: Final = "/metrics"
 
 CREDENTIAL: Final = "http-token"
 """Name of the systemd credential: ``LoadCredential=http-token:/etc/gradwire/http-token``."""
@@ -81,14 +79,12 @@ class Token:
         return hmac.compare_digest(digest, self._digest)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Access:
     """Decides whether a client may see a page."""
 
     token: Token | None = None
     """Without it, pages other than `/healthz` are open on loopback only."""
-    public_metrics: bool = False
-    """Whether every client may read the metrics."""
 
     def refusal(
         self, path: str, headers: Mapping[str, str], *, on_loopback: bool
@@ -98,7 +94,7 @@ class Access:
         `headers` must ignore the case of names; `on_loopback` says whether only this machine can
         reach the server.
         """
-        if path == HEALTH_PATH or (path == METRICS_PATH and self.public_metrics):
+        if path == HEALTH_PATH:
             return None
         if self.token is None:
             is_open = on_loopback and _is_own_name(headers.get("Host", ""))

@@ -48,14 +48,6 @@ def test_a_token_is_asked_for_everywhere_but_at_health(on_loopback: bool) -> Non
     assert refusals(LOCKED, bearer, on_loopback=on_loopback) == [None, None, None]
 
 
-def test_public_metrics_are_open_to_all_and_open_nothing_else() -> None:
-    public = Access(public_metrics=True)
-    locked = Access(token=LOCKED.token, public_metrics=True)
-
-    assert refusals(public, on_loopback=False) == [None, None, HttpRefusal.CLOSED]
-    assert refusals(locked, on_loopback=True) == [None, None, HttpRefusal.UNAUTHORIZED]
-
-
 @pytest.mark.parametrize(
     "authorization",
     [
