@@ -42,7 +42,8 @@ def doctor(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) 
     def run(
         *arguments: object, answer_seconds: float = SOON
     ) -> tuple[int, dict[str, dict[str, Any]]]:
-        monkeypatch.setattr("gradwire.cli.doctor.ANSWER_SECONDS", answer_seconds)
+        monkeypatch.setattr("gradwire.cli.probes.ANSWER_SECONDS", answer_seconds)
+        monkeypatch.setattr("gradwire.cli.probes.PROBES", 5)
         status = main(["doctor", "--json", *map(str, arguments)])
         logger.handlers[:] = before  # the command's would write to a stderr that is no more
         found = json.loads(capsys.readouterr().out)
@@ -71,6 +72,8 @@ def test_a_master_that_lets_us_in_is_found(
     assert states(checks, "key", "name", "port") == ["ok"] * 3
     assert checks["key"]["text"] == naming("run key", RUN_KEY.fingerprint.hex())
     assert checks["port"]["text"] == naming("UDP", keyed_master.address)
+    assert checks["round trip"]["text"] == naming("ms", "handshakes")
+    assert checks["loss"]["text"] == naming("datagrams")
 
 
 @pytest.fixture
@@ -120,6 +123,7 @@ def test_a_key_that_is_not_accepted_is_said_to_be(
     assert checks["port"]["state"] == "broken"
     assert checks["port"]["text"] == naming(named, keyed_master.address)
     assert checks["port"]["remedy"]
+    assert "loss" not in checks
 
 
 def test_a_port_where_nothing_listens_is_broken(doctor: Doctor) -> None:

@@ -1,164 +1,27 @@
-"""``gradwire doctor``: says what is wrong with this machine, or between it and a master.
-
-A master is probed by handshakes that end with its answer, and connections over TCP. The answer
-shows that the key is accepted. Only the packet after it opens the connection at a master, which
-then closes an older one with the same key. So a probe disturbs no worker with this key.
-"""
+"""``gradwire doctor``: says what is wrong with this machine, or between it and a master."""
 
 import asyncio
 import json as json_text
 import os
 import platform
-import socket
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 from importlib.metadata import version
 from pathlib import Path
-from time import monotonic
-from typing import Annotated, Final, TypeAlias
+from typing import Annotated, Final
 
 import typer
 
+from gradwire.cli.probes import Answer, Destination, Reached, probe, repeat_handshake
 from gradwire.errors import UnreachableError, UsageError
 from gradwire.settings.credentials import credentials_of
-from gradwire_protocol import (
-    CloseCode,
-    Connected,
-    Connection,
-    ConnectionConfig,
-    Credentials,
-    Disconnected,
-    Endpoint,
-    Event,
-    IssuingKey,
-    Role,
-    RunKey,
-    WorkerKey,
-)
+from gradwire_protocol import CloseCode, Credentials, IssuingKey, Role, RunKey, WorkerKey
 from gradwire_protocol.crypto.keys import FINGERPRINT_BYTES
-from gradwire_protocol.limits import DATAGRAM_BYTES_MIN
 from gradwire_protocol.wire.packets import VERSION
-from gradwire_udp import (
-    SocketCounters,
-    TcpCounters,
-    TcpDriver,
-    UdpDriver,
-    open_socket,
-    resolve_all,
-    show_address,
-)
+from gradwire_udp import open_socket, resolve_all, show_address
 from gradwire_udp.files.keys import WORKER_CREDENTIAL, credential, read_keys
-from gradwire_udp.sockets import SocketAddress, wildcard
 from gradwire_udp.udp.kernel_features import BUFFER_BYTES, granted_buffers, sysctl_line
-
-Destination: TypeAlias = tuple[socket.AddressFamily, SocketAddress]
-
-ANSWER_SECONDS: Final = 3.0
-"""Time for one answer."""
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """The result of one handshake."""
-
-    came: bool
-    reason: str = ""
-    """Why none came."""
-    code: int = CloseCode.UNREACHABLE
-
-
-@dataclass(frozen=True, slots=True)
-class Reached:
-    """What answers at one address."""
-
-    destination: Destination
-    udp: Answer
-    tcp: Answer | None
-    """None where UDP was answered, or the TCP port is not open."""
-    port: str
-    """State of the TCP port: ``"open"``, ``"refused"`` or ``"silent"``."""
-
-    @property
-    def transport(self) -> str | None:
-        """Transport that was answered: ``"udp"``, ``"tcp"`` or None."""
-        if self.udp.came:
-            return "udp"
-        return "tcp" if self.tcp is not None and self.tcp.came else None
-
-
-async def probe(destination: Destination, credentials: Credentials | None) -> Reached:
-    """Find out which transports one address answers."""
-    port, udp = await asyncio.gather(_tcp_port(destination), handshake(destination, credentials))
-    tcp = None
-    if not udp.came and port == "open":
-        tcp = await handshake(destination, credentials, tcp=True)
-    return Reached(destination, udp, tcp, port)
-
-
-async def handshake(
-    destination: Destination, credentials: Credentials | None, *, tcp: bool = False
-) -> Answer:
-    """Do a handshake with a master, and send nothing after it."""
-    family, address = destination
-    config = ConnectionConfig(
-        connect_timeout_seconds=ANSWER_SECONDS, datagram_bytes=DATAGRAM_BYTES_MIN
-    )
-    endpoint = Endpoint(
-        config.over_tcp if tcp else config, random_bytes=os.urandom, credentials=credentials
-    )
-    loop, application = asyncio.get_running_loop(), _Handshake()
-    driver: TcpDriver | UdpDriver
-    try:
-        if tcp:
-            driver = TcpDriver(endpoint, application, loop, TcpCounters())
-            endpoint.connect(driver.dial(address, family), monotonic())
-        else:
-            sock = open_socket(wildcard(family), family)
-            driver = UdpDriver(sock, endpoint, application, loop, SocketCounters())
-            endpoint.connect(address, monotonic())
-    except OSError as error:
-        return Answer(False, error.strerror or str(error))
-    application.driver = driver
-    driver.turn()
-    event = await application.over
-    if isinstance(event, Disconnected):
-        return Answer(False, event.reason, event.code)
-    return Answer(True)
-
-
-class _Handshake:
-    """An application that closes its driver at the first event."""
-
-    def __init__(self) -> None:
-        self.over: asyncio.Future[Event] = asyncio.get_running_loop().create_future()
-        self.driver: UdpDriver | TcpDriver | None = None
-
-    def handle_event(self, connection: Connection, event: Event, now: float) -> None:
-        """Note the first event, and send nothing more."""
-        if isinstance(event, Connected | Disconnected) and not self.over.done():
-            self.over.set_result(event)
-            assert self.driver is not None
-            self.driver.close()
-
-    def handle_timer(self, now: float) -> None:
-        """Do nothing."""
-
-    def next_timer(self) -> float | None:
-        """Return None."""
-        return None
-
-
-async def _tcp_port(destination: Destination) -> str:
-    try:
-        async with asyncio.timeout(ANSWER_SECONDS):
-            _, writer = await asyncio.open_connection(*destination[1][:2])
-    except TimeoutError:
-        return "silent"
-    except OSError as error:
-        return "refused" if isinstance(error, ConnectionRefusedError) else "silent"
-    writer.close()
-    return "open"
 
 
 class State(StrEnum):
@@ -170,6 +33,10 @@ class State(StrEnum):
     BROKEN = "broken"
     """No worker can train like this."""
 
+
+RTT_SECONDS_MAX: Final = 0.1
+SPREAD_SECONDS_MIN: Final = 0.005
+"""A smaller spread is due to the two processes, not to the path."""
 
 EXIT_STATUS: Final = {State.BROKEN: 5, State.SLOW: 1, State.OK: 0}
 """Exit status by the worst verdict; 5 means an unreachable master in every command."""
@@ -205,8 +72,8 @@ def doctor(
 ) -> None:
     """Say what is wrong with this machine, or between it and a master, and what to do about it.
 
-    Each line is ok, slow or broken. A running training is not disturbed. Exit status: 0 all is ok,
-    1 something is slow, 2 wrong usage, 5 something is broken.
+    Each line is ok, slow or broken. A running training is not disturbed. It takes some ten
+    seconds. Exit status: 0 all is ok, 1 something is slow, 2 wrong usage, 5 something is broken.
     """
     with open_socket(("127.0.0.1", 0)) as sock:
         checks = [versions(), judge_buffers(*granted_buffers(sock, BUFFER_BYTES))]
@@ -237,15 +104,21 @@ def _network_checks(master: str, key_file: Path | None) -> list[Check]:
         return [*checks, Check("name", State.BROKEN, str(error), remedy)]
     checks.append(judge_names(master, destinations))
     credentials = credentials_of(key, "", role=Role.WORKER)
-    reached = asyncio.run(_probe_all(destinations, credentials))
-    return [*checks, judge_reached(reached, has_key=credentials is not None)]
+    return [*checks, *asyncio.run(_path_checks(destinations, credentials))]
 
 
-async def _probe_all(
+async def _path_checks(
     destinations: Sequence[Destination], credentials: Credentials | None
-) -> list[Reached]:
-    """Probe the addresses one by one: a master tells attempts with one key apart by their times."""
-    return [await probe(each, credentials) for each in destinations]
+) -> list[Check]:
+    """Check the path to a master."""
+    # One by one: a master tells the attempts with one key apart by their times.
+    reached = [await probe(each, credentials) for each in destinations]
+    checks = [judge_reached(reached, has_key=credentials is not None)]
+    best = best_of(reached)
+    if best.transport == "udp":
+        answers = await repeat_handshake(best.destination, credentials)
+        checks += [judge_round_trip(answers), judge_loss(answers)]
+    return checks
 
 
 def worst(checks: Sequence[Check]) -> State:
@@ -343,6 +216,42 @@ def judge_reached(reached: Sequence[Reached], *, has_key: bool) -> Check:
         text = f"neither UDP nor TCP is answered at {where}"
         remedy = "ping the host, check the address, let UDP and TCP pass the firewall to this port"
     return Check("port", State.BROKEN, text, remedy)
+
+
+def judge_round_trip(answers: Sequence[Answer]) -> Check:
+    """Say how long a round trip takes, and how much that varies."""
+    seconds = sorted(a.seconds for a in answers if a.seconds is not None and a.sent == 1)
+    if not seconds:
+        text = f"none of {len(answers)} handshakes was answered at the first try"
+        return Check("round trip", State.SLOW, text, "something loses datagrams: see the next line")
+    least, median = seconds[0], seconds[len(seconds) // 2]
+    spread = seconds[(9 * len(seconds)) // 10 - (len(seconds) % 10 == 0)] - least
+    text = (
+        f"{1e3 * median:.3g} ms, at least {1e3 * least:.3g}, nine of ten within "
+        f"{1e3 * spread:.3g} more ({len(seconds)} handshakes)"
+    )
+    remedy = ""
+    if median > RTT_SECONDS_MAX:
+        remedy = "run the master closer to the workers; `gradwire estimate --rtt` says the cost"
+    elif spread > max(SPREAD_SECONDS_MIN, 2 * least):
+        remedy = (
+            "something on the way queues, or a machine is busy: look for other traffic, Wi-Fi, or "
+            "processes that take all cores"
+        )
+    return Check("round trip", State.SLOW if remedy else State.OK, text, remedy)
+
+
+def judge_loss(answers: Sequence[Answer]) -> Check:
+    """Say how many datagrams of the handshakes, or answers to them, were lost."""
+    sent = sum(a.sent for a in answers)
+    lost = sent - sum(a.seconds is not None for a in answers)
+    text = f"{lost} of {sent} datagrams, there or back"
+    if not lost:
+        return Check("loss", State.OK, text)
+    remedy = (
+        "gradwire keeps its rate up to some percent; look for a full link, Wi-Fi or a bad cable"
+    )
+    return Check("loss", State.SLOW, text, remedy)
 
 
 def best_of(reached: Sequence[Reached]) -> Reached:

@@ -6,17 +6,18 @@ import pytest
 
 from gradwire.cli.doctor import (
     EXIT_STATUS,
-    Answer,
     Check,
-    Reached,
     State,
     best_of,
     judge_buffers,
     judge_key,
+    judge_loss,
     judge_reached,
+    judge_round_trip,
     show,
     worst,
 )
+from gradwire.cli.probes import Answer, Reached
 from gradwire_protocol import CloseCode, Role, RunKey
 from gradwire_protocol.crypto.keys import SECRET_BYTES
 from gradwire_udp.udp.kernel_features import BUFFER_BYTES
@@ -27,9 +28,13 @@ OK, SLOW, BROKEN = State
 HOST = (socket.AF_INET, ("10.0.2.4", 40123))
 HOST6 = (socket.AF_INET6, ("fd00::4", 40123, 0, 0))
 
-UDP = Answer(True)
-SILENT = Answer(False, "no answer to 4 datagrams")
-OTHER_VERSION = Answer(False, "2, 3", CloseCode.VERSION)
+UDP = Answer(0.001, 1)
+SILENT = Answer(None, 4, "no answer to 4 datagrams")
+OTHER_VERSION = Answer(None, 4, "2, 3", CloseCode.VERSION)
+
+
+def answers(*seconds: float, sent: int = 1) -> list[Answer]:
+    return [Answer(each, sent) for each in seconds]
 
 
 @pytest.mark.parametrize(
@@ -38,6 +43,12 @@ OTHER_VERSION = Answer(False, "2, 3", CloseCode.VERSION)
         (judge_buffers(BUFFER_BYTES, BUFFER_BYTES), OK, ("8 MiB",)),
         (judge_buffers(BUFFER_BYTES, 212_992), SLOW,
          ("0.203 MiB", f"net.core.wmem_max={BUFFER_BYTES}")),
+        (judge_loss(answers(0.1, 0.1)), OK, ("0", "2")),
+        (judge_loss([*answers(0.1), Answer(0.1, 2), Answer(None, 4)]), SLOW, ("5", "7")),
+        (judge_round_trip(answers(0.020, 0.021, 0.022)), OK, ("21 ms", "20")),
+        (judge_round_trip(answers(0.2, 0.2, 0.2)), SLOW, ("200 ms", "gradwire estimate --rtt")),
+        (judge_round_trip(answers(0.001, 0.001, 0.040)), SLOW, ("39 more", "Wi-Fi")),
+        (judge_round_trip(answers(0.2, sent=2)), SLOW, ("1",)),
         (judge_key(None), OK, ("none",)),
         (judge_key(RUN_KEY.issuing_key(Role.WORKER)), OK,
          (RUN_KEY.fingerprint.hex(), "worker")),
