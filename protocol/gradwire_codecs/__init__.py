@@ -25,16 +25,13 @@ from gradwire_codecs.errors import (
     NonFiniteError,
     OutOfRangeError,
 )
-from gradwire_codecs.feedback.feedback import Feedback, multiple_of
+from gradwire_codecs.feedback.feedback import Feedback, ResidualStatistics, multiple_of
 from gradwire_codecs.feedback.host_feedback import LocalFeedback, SharedFeedback, encode
-from gradwire_codecs.feedback.residuals import ResidualStatistics
 from gradwire_codecs.format.block_packing import pack_block, unpack_block
 from gradwire_codecs.format.reading import encoded_hits
 from gradwire_codecs.format.update import NOTHING, Update, decode, encoded_bytes_max
-from gradwire_codecs.policies.band import DensityBand
-from gradwire_codecs.policies.density import TargetDensity
-from gradwire_codecs.policies.fixed import FixedThreshold
-from gradwire_codecs.policies.policy import Observation, ThresholdPolicy
+from gradwire_codecs.policies.density import DensityBand, TargetDensity
+from gradwire_codecs.policies.policy import FixedThreshold, Observation, ThresholdPolicy
 from gradwire_codecs.policies.warm_up import WarmUp
 from gradwire_codecs.replica.digests import BlockDigests, digest_of
 from gradwire_codecs.replica.replica import (

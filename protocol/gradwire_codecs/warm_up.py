@@ -12,7 +12,7 @@ from gradwire_codecs.feedback.contributions import encode_dense
 from gradwire_codecs.feedback.feedback import BYTES_MAX
 from gradwire_codecs.feedback.host_feedback import HostFeedback, LocalFeedback, SharedFeedback
 from gradwire_codecs.format.block_packing import pack_block, unpack_block
-from gradwire_codecs.format.byte_counts import COUNT_MAX
+from gradwire_codecs.format.dense import COUNT_MAX
 from gradwire_codecs.format.update import ELEMENTS_MAX, DenseUpdate, Update, decode, pack_update
 from gradwire_codecs.kernels.compiling import compiling_alone
 from gradwire_codecs.replica.digests import BlockDigests, digest_of

@@ -14,7 +14,6 @@ from gradwire_protocol.connection.endpoint import Endpoint
 from gradwire_protocol.connection.states import State
 from gradwire_protocol.connection.train import Train
 from gradwire_protocol.counters import Counters, Drop
-from gradwire_protocol.crypto.credentials import Credentials
 from gradwire_protocol.crypto.keys import (
     Identity,
     IssuingKey,
@@ -24,7 +23,7 @@ from gradwire_protocol.crypto.keys import (
     RunKey,
     WorkerKey,
 )
-from gradwire_protocol.crypto.suites import Suite
+from gradwire_protocol.crypto.suites import Credentials, Suite
 from gradwire_protocol.delivery.events import (
     Address,
     AddressChanged,
@@ -51,7 +50,7 @@ from gradwire_protocol.errors import (
     VersionMismatchError,
     ViolationError,
 )
-from gradwire_protocol.wire.close_codes import CloseCode
+from gradwire_protocol.wire.frames import CloseCode
 
 __all__ = [
     "Address",

@@ -8,26 +8,33 @@ removed gets a row; nothing else has to be done for it.
 from typing import Final
 
 REMOVED: Final = {
+    "advertise": "leave it out; workers are told the address by GRADWIRE_MASTER",
     "alone_steps_max": "leave it out; a worker makes 1,000 steps without a master, and "
     "reconnect_seconds says how long it dials",
     "bytes_per_second": "leave it out; without a setting of the threshold, a worker measures its "
     "line and sends less where that is slow",
+    "cipher": "leave it out; it is the faster one on each machine",
     "clip_steps": "leave it out; nothing of a change is cut off",
     "codec_threads": "leave it out; one thread encodes, as training needs the other cores",
     "congestion": "leave it out; UDP has BBR, TCP its own control, and the master's link_rate says "
     "what a known link carries",
     "datagram_bytes": "leave it out; datagrams begin with 1,400 bytes",
     "datagram_bytes_max": "leave it out; datagrams grow up to what the path carries",
+    "deny_file": "use --deny NAME for a master that starts, and `gradwire operate deny NAME` for "
+    "one that runs",
     "digest_seconds": "leave it out; damage is looked for every 5 seconds, and less often where "
     "that takes long",
     "initial_threshold": "leave it out, the first change says it; threshold= takes a policy with "
     "one, as in gradwire_codecs.DensityBand(1e-4, 1e-2, initial=1e-4)",
+    "ip": "use listen: an address of this machine, or 0.0.0.0 for all of them",
     "leave_timeout_seconds": "leave it out; close() waits for 10 seconds at most, and "
     "finish_timeout_seconds is the limit of finish()",
     "loop": "leave it out; it is uvloop where that is installed, and else asyncio's own",
+    "network": "use listen: an address of this machine, or 0.0.0.0 for all of them",
     "outlier_policy": "use outliers: 'warn', the default, counts them, and 'quarantine' keeps the "
     "updates of their worker aside",
     "processes": "a master is one process; start another master for another run",
+    "public_metrics": "use http_token_file; Prometheus sends the token with credentials_file",
     "quiet": "use log_level='warning'",
     "residual_clip": "leave it out; nothing of a change is cut off. Where the residual grows, "
     "lower the learning rate or raise target_density",
@@ -36,8 +43,7 @@ REMOVED: Final = {
     "shake_up_divisor": "leave it out; a shake-up has an eighth of the threshold",
     "staleness_timeout_seconds": "leave it out; a step waits 10 seconds at most for a worker that "
     "makes none",
-    "stats_file": "session.stats has all figures; `gradwire estimate --script` times the steps of "
-    "a script",
+    "stats_file": "session.stats has all figures",
     "update_bytes": "use target_density",
     "warm_up_density": "leave it out; warm_up_steps=0 is no warm-up, and threshold= takes one of "
     "another density, as in gradwire_codecs.WarmUp(gradwire_codecs.TargetDensity(0.01), 0.2, 100)",
@@ -48,8 +54,9 @@ REMOVED: Final = {
     "estimate --costs": "leave it out; the formulas have the costs of one processor",
     "estimate --link-up": "use --link, the rate of the master's line",
     "estimate --master-link": "use --link, the rate of the master's line",
-    "estimate --measure": "use --script, which times the steps of a script",
-    "estimate --measure-seconds": "leave it out; --script takes 40 steps, and 5 minutes at most",
+    "estimate --measure": "time a step of the script, and use --step-seconds",
+    "estimate --measure-seconds": "time a step of the script, and use --step-seconds",
+    "estimate --script": "time a step of the script, and use --step-seconds",
 }
 """By the name of the setting, ``link_rate`` for ``--link-rate`` and ``GRADWIRE_LINK_RATE``. An
 option of one command alone stands here as ``estimate --costs``."""

@@ -5,11 +5,10 @@ microseconds, and `UdpDriver` connects both to an endpoint. `TcpDriver` is for n
 UDP. `Drivers` runs several drivers for one application.
 """
 
-from gradwire_udp.drivers import Drivers
+from gradwire_udp.counters import SocketCounters, TcpCounters
+from gradwire_udp.drivers import Drivers, new_event_loop
 from gradwire_udp.endpoint_driver import Application
-from gradwire_udp.loops import new_event_loop
 from gradwire_udp.sockets import (
-    local_address_in,
     open_listener,
     open_socket,
     resolve,
@@ -19,11 +18,9 @@ from gradwire_udp.sockets import (
     source_of,
     split_address,
 )
-from gradwire_udp.tcp.counters import TcpCounters
 from gradwire_udp.tcp.driver import TcpDriver
 from gradwire_udp.tcp.peer import TcpAddress
 from gradwire_udp.timers import Timer
-from gradwire_udp.udp.counters import SocketCounters
 from gradwire_udp.udp.datagram_socket import DatagramSocket, Read
 from gradwire_udp.udp.driver import UdpDriver
 from gradwire_udp.udp.kernel_features import Features
@@ -40,7 +37,6 @@ __all__ = [
     "TcpDriver",
     "Timer",
     "UdpDriver",
-    "local_address_in",
     "new_event_loop",
     "open_listener",
     "open_socket",

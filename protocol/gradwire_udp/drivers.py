@@ -14,6 +14,16 @@ from gradwire_protocol import Connection, Event
 from gradwire_udp.endpoint_driver import Application
 
 
+def new_event_loop() -> asyncio.AbstractEventLoop:
+    """Return a loop of uvloop; of asyncio where uvloop is not installed."""
+    try:
+        import uvloop
+    except ImportError:
+        return asyncio.new_event_loop()
+    loop: asyncio.AbstractEventLoop = uvloop.new_event_loop()
+    return loop
+
+
 class Driver(Protocol):
     """An `EndpointDriver`, or another object with these methods."""
 

@@ -22,6 +22,12 @@ from typing import Final
 LOOP_SECONDS_MIN: Final = 0.001
 """Resolution of the loops' timers: one set to less may fire at once, again and again."""
 
+_libc = ctypes.PyDLL(None)
+"""Calls through it keep the GIL: they are too short to give it to another thread."""
+
+_itimerspec = Struct("@4l")
+"""The interval, which is zero, and the time, each in seconds and nanoseconds."""
+
 TFD_TIMER_ABSTIME: Final = 1
 """Linux's flag: the time is absolute, not counted from now."""
 
@@ -122,28 +128,14 @@ class _DescriptorAlarm:
         self._expired()
 
 
-if sys.version_info >= (3, 13) and sys.platform == "linux":
+def _new_timer_descriptor() -> int | None:
+    """Return the descriptor of a timer; `None` if this system has none."""
+    if sys.platform != "linux":
+        return None
+    descriptor: int = _libc.timerfd_create(CLOCK_MONOTONIC, os.O_NONBLOCK | os.O_CLOEXEC)
+    return descriptor if descriptor >= 0 else None
 
-    def _new_timer_descriptor() -> int | None:
-        return os.timerfd_create(CLOCK_MONOTONIC, flags=os.TFD_NONBLOCK | os.TFD_CLOEXEC)
 
-    def _set_timer_descriptor(descriptor: int, nanoseconds: int) -> None:
-        os.timerfd_settime_ns(descriptor, flags=os.TFD_TIMER_ABSTIME, initial=nanoseconds)
-
-else:
-    _libc = ctypes.PyDLL(None)
-    """Calls through it keep the GIL: they are too short to give it to another thread."""
-
-    _itimerspec = Struct("@4l")
-    """The interval, which is zero, and the time, each in seconds and nanoseconds."""
-
-    def _new_timer_descriptor() -> int | None:
-        """Return the descriptor of a timer; `None` if this system has none."""
-        if sys.platform != "linux":
-            return None
-        descriptor: int = _libc.timerfd_create(CLOCK_MONOTONIC, os.O_NONBLOCK | os.O_CLOEXEC)
-        return descriptor if descriptor >= 0 else None
-
-    def _set_timer_descriptor(descriptor: int, nanoseconds: int) -> None:
-        times = _itimerspec.pack(0, 0, *divmod(nanoseconds, 1_000_000_000))
-        _libc.timerfd_settime(descriptor, TFD_TIMER_ABSTIME, times, None)
+def _set_timer_descriptor(descriptor: int, nanoseconds: int) -> None:
+    times = _itimerspec.pack(0, 0, *divmod(nanoseconds, 1_000_000_000))
+    _libc.timerfd_settime(descriptor, TFD_TIMER_ABSTIME, times, None)

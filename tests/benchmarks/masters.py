@@ -115,7 +115,7 @@ class Master:
 
     def credentials(self, name: str) -> Credentials | None:
         """Return what a worker with this name dials with."""
-        return credentials_of(self.run_key and self.run_key.worker_key(name), "", "auto")
+        return credentials_of(self.run_key and self.run_key.worker_key(name), "")
 
     def _key_options(self) -> Sequence[str]:
         if self.run_key is None:

@@ -39,7 +39,7 @@ class _Telling:
 
 
 def _worker(name: str, elements: int, values: bytes | None = None) -> IdleWorker:
-    credentials = credentials_of(None, os.environ.get("GRADWIRE_KEY_FILE", ""), "auto")
+    credentials = credentials_of(None, os.environ.get("GRADWIRE_KEY_FILE", ""))
     master = os.environ["GRADWIRE_MASTER"]
     return IdleWorker(name, elements, master, credentials, Progress(), values=values)
 

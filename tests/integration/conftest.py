@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from gradwire.settings.settings import TORCHRUN
+from gradwire.settings.launchers import TORCHRUN
 from support.waiting import PROCESS
 
 

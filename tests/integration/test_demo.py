@@ -88,7 +88,7 @@ def test_the_table_the_progress_and_the_picture_are_there(outcome: Outcome) -> N
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP])
 def test_a_signal_ends_the_demo_and_all_its_processes(number: int, tmp_path: Path) -> None:
     with Running(DEMO, cwd=tmp_path, stderr=subprocess.PIPE) as process:
-        while not process.read_line("the first steps", process.stderr).startswith("step"):
+        while not process.read_line("the first steps", process.stderr).startswith("[0] step"):
             pass
         started = children_of(process.pid)
 

@@ -167,24 +167,6 @@ def test_what_is_trained_after_the_last_step_is_multiplied_in_the_end(master: Lo
     assert target.tolist() == theirs.tolist() == [HALF, 0, 0, 0.25]
 
 
-def test_a_function_is_asked_with_workers_and_staleness(master: LocalMaster) -> None:
-    asked = []
-
-    def scale(workers: int, staleness: float) -> float:
-        asked.append((workers, staleness))
-        return 0.5
-
-    target = zeros()
-    session, _other = join(master, target, scale=scale), join(master)
-    session.wait(2)
-    target[0] += 2.0
-    session.step()
-
-    # Before its own is known, that of lockstep: one other worker, which comes first half the times.
-    assert asked == [(2, 0.5)]
-    assert target[0] == 1.0
-
-
 # With an optimizer.
 
 
@@ -364,22 +346,17 @@ def test_staleness_is_known_for_each_rank_and_for_our_own_updates(master: LocalM
 # What cannot work, and what is only said.
 
 
-def test_momentum_that_nobody_lowers_is_warned_of(
+def test_momentum_that_nobody_lowers_is_mentioned(
     master: LocalMaster, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def warned(**options: Any) -> int:
-        target = zeros()
-        session = join(master, target, feedback="shared", **options)
+    def mentioned(**options: Any) -> int:
         caplog.clear()
-        with caplog.at_level(logging.WARNING, "gradwire.session"):
-            for _ in range(300):
-                target += HALF / 8
-                session.step()
-        session.close()
-        return sum("acts like momentum" in record.getMessage() for record in caplog.records)
+        with caplog.at_level(logging.INFO, "gradwire.session"):
+            join(master, zeros(), **options).close()
+        return sum("given no optimizer" in message for message in caplog.messages)
 
-    assert warned() == 1
-    assert warned(momentum="keep") == 0
+    assert mentioned() == 1
+    assert mentioned(momentum="keep") == 0
 
 
 def test_an_observer_adapts_nothing(keyed_master: LocalMaster) -> None:

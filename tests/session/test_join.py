@@ -234,12 +234,11 @@ def test_compiling_is_mentioned_while_it_takes_long(
     def compile_until_it_is_mentioned() -> None:
         wait_until(lambda: caplog.messages, "a word about it")
 
-    monkeypatch.setattr("gradwire.threads.notice.SILENT_SECONDS", 0.001)
     monkeypatch.setattr(join_module, "SILENT_SECONDS", 0.001)
     monkeypatch.setattr(join_module, "warm_up", compile_until_it_is_mentioned)
     with caplog.at_level(logging.INFO, "gradwire"), pytest.raises(gradwire.UnreachableError):
         gradwire.join(target(), master="nowhere.invalid:1")
 
     first, second = caplog.messages[:2]
-    assert first == naming("waiting", "codec", "compiled", "kernels")
+    assert first == naming("compiling", "codec", "once")
     assert second == naming("compiled", "codec")

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from gradwire.settings.settings import TORCHRUN
+from gradwire.settings.launchers import TORCHRUN
 
 
 @pytest.fixture(autouse=True)

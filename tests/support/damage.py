@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from gradwire_codecs.arrays import Int32Array, Int64Array, UInt8Array, UInt32Array, UInt64Array
 from gradwire_codecs.format.bits import TAIL_WORDS, signed
-from gradwire_codecs.format.byte_counts import check_counts
+from gradwire_codecs.format.dense import check_counts
 from gradwire_codecs.format.header import (
     BYTES,
     FAULTS,

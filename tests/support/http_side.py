@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from gradwire_server.http.access import Access
-from gradwire_server.http.limits import HttpLimits
+from gradwire_server.http.gate import HttpLimits
 from gradwire_server.http.server import HttpServer
 from gradwire_server.metrics import HttpRefusal, ServerMetrics
 from gradwire_udp import resolve

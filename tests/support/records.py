@@ -1,7 +1,7 @@
 """Examples of what master and workers say: one of every message, and of what is in one."""
 
 from gradwire_protocol.messages.admission import Join, Peer, Refuse, Resume, Roster, Welcome
-from gradwire_protocol.messages.buffers.message import Buffers
+from gradwire_protocol.messages.buffers.layout import Buffers
 from gradwire_protocol.messages.fields import WORKER_ID_BYTES
 from gradwire_protocol.messages.layout import Layout, Tensor
 from gradwire_protocol.messages.modes.kept_state import KeptState

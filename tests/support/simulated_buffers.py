@@ -13,8 +13,12 @@ import numpy as np
 import numpy.typing as npt
 
 from gradwire_protocol.messages.buffers.agreement import Standing
-from gradwire_protocol.messages.buffers.layout import BufferLayout, BufferTensor, BufferValues
-from gradwire_protocol.messages.buffers.message import Buffers
+from gradwire_protocol.messages.buffers.layout import (
+    BufferLayout,
+    Buffers,
+    BufferTensor,
+    BufferValues,
+)
 from gradwire_server.state.run import Run
 
 ELEMENTS = 5

@@ -11,19 +11,19 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gradwire.errors import GradwireError
-from gradwire.optimizer.averaged import Averaged
 from gradwire.participant.participant import Participant
 from gradwire.replica.waits import Procedure, Wait
 from gradwire.session.entry import Entry
 from gradwire.settings.settings import Settings
 from gradwire.target.parameters import NumpyParameters
+from gradwire.target.with_state import Averaged
 from gradwire.worker.inbox import Rebase
 from gradwire.worker.membership import Membership
 from gradwire.worker.sums import Sum
 from gradwire_codecs import Feedback, Replica
 from gradwire_protocol import Credentials, Endpoint, Role
 from gradwire_protocol.messages.admission import CODEC_VERSION, Join, Peer, Welcome
-from gradwire_protocol.messages.buffers.message import Buffers
+from gradwire_protocol.messages.buffers.layout import Buffers
 from gradwire_protocol.messages.fields import WORKER_ID_BYTES, covers
 from gradwire_protocol.messages.layout import Layout
 from gradwire_protocol.messages.modes.kept_state import KeptState

@@ -21,12 +21,12 @@ from gradwire_protocol.limits import (
 from gradwire_protocol.security.checksum import Checksum
 from gradwire_protocol.wire.frames import SHAPES_MAX, pack_data
 from gradwire_protocol.wire.packets import (
+    MASK,
     SINGLE,
     TRANSPORT,
     TRANSPORT_HEADER,
     TransportLimits,
 )
-from gradwire_protocol.wire.words import MASK
 from support.endpoints import agreed, init_of
 from support.fragments import fragment_of, message_of, packets_of
 from support.state import State, state_of

@@ -72,7 +72,9 @@ LAYERS = {
         counters settings removed errors limits
     """,
     "gradwire_codecs": "warm_up policies device feedback replica format kernels errors arrays",
-    "gradwire_udp": "tcp udp drivers endpoint_driver accepting timers loops sockets process files",
+    "gradwire_udp": """
+        tcp udp drivers endpoint_driver accepting timers counters sockets process files
+    """,
     "gradwire_server": """
         daemon http standby runs master replica checkpoints state log metrics config updates
     """,

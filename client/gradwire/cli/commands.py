@@ -19,8 +19,8 @@ OWN: Final = {
     "demo": "gradwire.cli.demo.command:demo",
     "keygen": "gradwire.cli.keygen:keygen",
     "operate": "gradwire.cli.operate:operate",
-    "estimate": "gradwire.cli.estimate.command:estimate_command",
-    "doctor": "gradwire.cli.doctor.command:doctor",
+    "estimate": "gradwire.cli.estimate:estimate_command",
+    "doctor": "gradwire.cli.doctor:doctor",
     "warm-up": "gradwire.cli.warm_up:warm_up",
 }
 """Functions of the client's own commands."""

@@ -89,7 +89,11 @@ def keygen(
     can neither make other keys nor pass for another worker. An issuing key makes the keys of one
     role, and none of operators. Files get mode 0600, and none is overwritten.
     """
-    _check_one_thing(path, worker, issuing, rotate, retire)
+    names = ("PATH", "--worker", "--issuing", "--rotate", "--retire")
+    asked = zip(names, (path, worker, issuing, rotate, retire), strict=True)
+    given = [name for name, value in asked if value]
+    if len(given) > 1:
+        raise UsageError(f"{' and '.join(given)}: one thing at a time")
     if issuing is not None:
         _make_issuing_key(source, Role[role.upper()], issuing, out)
         return
@@ -106,28 +110,9 @@ def keygen(
         _make_run_key(path or RUN_KEY_FILE)
 
 
-def _check_one_thing(
-    path: Path | None,
-    worker: Sequence[str] | None,
-    issuing: Path | None,
-    rotate: Path | None,
-    retire: Path | None,
-) -> None:
-    asked = {
-        "PATH": path,
-        "--worker": worker or None,
-        "--issuing": issuing,
-        "--rotate": rotate,
-        "--retire": retire,
-    }
-    given = [name for name, value in asked.items() if value is not None]
-    if len(given) > 1:
-        raise UsageError(f"{' and '.join(given)}: one thing at a time")
-
-
 def _make_run_key(path: Path) -> None:
-    write_key(path, _text([_new_run_key([])]))
-    _show(path)
+    write_key(path, _text([_new_run_key()]))
+    typer.echo(path)
     _say(f"{path} is the key of a run. It stays with the master, which takes it by")
     _say(f"  gradwire master --key-file {path} --listen 0.0.0.0:40123")
     _say("Workers need keys that are derived from it, and find theirs by GRADWIRE_KEY_FILE:")
@@ -142,7 +127,7 @@ def _make_issuing_key(source: Path | None, role: Role, path: Path, out: Path | N
     key = read_run_keys(source)[0].issuing_key(role)
     kind = role.name.lower()
     write_key(path, f"# gradwire: makes the keys of role {kind}, and no others.\n{key.format()}\n")
-    _show(path)
+    typer.echo(path)
     _say(f"{path} makes the keys of role {kind}, and no others. Each process that is given it by")
     _say("GRADWIRE_KEY_FILE derives a key of its own; one for a name is made by")
     _say(f"  gradwire keygen --worker NAME --from {path}")
@@ -172,7 +157,7 @@ def _make_worker_keys(
     places = _places(names, out)
     for key, place in zip(keys, places, strict=True):
         write_key(place, f"# gradwire: key of {key.name}, {role.name.lower()}.\n{key.format()}\n")
-        _show(place)
+        typer.echo(place)
     _say("copy each to its worker, over something safe such as scp, and set there")
     _say("  GRADWIRE_KEY_FILE=NAME.key")
 
@@ -203,8 +188,8 @@ def _rotate(path: Path) -> None:
             f"{path} has {len(keys)} run keys, which is the limit: first retire all but the newest "
             f"by gradwire keygen --retire {path}"
         )
-    replace_key(path, _text([_new_run_key(keys), *keys]))
-    _show(path)
+    replace_key(path, _text([_new_run_key(), *keys]))
+    typer.echo(path)
     _say(f"{path} has {len(keys) + 1} run keys now, and a master accepts all of them. Next steps:")
     _say(f"1. {READ_AGAIN}")
     _say(f"2. make new keys for the workers: gradwire keygen --worker NAME --from {path}")
@@ -214,21 +199,17 @@ def _rotate(path: Path) -> None:
 def _retire(path: Path) -> None:
     keys = read_run_keys(path)
     if len(keys) == 1:
-        _show(path)
+        typer.echo(path)
         _say(f"{path} has one run key only: there is nothing to retire")
         return
     replace_key(path, _text(keys[:1]))
-    _show(path)
+    typer.echo(path)
     _say(f"{path} has its newest run key only; {len(keys) - 1} retired. Next step:")
     _say(f"{READ_AGAIN}. It then closes the connections of workers with older keys.")
 
 
-def _new_run_key(others: Sequence[RunKey]) -> RunKey:
-    """Return a run key with a new fingerprint; one in 16 million has that of another key."""
-    while True:
-        key = RunKey(os.urandom(SECRET_BYTES))
-        if key.fingerprint not in {other.fingerprint for other in others}:
-            return key
+def _new_run_key() -> RunKey:
+    return RunKey(os.urandom(SECRET_BYTES))
 
 
 def _text(keys: Sequence[RunKey]) -> str:
@@ -238,10 +219,6 @@ def _text(keys: Sequence[RunKey]) -> str:
     for key in keys:
         lines += [f"# fingerprint {key.fingerprint.hex()}", key.format()]
     return "\n".join(lines) + "\n"
-
-
-def _show(path: Path) -> None:
-    typer.echo(str(path))
 
 
 def _say(line: str) -> None:

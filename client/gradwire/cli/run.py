@@ -8,21 +8,40 @@ import sys
 from collections.abc import Coroutine, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
+from itertools import takewhile
 from pathlib import Path
-from typing import Annotated, Any, Literal, TextIO
+from typing import Annotated, Any, Final, Literal, TextIO
 
 import typer
 
-from gradwire.cli.launch.gpus import NO_GPU, VISIBLE, visible_gpus
-from gradwire.cli.launch.keys import local_keys
-from gradwire.cli.launch.master import Master, MasterEndedError
-from gradwire.cli.launch.processes import SIGNALLED, Child, Failures, how
-from gradwire.cli.launch.signals import ending_signals
+from gradwire.cli.launch.master import Master, MasterEndedError, local_keys
+from gradwire.cli.launch.processes import SIGNALLED, Child, Failures, ending_signals, how
 from gradwire.errors import DeadlineError, UsageError
 from gradwire_protocol.crypto.keys import WorkerKey
 from gradwire_udp.files.keys import read_keys
 
+VISIBLE: Final = "CUDA_VISIBLE_DEVICES"
+
+DRIVER: Final = Path("/proc/driver/nvidia/gpus")
+"""Has a folder for each GPU that NVIDIA's driver serves."""
+
+NO_GPU: Final = (
+    f"--one-gpu-each: no GPU is visible, by {VISIBLE} or in {DRIVER}; leave it out to train on "
+    "processors"
+)
+
 OnFailure = Literal["stop", "continue", "restart"]
+
+
+def visible_gpus(environ: Mapping[str, str], driver: Path = DRIVER) -> list[str]:
+    """Return the GPUs that a process would see, as ``CUDA_VISIBLE_DEVICES`` names them.
+
+    By that variable, or else by the driver: asking torch takes seconds.
+    """
+    if VISIBLE in environ:
+        names = map(str.strip, environ[VISIBLE].split(","))
+        return list(takewhile(lambda name: name and not name.startswith("-"), names))
+    return [str(number) for number, _ in enumerate(driver.glob("*"))]
 
 
 def run(

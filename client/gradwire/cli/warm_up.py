@@ -6,13 +6,11 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from tempfile import TemporaryDirectory, TemporaryFile
+from tempfile import TemporaryDirectory
 from time import monotonic
 from typing import Annotated, Final
 
 import typer
-from rich.console import Console
-from rich.progress import Progress
 
 from gradwire.errors import UsageError
 
@@ -21,6 +19,12 @@ GENERIC: Final = "generic"
 
 MACHINE_CODE: Final = "*.nb[ci]"
 """Pattern of numba's files."""
+
+PROGRAM: Final = (
+    "from gradwire_codecs.warm_up import warm_up, warm_up_optimizers; "
+    "warm_up(); warm_up_optimizers()"
+)
+"""Compiles also what only some masters need: an image may be read-only."""
 
 
 def warm_up(
@@ -76,24 +80,14 @@ def warm_up(
 
 def _compile(environ: Mapping[str, str]) -> None:
     """Compile in a process of its own: numba reads these variables when it is imported."""
-    command = [sys.executable, "-m", "gradwire.cli.warm_up_process"]
-    with (
-        TemporaryFile("w+") as errors,  # a pipe that nobody reads meanwhile would fill up
-        subprocess.Popen(  # nosec B603
-            command, stdout=subprocess.PIPE, stderr=errors, text=True,
-            env={**os.environ, **environ},
-        ) as process,
-        Progress(console=Console(stderr=True), transient=True) as shown,
-    ):  # fmt: skip
-        bar = shown.add_task("compiling", total=None)
-        assert process.stdout is not None
-        for line in process.stdout:
-            ready, all_ = map(int, line.split())
-            shown.update(bar, completed=ready, total=all_)
-        if process.wait():
-            errors.seek(0)
-            last = errors.read().strip().splitlines()[-1:] or ["it said nothing"]
-            raise UsageError(f"compiling failed: {last[0]}")
+    typer.echo("compiling, which takes some ten seconds where nothing is compiled yet", err=True)
+    done = subprocess.run(  # nosec B603
+        [sys.executable, "-c", PROGRAM],
+        env={**os.environ, **environ}, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    if done.returncode:
+        last = done.stderr.strip().splitlines()[-1:] or ["it said nothing"]
+        raise UsageError(f"compiling failed: {last[0]}")
 
 
 def _install(made: Path, folder: Path) -> None:

@@ -20,8 +20,7 @@ from gradwire.participant.feature import Feature
 from gradwire.replica.stats import Tally
 from gradwire.target.buffers import ModuleBuffers, check_finite, differing
 from gradwire_protocol.messages.buffers.agreement import Standing, agreed
-from gradwire_protocol.messages.buffers.layout import BufferValues
-from gradwire_protocol.messages.buffers.message import Buffers
+from gradwire_protocol.messages.buffers.layout import Buffers, BufferValues
 
 logger = logging.getLogger("gradwire.buffers")
 

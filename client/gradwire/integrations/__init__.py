@@ -5,6 +5,6 @@
 shows them, and loops in numpy and JAX, which need no adapter.
 """
 
-from gradwire.integrations.launchers import stand_alone
+from gradwire.settings.launchers import stand_alone
 
 __all__ = ["stand_alone"]

@@ -9,10 +9,9 @@ from typing import Final
 
 import numpy as np
 
-from gradwire.optimizer.agreement import Agreement
 from gradwire.optimizer.delays import Delays
 from gradwire.optimizer.momentum import APPROACH_STEPS, Lag, added_lag, network_factor
-from gradwire.optimizer.scale import scale_factor, varies
+from gradwire.optimizer.scale import Agreement, scale_factor, varies
 from gradwire.replica.shared_parameters import SharedParameters
 from gradwire.replica.stats import Tally
 from gradwire.settings.training import Scale
@@ -81,8 +80,7 @@ class Compensation:
     def change_factor(self) -> float:
         """Return what to multiply the next change of this worker by."""
         delays = self._delays
-        # A function of the user's gets the exact number.
-        workers = self._world_size if callable(self.scale) else self._smooth_workers()
+        workers = self._smooth_workers()
         # Before the first is known, assume lockstep: half of the others come first.
         stale = delays.own_staleness if delays.own_updates else (workers - 1) / 2
         self._tally.scale = scale_factor(self.scale, workers, stale, self._agreement.value)

@@ -60,7 +60,7 @@ class Divergence:
 
     Parameters
     ----------
-    scale : str, float or callable
+    scale : str or float
         The setting of that name.
     shared : SharedParameters
     membership : Membership

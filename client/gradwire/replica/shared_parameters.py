@@ -18,8 +18,7 @@ from gradwire.errors import UsageError
 from gradwire.replica.repair import Repair
 from gradwire.replica.scaled_change import ScaledChange
 from gradwire.settings.settings import Settings
-from gradwire.target.named_errors import named_errors
-from gradwire.target.parameters import Parameters
+from gradwire.target.parameters import Parameters, named_errors
 from gradwire.worker.update_log import OwnUpdateLog
 from gradwire_codecs import Feedback, check_finite
 from gradwire_codecs.arrays import Float32Array, describe

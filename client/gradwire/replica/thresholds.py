@@ -12,7 +12,7 @@ import numpy as np
 
 from gradwire.errors import UsageError
 from gradwire.settings.settings import Settings
-from gradwire.settings.thresholds import WARM_UP_DENSITY
+from gradwire.settings.training import WARM_UP_DENSITY
 from gradwire_codecs import (
     CodecError,
     Feedback,

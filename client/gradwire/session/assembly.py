@@ -5,7 +5,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from gradwire.features.buffers import BufferSharing
-from gradwire.features.momentum_advice import MomentumAdvice
 from gradwire.features.roster_log import RosterLog
 from gradwire.features.staleness_bound import AutomaticBound, StalenessBound
 from gradwire.participant.feature import Feature
@@ -74,8 +73,13 @@ def _momentum_and_scale(
     """Return what adapts the optimizer; if no learning rate can, scale the changes."""
     compensation = participant.compensation
     lag = compensation.added_lag if participant.settings.momentum == "auto" else None
-    feature = Feature() if lag is None else MomentumAdvice(lag)
     by_rate = False
+    feature = Feature()
+    if optimizer is None and lag is not None:
+        logger.info(
+            "join was given no optimizer, so none has its momentum lowered by what late changes "
+            "add to it: pass optimizer=optimizer, or set a low momentum and pass momentum='keep'"
+        )
     if optimizer is not None:
         # Imported here: only a script that passes an optimizer has imported torch.
         from gradwire.features.optimizer_control import (

@@ -10,7 +10,6 @@ from time import monotonic
 from typing import TYPE_CHECKING
 
 from gradwire.errors import NonFiniteError, OutOfRangeError, UnreachableError, UsageError
-from gradwire.optimizer.averaged import Averaged
 from gradwire.session.entry import Entry
 from gradwire.session.session import Session
 from gradwire.settings.credentials import credentials_of
@@ -18,6 +17,7 @@ from gradwire.settings.settings import Settings
 from gradwire.settings.training import names_in
 from gradwire.target.adapters import buffers_of
 from gradwire.target.parameters import Parameters
+from gradwire.target.with_state import Averaged
 from gradwire.threads.network import NetworkThread
 from gradwire.threads.waits import Waits
 from gradwire.worker.membership import Membership
@@ -48,7 +48,7 @@ def attempt(
     `optimizer` changes the parameters of `target`, if it is not None.
     """
     addresses = resolve_all(settings.master)
-    credentials = credentials_of(settings.key, settings.key_file, settings.cipher)
+    credentials = credentials_of(settings.key, settings.key_file)
     key = None if credentials is None else credentials.key
     observes = key is not None and key.role is Role.OBSERVER
     averages = None

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from gradwire.errors import DeadlineError, UsageError
-from gradwire.optimizer.averaged import Averaged, Averages
 from gradwire.participant.participant import Participant
 from gradwire.replica.checkpoint_state import brought_digest
 from gradwire.replica.waits import Procedure, until
@@ -17,7 +16,7 @@ from gradwire.session.start import Meeting, WarmStart
 from gradwire.settings.settings import Settings
 from gradwire.target.buffers import ModuleBuffers, first_buffers
 from gradwire.target.parameters import Parameters
-from gradwire.target.with_state import WithState
+from gradwire.target.with_state import Averaged, Averages, WithState
 from gradwire.worker.membership import Membership
 from gradwire.worker.worker import Worker
 from gradwire_codecs import Replica

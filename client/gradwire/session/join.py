@@ -5,7 +5,7 @@ import os
 import warnings
 from inspect import Parameter, Signature, signature
 from os import PathLike
-from threading import Lock
+from threading import Lock, Timer
 from time import monotonic
 from typing import Final, Never, Unpack
 from weakref import WeakKeyDictionary
@@ -13,17 +13,14 @@ from weakref import WeakKeyDictionary
 from gradwire.errors import GradwireWarning, UsageError
 from gradwire.session.attempt import attempt
 from gradwire.session.session import Session
-from gradwire.settings.keywords import SettingKeywords
-from gradwire.settings.launched import launched
-from gradwire.settings.settings import Settings, resolve_settings
+from gradwire.settings.launchers import launched
+from gradwire.settings.settings import SettingKeywords, Settings, resolve_settings
 from gradwire.target.adapters import identities_of, parameters_of
 from gradwire.target.data_parallel import stop_averaging
 from gradwire.threads import console
-from gradwire.threads.notice import SILENT_SECONDS, announced
-from gradwire.threads.uncaught import show_causes_first
+from gradwire.threads.waits import SILENT_SECONDS
 from gradwire_codecs import warm_up
 from gradwire_codecs.kernels.compiled import cache_folder
-from gradwire_codecs.kernels.compiling import progress
 from gradwire_protocol.settings import declared_settings
 
 logger = logging.getLogger("gradwire.join")
@@ -93,7 +90,7 @@ def join(
                 optimizer.step()
                 session.step()
     """
-    show_causes_first()
+    console.show_causes_first()
     if misplaced:
         raise UsageError(
             f"join() takes the target alone by position, and was given {len(misplaced)} more, the "
@@ -177,14 +174,13 @@ def _compile_kernels() -> None:
     """Compile the kernels now, or load them from the cache: no training step waits for it."""
     folder = cache_folder()
     kept = f"kept in {folder}" if folder else "not kept: no folder can be written to"
-
-    def purpose() -> str:
-        ready, all_ = progress()
-        who = f"{ready} of {all_} kernels are ready" if ready else "another process may do it now"
-        return f"the codec to be compiled for this processor, once: {who}; the result is {kept}"
-
+    text = "compiling the codec for this processor, once, here or in another process; the result is"
+    notice = Timer(SILENT_SECONDS, logger.info, (f"{text} %s", kept))
     began = monotonic()
-    with announced(purpose):
+    notice.start()
+    try:
         warm_up()
+    finally:
+        notice.cancel()
     if monotonic() - began > SILENT_SECONDS:
         logger.info("compiled the codec in %.1f s", monotonic() - began)

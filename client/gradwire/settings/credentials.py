@@ -10,7 +10,7 @@ from functools import cache
 from pathlib import Path
 from time import time_ns
 from timeit import repeat
-from typing import Final, Literal
+from typing import Final
 
 from gradwire.errors import UsageError
 from gradwire_protocol import Credentials
@@ -22,13 +22,15 @@ from gradwire_protocol.crypto.keys import (
     WorkerKey,
     parse_keys,
 )
-from gradwire_protocol.crypto.suites import CIPHER_KEY_BYTES, CIPHER_NONCE_BYTES, Suite, cipher_of
+from gradwire_protocol.crypto.suites import (
+    CIPHER_KEY_BYTES,
+    CIPHER_NONCE_BYTES,
+    CIPHERS,
+    Suite,
+    cipher_of,
+)
 from gradwire_protocol.limits import DATAGRAM_BYTES
 from gradwire_udp.files.keys import read_keys
-
-CipherName = Literal["auto", "aes", "chacha"]
-
-SUITES: Final = {"aes": Suite.AES, "chacha": Suite.CHACHA}
 
 ROUNDS: Final = 16
 """Sealings of one datagram by each cipher. The fastest counts, so one without an interruption is
@@ -38,7 +40,6 @@ enough; at 1 µs with AES in hardware and 10 µs without, all of them take less 
 def credentials_of(
     key: WorkerKey | IssuingKey | RunKey | str | None,
     key_file: str,
-    cipher: CipherName,
     *,
     role: Role = Role.WORKER,
 ) -> Credentials | None:
@@ -73,8 +74,7 @@ def credentials_of(
         found = found.issuing_key(role)
     if isinstance(found, IssuingKey):
         found = found.worker_key(own_name())
-    suite = SUITES[cipher] if cipher != "auto" else fastest_suite()
-    return Credentials(key=found, suite=suite, unix_time_ns=time_ns)
+    return Credentials(key=found, suite=fastest_suite(), unix_time_ns=time_ns)
 
 
 def own_name() -> str:
@@ -104,7 +104,7 @@ def check_key(key: object) -> None:
 @cache
 def fastest_suite() -> Suite:
     """Return the suite that seals a datagram in less time on this machine."""
-    return min(SUITES.values(), key=_sealing_seconds)
+    return min(CIPHERS, key=_sealing_seconds)
 
 
 def _sealing_seconds(suite: Suite) -> float:

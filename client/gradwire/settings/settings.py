@@ -10,11 +10,20 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from os import PathLike, fspath
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, TypedDict
 
 from gradwire.errors import GradwireWarning, UsageError
-from gradwire.settings.credentials import CipherName, check_key
-from gradwire.settings.training import TrainingSettings
+from gradwire.settings.credentials import check_key
+from gradwire.settings.launchers import launcher_variables
+from gradwire.settings.training import (
+    Feedback,
+    FinishResidual,
+    Momentum,
+    Scale,
+    StalenessBound,
+    TrainingSettings,
+)
+from gradwire_codecs import ThresholdPolicy
 from gradwire_protocol import ConnectionConfig
 from gradwire_protocol.crypto.keys import IssuingKey, RunKey, WorkerKey
 from gradwire_protocol.messages.kinds import WORKERS_MAX
@@ -30,18 +39,6 @@ LogLevel = Literal["debug", "info", "warning", "error"]
 
 RECONNECT_SECONDS: Final = 600.0
 """Enough for a machine to restart."""
-
-TORCHRUN: Final = {"master": "MASTER_ADDR", "rank": "RANK", "workers": "WORLD_SIZE"}
-"""Variables of torchrun, by our setting. Its MASTER_PORT belongs to another service."""
-
-SRUN: Final = {"rank": "SLURM_PROCID", "workers": "SLURM_STEP_NUM_TASKS"}
-"""Variables of Slurm's srun, by our setting. SLURM_NTASKS is that of the whole job: a script that
-starts a single process has it as well."""
-
-STARTED_HERE: Final = "LOCAL_WORLD_SIZE"
-"""What torchrun and ``gradwire run`` tell their processes. Where srun has started one of these, its
-variables are about launchers, and not about workers."""
-
 
 IN_ROUNDS: Final[dict[str, Any]] = {
     "feedback": "shared",
@@ -160,12 +157,6 @@ class Settings(TrainingSettings):
         "The key itself, or its text, instead of a file. Only as a keyword: too many processes "
         "can read environments and configuration files.",
         is_secret=True,
-    )
-
-    cipher: CipherName = setting(
-        "auto",
-        "Cipher of the packets where there is a key: 'aes' is AES-256-GCM, 'chacha' is "
-        "ChaCha20-Poly1305, and 'auto' the faster one on this machine.",
     )
 
     log_level: LogLevel = setting(
@@ -294,14 +285,6 @@ def resolve_settings(
     return Settings(**values)
 
 
-def launcher_variables(environ: Mapping[str, str]) -> dict[str, str]:
-    """Return, by setting, the variables in which a launcher says it; the nearest one's first."""
-    further = {} if environ.get(STARTED_HERE) else SRUN
-    return further | {
-        name: variable for name, variable in TORCHRUN.items() if environ.get(variable)
-    }
-
-
 def _parse_variables(variables: Mapping[str, str], environ: Mapping[str, str]) -> dict[str, Any]:
     """Return the settings that variables of the environment give; an empty one gives none."""
     known = declared_settings(Settings)
@@ -310,3 +293,39 @@ def _parse_variables(variables: Mapping[str, str], environ: Mapping[str, str]) -
         for name, variable in variables.items()
         if environ.get(variable)
     }
+
+
+class SettingKeywords(TypedDict, total=False):
+    """Every keyword is optional; None counts as not passed."""
+
+    master: str | None
+    mode: Mode | str | None
+    run: str | None
+    rank: int | None
+    workers: int | None
+    quantum: float | None
+    connect_timeout_seconds: float | None
+    join_timeout_seconds: float | None
+    start_timeout_seconds: float | None
+    finish_timeout_seconds: float | None
+    idle_timeout_seconds: float | None
+    reconnect_seconds: float | None
+    on_lost: OnLost | None
+    transport: Transport | None
+    key_file: str | PathLike[str] | None
+    key: WorkerKey | IssuingKey | RunKey | str | None
+    log_level: LogLevel | None
+    feedback: Feedback | None
+    finish_residual: FinishResidual | None
+    momentum: Momentum | None
+    scale: Scale | None
+    staleness_bound: StalenessBound | None
+    warm_up_workers: int | None
+    share_buffers: bool | None
+    averaged_buffers: str | tuple[str, ...] | None
+    buffer_steps: int | None
+    threshold: float | ThresholdPolicy | None
+    target_density: float | None
+    density_band: tuple[float, float] | None
+    shake_up_steps: int | None
+    warm_up_steps: int | None

@@ -13,8 +13,7 @@ import numpy as np
 
 from gradwire.errors import NonFiniteError, UsageError
 from gradwire_protocol.limits import BUFFER_LAYOUT_BYTES_MAX, BUFFERS_BYTES_MAX
-from gradwire_protocol.messages.buffers.layout import BufferLayout, BufferValues
-from gradwire_protocol.messages.buffers.message import Buffers
+from gradwire_protocol.messages.buffers.layout import BufferLayout, Buffers, BufferValues
 
 
 class ModuleBuffers(Protocol):

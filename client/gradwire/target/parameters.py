@@ -1,19 +1,22 @@
 """`Parameters`: what a session trains, seen as one flat float32 vector.
 
 Each kind of target has an adapter: numpy arrays here, torch in `torch_parameters`, which is
-imported only where torch already is.
+imported only where torch already is. `named_errors` turns the errors of the codecs, which have
+positions in the vector, into ours, which have names.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
-from gradwire.errors import UsageError
+from gradwire.errors import NonFiniteError, OutOfRangeError, UsageError
 from gradwire.settings.training import Feedback as FeedbackSetting
-from gradwire.target.host import host_feedback
-from gradwire_codecs import Feedback, Replica
+from gradwire_codecs import Feedback, LocalFeedback, Replica, SharedFeedback
+from gradwire_codecs import NonFiniteError as NotFinite
+from gradwire_codecs import OutOfRangeError as OutOfRange
 from gradwire_codecs.arrays import Float32Array, describe
 from gradwire_protocol.messages.layout import Layout, Tensor
 
@@ -118,3 +121,27 @@ class NumpyParameters:
     def feedback(self, replica: Replica, *, kind: FeedbackSetting) -> Feedback:
         """Return a feedback over the vector."""
         return host_feedback(self.vector, replica, kind=kind)
+
+
+def host_feedback(vector: Float32Array, replica: Replica, *, kind: FeedbackSetting) -> Feedback:
+    """Return a feedback over the vector, of the kind that the setting `feedback` says."""
+    found = LocalFeedback if kind == "local" else SharedFeedback
+    return found(vector, replica)
+
+
+@contextmanager
+def named_errors(layout: Layout, quantum: float) -> Iterator[None]:
+    """Name the parameter in the codecs' errors from inside the block."""
+    try:
+        yield
+    except NotFinite as error:
+        raise NonFiniteError(
+            f"parameter {layout.locate(error.index)} is {error.value}; nothing was sent"
+        ) from None
+    except OutOfRange as error:
+        raise OutOfRangeError(
+            f"parameter {layout.locate(error.index)} is {error.value:g}; the quantum of this "
+            f"run, {quantum:g}, expresses magnitudes below {error.limit:g}. A run keeps "
+            "its quantum: restart the master, or name another run (run=...), with "
+            f"quantum={min(4 * quantum, 1.0)!r}"
+        ) from None

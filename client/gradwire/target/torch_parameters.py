@@ -30,8 +30,8 @@ import torch
 
 from gradwire.errors import UsageError
 from gradwire.settings.training import Feedback as FeedbackSetting
-from gradwire.target.host import host_feedback
 from gradwire.target.module_tree import ModuleTree, check_values, memory_of
+from gradwire.target.parameters import host_feedback
 from gradwire.target.version_counters import VersionCounters
 from gradwire_codecs import Feedback, Replica
 from gradwire_codecs.arrays import Float32Array

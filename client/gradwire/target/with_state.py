@@ -1,16 +1,20 @@
-"""`WithState`: a target beside the state of an optimizer, as one flat vector."""
+"""`WithState`: a target beside the state of an optimizer, as one flat vector.
 
-from typing import Any
+The state is an `Averaged`: elements behind those of the parameters, which rounds average.
+"""
+
+from collections.abc import Callable
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from gradwire.settings.training import Feedback as FeedbackSetting
-from gradwire.target.host import host_feedback
-from gradwire.target.parameters import Parameters
+from gradwire.target.parameters import Parameters, host_feedback
 from gradwire_codecs import Feedback, Replica
 from gradwire_codecs.arrays import Float32Array
 from gradwire_protocol.messages.layout import Layout
+from gradwire_protocol.messages.modes.kept_state import KeptState
 
 
 class WithState:
@@ -69,3 +73,21 @@ class WithState:
     def feedback(self, replica: Replica, *, kind: FeedbackSetting) -> Feedback:
         """Return a feedback over the vector."""
         return host_feedback(self.vector, replica, kind=kind)
+
+
+class Averaged(Protocol):
+    """The state of an optimizer, and its elements behind those of the parameters."""
+
+    kept: KeptState
+    """What the optimizer keeps."""
+
+    def read(self) -> None:
+        """Set the elements to the state of the optimizer; 0 where it has none."""
+
+    def write(self) -> None:
+        """Set the state of the optimizer to that of the elements."""
+
+
+Averages: TypeAlias = Callable[[KeptState, Layout, Float32Array, float], Averaged]
+"""Makes one of what the run averages, the model, the elements (a view of shape (n,)) and the
+replica's quantum. It raises `UsageError` if the optimizer keeps something else."""

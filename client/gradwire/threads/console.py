@@ -1,34 +1,38 @@
-"""`Console`: what a worker logs goes to stderr, where its script has set up no logging.
+"""What a worker writes to stderr: what is logged, and how an error of ours ends a script.
 
 A library leaves logging to its user. Most training scripts set up none, and a worker that looks for
 its master, waits for others or has lost them would then be silent. So `join` gives the ``gradwire``
 logger a handler, if neither that logger nor the root logger has one. If the script sets up logging
 afterwards, the handler goes.
+
+A traceback through our files tells nobody what to change, and has the cause at its end. So where
+the script has set no hook of its own, an error of ours that nothing catches is shown as one line
+with the cause, and the lines of the script that led there. All other errors are shown as ever; of
+Ctrl-C in the middle of a wait, our own lines are left out.
 """
 
 import logging
-import os
 import sys
-from typing import Final, TextIO
+import traceback
+from itertools import takewhile
+from pathlib import Path
+from types import TracebackType
+from typing import Final
+
+from gradwire.errors import GradwireError
 
 LOGGER: Final = logging.getLogger("gradwire")
 
-COLOURS: Final = {logging.WARNING: "33", logging.ERROR: "31"}
-"""Of lines in a terminal, by level; none where NO_COLOR is set, as https://no-color.org asks."""
-
-COLUMNS: Final = 80
-"""Of a terminal that does not say how wide it is."""
-
-ERASE_LINE: Final = "\r\x1b[2K"
+PACKAGES: Final = frozenset(
+    {"gradwire", "gradwire_codecs", "gradwire_protocol", "gradwire_udp", "gradwire_server"}
+)
 
 
 class Console(logging.Handler):
-    """Writes lines and, in a terminal, one line below them that changes."""
+    """Writes lines to stderr."""
 
     def __init__(self) -> None:
         super().__init__()
-        self._status = ""
-        """What the line that changes shows; empty if there is none."""
         self._sets_level = LOGGER.level == logging.NOTSET
 
     def set_level(self, level: str) -> None:
@@ -47,54 +51,13 @@ class Console(logging.Handler):
         if _handlers(without=self):
             self.remove()  # the others write this record as well
             return
+        if sys.stderr is None:  # as under pythonw
+            return
         try:
-            self._write(self._line(record) + "\n")
+            sys.stderr.write(f"{_line(record)}\n")
+            sys.stderr.flush()
         except Exception:
             self.handleError(record)
-
-    def show(self, status: str) -> None:
-        """Show a text in the line that changes; an empty one takes the line away."""
-        self.acquire()
-        try:
-            self._status = status and self._clipped(f"gradwire: {status}")
-            self._write("", erase=True)
-        except (OSError, ValueError):  # stderr is closed
-            self._status = ""
-        finally:
-            self.release()
-
-    # Private.
-
-    def _write(self, lines: str, *, erase: bool = False) -> None:
-        stream: TextIO | None = sys.stderr
-        if stream is not None:
-            erase = erase or bool(self._status)
-            stream.write(ERASE_LINE * erase + lines + self._status)
-            stream.flush()
-
-    def _line(self, record: logging.LogRecord) -> str:
-        severe = record.levelno >= logging.WARNING
-        name = f"{record.levelname.lower()}: " if severe else ""
-        line = f"gradwire: {name}{record.getMessage()}"
-        if record.exc_info:
-            line += "\n" + logging.Formatter().formatException(record.exc_info)
-        colour = COLOURS.get(record.levelno)
-        if colour and is_terminal() and not os.environ.get("NO_COLOR"):
-            line = f"\x1b[{colour}m{line}\x1b[0m"
-        return line
-
-    def _clipped(self, text: str) -> str:
-        """Return as much of a text as one line of the terminal takes."""
-        try:
-            columns = os.get_terminal_size(sys.stderr.fileno()).columns
-        except (OSError, ValueError):
-            columns = COLUMNS
-        return text[: max(columns - 1, 1)]
-
-
-def is_terminal() -> bool:
-    """Return whether stderr is one, so that a line can change."""
-    return sys.stderr is not None and sys.stderr.isatty()
 
 
 def set_up(level: str) -> None:
@@ -105,7 +68,7 @@ def set_up(level: str) -> None:
     level : str
         The least severe one that is written, as logging names it.
     """
-    console = current()
+    console = next((each for each in LOGGER.handlers if isinstance(each, Console)), None)
     if console is None:
         if _handlers():
             return
@@ -114,9 +77,13 @@ def set_up(level: str) -> None:
     console.set_level(level)
 
 
-def current() -> Console | None:
-    """Return the handler, if there is one."""
-    return next((each for each in LOGGER.handlers if isinstance(each, Console)), None)
+def _line(record: logging.LogRecord) -> str:
+    severe = record.levelno >= logging.WARNING
+    name = f"{record.levelname.lower()}: " if severe else ""
+    line = f"gradwire: {name}{record.getMessage()}"
+    if record.exc_info:
+        line += "\n" + logging.Formatter().formatException(record.exc_info)
+    return line
 
 
 def _handlers(without: Console | None = None) -> list[logging.Handler]:
@@ -125,3 +92,38 @@ def _handlers(without: Console | None = None) -> list[logging.Handler]:
     found = [*LOGGER.handlers, *(root.handlers if root is not None else ())]
     return [each for each in found if each is not without
             and not isinstance(each, logging.NullHandler)]  # fmt: skip
+
+
+def show_causes_first() -> None:
+    """Have our errors shown so, unless something else shows errors already."""
+    if sys.excepthook is sys.__excepthook__:
+        sys.excepthook = _show
+
+
+def _show(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    is_alone = error.__cause__ is None and (error.__context__ is None or error.__suppress_context__)
+    is_ours = isinstance(error, GradwireError) and is_alone
+    frames = traceback.extract_tb(trace)
+    folders = _folders()
+    theirs = list(takewhile(lambda frame: not _is_in(frame.filename, folders), frames))
+    is_within = len(theirs) < len(frames)
+    if not theirs or not (is_ours or (kind is KeyboardInterrupt and is_within)):
+        sys.__excepthook__(kind, error, trace)
+        return
+    lines = [f"gradwire: {kind.__name__}: {error}" if is_ours else kind.__name__]
+    lines += getattr(error, "__notes__", [])
+    lines += [
+        f"  at {frame.filename}, line {frame.lineno}: {frame.line}".removesuffix(": ")
+        for frame in reversed(theirs)
+    ]
+    sys.stderr.write("\n".join(lines) + "\n")
+
+
+def _folders() -> list[Path]:
+    """Return the folders of our packages, as far as they are imported."""
+    files = (getattr(sys.modules.get(name), "__file__", None) for name in PACKAGES)
+    return [Path(file).parent for file in files if file]
+
+
+def _is_in(file: str, folders: list[Path]) -> bool:
+    return any(Path(file).is_relative_to(folder) for folder in folders)

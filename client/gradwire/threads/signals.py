@@ -32,8 +32,8 @@ from typing import Final, Protocol
 
 from gradwire.errors import GradwireWarning
 
-SIGNALS: Final = (signal.SIGTERM, *((signal.SIGHUP,) if hasattr(signal, "SIGHUP") else ()))
-"""What ends a process unless it is handled. Windows has no SIGHUP."""
+SIGNALS: Final = (signal.SIGTERM, signal.SIGHUP)
+"""What ends a process unless it is handled."""
 
 
 class Closable(Protocol):
@@ -120,8 +120,7 @@ def _after_fork_in_child() -> None:
             signal.signal(number, signal.SIG_DFL)
 
 
-if hasattr(os, "register_at_fork"):  # not on Windows
-    os.register_at_fork(before=_before_fork, after_in_child=_after_fork_in_child)
+os.register_at_fork(before=_before_fork, after_in_child=_after_fork_in_child)
 
 
 @atexit.register

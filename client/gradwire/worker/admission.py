@@ -23,7 +23,7 @@ from gradwire_codecs import pack_block, unpack_block
 from gradwire_protocol import InvalidMessageError
 from gradwire_protocol.delivery.shaped_message import Payload
 from gradwire_protocol.messages.admission import Join, RefusalCode, Resume, Welcome
-from gradwire_protocol.messages.buffers.message import Buffers
+from gradwire_protocol.messages.buffers.layout import Buffers
 from gradwire_protocol.messages.fields import count_updates
 from gradwire_protocol.messages.modes.mode import elements_max, model_of
 from gradwire_protocol.messages.replicas import Blocks, Contents, Recall, Snapshot, Want

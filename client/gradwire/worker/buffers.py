@@ -12,8 +12,7 @@ import logging
 from collections.abc import Iterator
 
 from gradwire.worker.membership import Membership
-from gradwire_protocol.messages.buffers.layout import BufferLayout
-from gradwire_protocol.messages.buffers.message import Buffers
+from gradwire_protocol.messages.buffers.layout import BufferLayout, Buffers
 
 logger = logging.getLogger("gradwire.buffers")
 

@@ -15,12 +15,12 @@ from functools import partial
 from typing import Any, Final
 
 from gradwire.errors import GradwireError, ProtocolError
-from gradwire.optimizer.own_staleness import OwnStaleness
+from gradwire.optimizer.delays import OwnStaleness
 from gradwire.worker.inbox import INBOX_BYTES_MAX, Inbox, Rebase, complete
 from gradwire.worker.sums import Sum
 from gradwire_codecs import MalformedUpdateError
 from gradwire_protocol.messages.admission import Peer, Welcome
-from gradwire_protocol.messages.buffers.message import Buffers
+from gradwire_protocol.messages.buffers.layout import Buffers
 from gradwire_protocol.messages.fields import covers
 from gradwire_protocol.messages.replicas import Blocks
 from gradwire_protocol.messages.updates import Aside, EncodedUpdate

@@ -42,8 +42,7 @@ from gradwire_protocol import (
 )
 from gradwire_protocol.delivery.shaped_message import Payload
 from gradwire_protocol.messages.admission import Join, RefusalCode, Refuse, Roster, Welcome
-from gradwire_protocol.messages.buffers.layout import BufferLayout
-from gradwire_protocol.messages.buffers.message import Buffers
+from gradwire_protocol.messages.buffers.layout import BufferLayout, Buffers
 from gradwire_protocol.messages.fields import SEQUENCE_MAX
 from gradwire_protocol.messages.kinds import CONTROL_STREAM, SNAPSHOT_STREAM, EndCode
 from gradwire_protocol.messages.link import Link, Message, PartReceived, UpdateReceived

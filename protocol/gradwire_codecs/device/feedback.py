@@ -12,18 +12,56 @@ What a session does rarely copies vectors to or from the host, such as `residual
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
 
 from gradwire_codecs.arrays import Buffer, Float32Array, Int8Array, Int32Array, UInt32Array
-from gradwire_codecs.device.replica import DeviceReplica, to_device
 from gradwire_codecs.errors import CodecError, NonFiniteError, OutOfRangeError
 from gradwire_codecs.feedback.feedback import EVERYWHERE, Feedback, dense_multiple
 from gradwire_codecs.feedback.threshold_pass import MARGIN, capacity_of, ranges_of
 from gradwire_codecs.format.update import DenseUpdate, Update, decode, split_update
 from gradwire_codecs.kernels.threshold import CHUNK, thresholds_of
 from gradwire_codecs.replica.replica import Replica
+
+
+class DeviceReplica(Replica):
+    """A replica in the memory of a device, copied from `replica`; a `DeviceFeedback` changes it.
+
+    What is rare copies all of it to the host: sending it, comparing it, its digest.
+    """
+
+    def __init__(self, replica: Replica, device: torch.device) -> None:
+        self.quantum_exponent = replica.quantum_exponent
+        self.tensor = to_device(replica.values, device)
+        """Shape (N,), dtype int32."""
+
+    def __len__(self) -> int:
+        """Return N."""
+        return self.tensor.numel()
+
+    @property
+    def values(self) -> Int32Array:  # type: ignore[override]
+        """A read-only copy on the host."""
+        values = self.values_at(slice(None))
+        values.flags.writeable = False
+        return values
+
+    def values_at(self, where: slice) -> Int32Array:
+        """Return a copy of some elements, shape (n,), in the memory of the host."""
+        values: Int32Array = self.tensor[where].to("cpu", copy=True).numpy()
+        return values
+
+
+def to_device(array: npt.NDArray[Any], device: torch.device) -> torch.Tensor:
+    """Copy an array to a device."""
+    copy = torch.tensor(array)
+    if device.type == "cuda":
+        # From other memory, the copy would wait for all that the device has been given to do.
+        copy = copy.pin_memory()
+    return copy.to(device, non_blocking=True)
 
 
 class DeviceFeedback(Feedback):

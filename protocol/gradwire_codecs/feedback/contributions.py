@@ -11,7 +11,7 @@ import numpy as np
 
 from gradwire_codecs.errors import CodecError
 from gradwire_codecs.feedback.feedback import Feedback
-from gradwire_codecs.format.byte_counts import COUNT_MAX
+from gradwire_codecs.format.dense import COUNT_MAX
 from gradwire_codecs.format.update import NOTHING, DenseUpdate, Update, decode, split_update
 
 

@@ -12,6 +12,7 @@ the rounding of one float32. They differ in where the residual is stored:
 import math
 from abc import ABC, abstractmethod
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from typing import ClassVar, Final
 
 import numpy as np
@@ -21,6 +22,9 @@ from gradwire_codecs.errors import CodecError, NonFiniteError
 from gradwire_codecs.format.header import INT32_MAX, MULTIPLE_MAX
 from gradwire_codecs.format.update import BYTES_MIN, DenseUpdate, Update, check_multiple
 from gradwire_codecs.replica.replica import Replica, check_finite
+
+PERCENTILES: Final = (50.0, 95.0, 99.0, 99.9, 99.99)
+"""Those of Deeplearning4j's encodingDebugMode."""
 
 MAGNITUDE_MAX: Final = 127
 """Most thresholds one element sends per update, unless the caller says otherwise. It bounds the
@@ -33,6 +37,43 @@ EVERYWHERE: Final = slice(None)
 
 BYTES_MAX: Final = 2**22
 """Largest encoded update unless the caller says otherwise."""
+
+
+@dataclass(frozen=True, slots=True)
+class ResidualStatistics:
+    """Absolute values of the elements of a residual, in thresholds, from a sample.
+
+    Far above 1: the threshold is too low for what an update may carry, and the residual grows. All
+    far below 1: the threshold is so high that changes are sent late.
+    """
+
+    mean: float
+    max: float
+    p50: float
+    """The median; the others are percentiles, too."""
+    p95: float
+    p99: float
+    p99_9: float
+    p99_99: float
+
+    @classmethod
+    def of(cls, sample: Float32Array, threshold: float) -> "ResidualStatistics":
+        """Compute the statistics of a sample.
+
+        Parameters
+        ----------
+        sample : ndarray of shape (n,), dtype float32
+            Elements of a residual. Those that are not finite are left out (the next step refuses
+            them); if none is left, all statistics are 0.
+        threshold : float
+            Positive, in units of the parameters.
+        """
+        size = np.abs(sample, dtype=np.float64) / threshold
+        size = size[np.isfinite(size)]
+        if not size.size:
+            return cls(*[0.0] * 7)
+        percentiles = np.percentile(size, PERCENTILES).tolist()
+        return cls(float(size.mean()), float(size.max()), *percentiles)
 
 
 class Feedback(ABC):

@@ -12,7 +12,7 @@ import numpy as np
 
 from gradwire_codecs.arrays import Float32Array, Int8Array, Int32Array, Int64Array, UInt32Array
 from gradwire_codecs.errors import NonFiniteError, OutOfRangeError
-from gradwire_codecs.kernels import lattice, rounding
+from gradwire_codecs.kernels import lattice
 from gradwire_codecs.kernels.threshold import CHUNK, NOT_FINITE, OUT_OF_RANGE, SLACK, scan
 
 HITS_CAPACITY_SHARE: Final = 32
@@ -145,7 +145,7 @@ class ThresholdPass:
         if self._stored.size:
             return self.absorb(start, stop)
         parameters, values = self._parameters[start:stop], self._values[start:stop]
-        return _magnitude(rounding.max_ahead_bits(parameters, values, self._quantum))
+        return _magnitude(lattice.max_ahead_bits(parameters, values, self._quantum))
 
     def take(self, start: int, stop: int, multiple: int, magnitude_max: int) -> Int8Array:
         """Take counts of a threshold out of the residual of a range; call `peak` for it first.
@@ -155,11 +155,11 @@ class ThresholdPass:
         counts = np.empty(stop - start, np.int8)
         tau, most = np.float32(multiple) * self._quantum, np.float32(magnitude_max)
         if self._stored.size:
-            top = rounding.take_stored(self._stored[start:stop], tau, most, counts)
+            top = lattice.take_stored(self._stored[start:stop], tau, most, counts)
             self._note_max(_magnitude(top), start, stop)
         else:
             parameters, values = self._parameters[start:stop], self._values[start:stop]
-            rounding.take_ahead(parameters, values, self._quantum, tau, most, counts)
+            lattice.take_ahead(parameters, values, self._quantum, tau, most, counts)
         return counts
 
     def forget_stored_max(self) -> None:

@@ -21,8 +21,7 @@ from gradwire_codecs.arrays import (
 )
 from gradwire_codecs.errors import MalformedUpdateError
 from gradwire_codecs.format.bits import TAIL_WORDS
-from gradwire_codecs.format.byte_counts import check_counts, collect_counts
-from gradwire_codecs.format.dense import WORD_BYTES
+from gradwire_codecs.format.dense import WORD_BYTES, check_counts, collect_counts
 from gradwire_codecs.format.header import (
     BYTES,
     FIELDS,
@@ -41,8 +40,7 @@ from gradwire_codecs.format.header import (
 )
 from gradwire_codecs.format.hits import ROOM, STATE_FIELDS, begin_reading, next_hits, scale
 from gradwire_codecs.kernels import lattice
-from gradwire_codecs.kernels.compiled import compiled
-from gradwire_codecs.kernels.prefetch import prefetch
+from gradwire_codecs.kernels.compiled import compiled, prefetch
 
 NO_QUANTUM: Final = np.float32(0)
 """Adding to a replica alone takes no quantum."""

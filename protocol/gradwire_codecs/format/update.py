@@ -12,8 +12,14 @@ import numpy as np
 
 from gradwire_codecs.arrays import Buffer, Int8Array, Int32Array, UInt32Array
 from gradwire_codecs.errors import CodecError, MalformedUpdateError
-from gradwire_codecs.format.byte_counts import DENSITY_MIN, is_written_in_bytes, measure_counts
-from gradwire_codecs.format.dense import WORD_BYTES, dense_bytes, write_dense
+from gradwire_codecs.format.dense import (
+    DENSITY_MIN,
+    WORD_BYTES,
+    dense_bytes,
+    is_written_in_bytes,
+    measure_counts,
+    write_dense,
+)
 from gradwire_codecs.format.header import (
     BYTES,
     DENSE,

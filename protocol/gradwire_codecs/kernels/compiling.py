@@ -30,14 +30,6 @@ ATTEMPTS_MAX: Final = 3_600
 LOCK_NAME: Final = "gradwire-compiling.lock"
 
 
-def progress() -> tuple[int, int]:
-    """Return how many kernels are ready in this process, and how many there are.
-
-    A kernel that only others call is ready with them, but counts only where it was compiled here.
-    """
-    return sum(bool(kernel.overloads) for kernel in KERNELS), len(KERNELS)
-
-
 @contextmanager
 def compiling_alone(*, helper: str) -> Iterator[None]:
     """Compile inside the block, or find in the cache what another process has compiled.

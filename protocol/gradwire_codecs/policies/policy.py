@@ -1,4 +1,4 @@
-"""`ThresholdPolicy`, the interface of all policies, and the checks they share."""
+"""`ThresholdPolicy`, the interface of all policies, the checks they share, and `FixedThreshold`."""
 
 import sys
 from dataclasses import dataclass
@@ -92,3 +92,33 @@ def saved_count(state: PolicyState, name: str, default: int) -> int:
 def saved_optional(state: PolicyState, name: str) -> float | None:
     """Return a positive number of a saved state; None if it is missing or None."""
     return None if state.get(name) is None else saved_positive(state, name)
+
+
+@dataclass(slots=True)
+class FixedThreshold:
+    """A threshold that never changes, as in Strom's paper."""
+
+    threshold: float
+    """In units of the parameters; positive."""
+
+    def __post_init__(self) -> None:
+        """Refuse a threshold that is not positive and finite."""
+        check_positive("threshold", self.threshold)
+
+    def first_density(self, elements: int) -> float:
+        """Return any density: no first threshold has to be found."""
+        return 0.01
+
+    def start(self, threshold: float) -> None:
+        """Do nothing: the threshold is fixed."""
+
+    def observe(self, observation: Observation) -> None:
+        """Do nothing: the threshold is fixed."""
+
+    def state(self) -> PolicyState:
+        """Return the threshold."""
+        return {"threshold": self.threshold}
+
+    def restore(self, state: PolicyState) -> None:
+        """Continue with a saved threshold."""
+        self.threshold = saved_positive(state, "threshold")

@@ -4,8 +4,7 @@ from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 from gradwire_codecs.errors import CodecError
-from gradwire_codecs.policies.band import DensityBand
-from gradwire_codecs.policies.density import TargetDensity
+from gradwire_codecs.policies.density import DensityBand, TargetDensity
 from gradwire_codecs.policies.policy import Observation, PolicyState, check_density, saved_count
 
 Steered: TypeAlias = TargetDensity | DensityBand

@@ -13,7 +13,7 @@ import numpy as np
 
 from gradwire_codecs.arrays import Float32Array, Int8Array, Int64Array, UInt32Array
 from gradwire_codecs.arrays import Int32Array as Counts
-from gradwire_codecs.format.byte_counts import COUNT_MAX
+from gradwire_codecs.format.dense import COUNT_MAX
 from gradwire_codecs.format.header import INT32_MAX, MULTIPLE_MAX
 from gradwire_codecs.format.update import DenseUpdate, Update
 from gradwire_codecs.kernels.compiled import compiled, dividing, inlined

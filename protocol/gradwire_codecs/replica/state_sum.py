@@ -13,7 +13,7 @@ from typing import Final
 
 import numpy as np
 
-from gradwire_codecs.format.byte_counts import COUNT_MAX
+from gradwire_codecs.format.dense import COUNT_MAX
 from gradwire_codecs.format.update import Update
 from gradwire_codecs.replica.round_sum import RoundSum
 

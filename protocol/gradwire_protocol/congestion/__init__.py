@@ -5,7 +5,6 @@
 """
 
 from gradwire_protocol.congestion.bbr import BbrLite
-from gradwire_protocol.congestion.controller import AckSample, CongestionController
-from gradwire_protocol.congestion.static import StaticWindow
+from gradwire_protocol.congestion.controller import AckSample, CongestionController, StaticWindow
 
 __all__ = ["AckSample", "BbrLite", "CongestionController", "StaticWindow"]

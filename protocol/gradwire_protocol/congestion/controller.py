@@ -1,6 +1,9 @@
-"""The interface between loss recovery and a congestion controller."""
+"""The interface between loss recovery and a congestion controller, and `StaticWindow` for TCP."""
 
+from math import inf
 from typing import Final, NamedTuple
+
+from gradwire_protocol.limits import MIB
 
 WINDOW_PACKETS_INITIAL: Final = 32
 """Datagrams in flight before anything is known of the path. RFC 9002 allows 10. These leave paced,
@@ -12,6 +15,9 @@ WINDOW_PACKETS_MIN: Final = 4
 UNKNOWN_RTT_SECONDS: Final = 0.001
 """Paces the initial window before the first sample; short, so that a local network does not
 wait."""
+
+WINDOW_BYTES: Final = 4 * MIB
+"""10 Gbit/s over 3 ms, or 1 Gbit/s over 30 ms."""
 
 
 class AckSample(NamedTuple):
@@ -109,3 +115,11 @@ class CongestionController:
 
     def set_datagram_bytes(self, datagram_bytes: int) -> None:
         """Use another datagram size from now on."""
+
+
+class StaticWindow(CongestionController):
+    """A fixed window without pacing."""
+
+    def __init__(self) -> None:
+        self.window_bytes = WINDOW_BYTES
+        self.pacing_rate = inf

@@ -38,8 +38,7 @@ from gradwire_protocol.delivery.shaped_message import Payload, ShapedMessage
 from gradwire_protocol.errors import UsageError, ViolationError
 from gradwire_protocol.limits import EVENTS_MAX
 from gradwire_protocol.security.handshake import Agreement, Initiator
-from gradwire_protocol.wire.close_codes import CloseCode
-from gradwire_protocol.wire.frames import Ack, Close, Credit, Frame, Response, pack_close
+from gradwire_protocol.wire.frames import Ack, Close, CloseCode, Credit, Frame, Response, pack_close
 from gradwire_protocol.wire.packets import ACCEPT, RETRY, parse_versions
 
 RESET_SILENCE_SECONDS: Final = 10.0

@@ -9,7 +9,7 @@ packets were lost while small ones arrived.
 from typing import Final
 
 from gradwire_protocol.limits import DATAGRAM_BYTES_MIN
-from gradwire_protocol.wire.words import WORD_BYTES
+from gradwire_protocol.wire.packets import WORD_BYTES
 
 SIZES: Final = (1_200, 1_400, 1_452, 4_000, 8_900)
 """Sizes to try: the minimum, common tunnels, Ethernet with IPv6, two kinds of jumbo frames."""

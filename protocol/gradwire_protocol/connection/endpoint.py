@@ -18,8 +18,8 @@ from gradwire_protocol.connection.states import State
 from gradwire_protocol.connection.timers import Timers
 from gradwire_protocol.connection.train import ECN_NOT, Train
 from gradwire_protocol.counters import Counters, Drop
-from gradwire_protocol.crypto.credentials import Credentials
 from gradwire_protocol.crypto.keys import Keyring
+from gradwire_protocol.crypto.suites import Credentials
 from gradwire_protocol.delivery.events import Address, Event
 from gradwire_protocol.delivery.packet_rows import MINIMUM_BYTES, PacketRows
 from gradwire_protocol.delivery.shaped_message import Payload
@@ -33,8 +33,7 @@ from gradwire_protocol.limits import (
 from gradwire_protocol.security.handshake import Initiator
 from gradwire_protocol.security.responder import HalfOpen, Responder
 from gradwire_protocol.security.sealed import Workspace
-from gradwire_protocol.wire.close_codes import CloseCode
-from gradwire_protocol.wire.frames import pack_close
+from gradwire_protocol.wire.frames import CloseCode, pack_close
 from gradwire_protocol.wire.packets import (
     ACCEPT,
     INIT,
@@ -45,12 +44,12 @@ from gradwire_protocol.wire.packets import (
     TRANSPORT_HEADER,
     VERSION,
     VERSIONS,
+    WORD_BYTES,
     TransportLimits,
     pack_versions,
     parse_retry_or_reset,
     session_id_of,
 )
-from gradwire_protocol.wire.words import WORD_BYTES
 
 
 class Endpoint:

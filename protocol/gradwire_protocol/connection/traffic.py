@@ -10,9 +10,8 @@ from collections.abc import Callable
 from gradwire_protocol.congestion import BbrLite, StaticWindow
 from gradwire_protocol.connection.config import ConnectionConfig
 from gradwire_protocol.connection.datagram_size import DatagramSizes
-from gradwire_protocol.connection.liveness import Liveness
 from gradwire_protocol.connection.path_validation import PathValidation
-from gradwire_protocol.connection.receiver import Owner, Receiver
+from gradwire_protocol.connection.receiver import Liveness, Owner, Receiver
 from gradwire_protocol.connection.sender import Sender
 from gradwire_protocol.connection.train import Train
 from gradwire_protocol.counters import Counters
@@ -25,8 +24,7 @@ from gradwire_protocol.limits import (
 )
 from gradwire_protocol.recovery.received_packets import ReceivedPackets
 from gradwire_protocol.security.handshake import Agreement
-from gradwire_protocol.wire.close_codes import CloseCode
-from gradwire_protocol.wire.frames import pack_challenge, pack_response
+from gradwire_protocol.wire.frames import CloseCode, pack_challenge, pack_response
 
 
 class Traffic:

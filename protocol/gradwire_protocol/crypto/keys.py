@@ -108,45 +108,27 @@ class WorkerKey:
         return f"{WORKER_KEY_PREFIX}:{self.role.name.lower()}:{self.name}:{text}"
 
 
+@dataclass(frozen=True, slots=True, repr=False)
 class IssuingKey:
-    """Makes the keys of one role, for any name.
+    """Makes the keys of one role, for any name."""
 
-    Parameters
-    ----------
-    role : Role
-    fingerprint : bytes
-        Of the run key.
-    secret : bytes
-        `SECRET_BYTES` bytes that follow from the run key.
-    """
+    role: Role
+    fingerprint: bytes
+    """Of the run key."""
+    secret: bytes
+    """`SECRET_BYTES` bytes that follow from the run key."""
 
-    __slots__ = ("_secret", "fingerprint", "role")
-
-    def __init__(self, role: Role, fingerprint: bytes, secret: bytes) -> None:
-        if len(fingerprint) != FINGERPRINT_BYTES or len(secret) != SECRET_BYTES:
+    def __post_init__(self) -> None:
+        """Check the lengths."""
+        if len(self.fingerprint) != FINGERPRINT_BYTES or len(self.secret) != SECRET_BYTES:
             raise KeyFormatError(
-                f"the issuing key has {len(fingerprint)} and {len(secret)} bytes; it has to have "
-                f"{FINGERPRINT_BYTES} and {SECRET_BYTES}"
+                f"the issuing key has {len(self.fingerprint)} and {len(self.secret)} bytes; it has "
+                f"to have {FINGERPRINT_BYTES} and {SECRET_BYTES}"
             )
-        self.role = role
-        self.fingerprint = bytes(fingerprint)
-        self._secret = bytes(secret)
 
     def __repr__(self) -> str:
         """Show role and fingerprint, and never the secret."""
         return f"IssuingKey({self.role.name}, fingerprint={self.fingerprint.hex()})"
-
-    def __eq__(self, other: object) -> bool:
-        """Return whether both make the same keys."""
-        return (
-            isinstance(other, IssuingKey)
-            and (self.role, self.fingerprint) == (other.role, other.fingerprint)
-            and hmac.compare_digest(self._secret, other._secret)
-        )
-
-    def __hash__(self) -> int:
-        """Hash role and fingerprint."""
-        return hash((self.role, self.fingerprint))
 
     def worker_key(self, name: str) -> WorkerKey:
         """Return the key of a name; always the same one."""
@@ -155,51 +137,41 @@ class IssuingKey:
 
     def key_id(self, name: str) -> bytes:
         """Return the id of the key of a name."""
-        pseudonym = _derive(self._secret, b"gw-name", check_name(name).encode(), PSEUDONYM_BYTES)
+        pseudonym = _derive(self.secret, b"gw-name", check_name(name).encode(), PSEUDONYM_BYTES)
         return bytes([self.role]) + self.fingerprint + pseudonym
 
     def secret_of(self, key_id: bytes) -> bytes:
         """Return the secret of the key with this id."""
-        return _derive(self._secret, b"gw-psk", key_id, SECRET_BYTES)
+        return _derive(self.secret, b"gw-psk", key_id, SECRET_BYTES)
 
     def format(self) -> str:
         """Return the line of a key file."""
-        text = _encode(self.fingerprint + self._secret)
+        text = _encode(self.fingerprint + self.secret)
         return f"{ISSUING_KEY_PREFIX}:{self.role.name.lower()}:{text}"
 
 
+@dataclass(frozen=True, slots=True, repr=False)
 class RunKey:
-    """The secret of a run.
+    """The secret of a run."""
 
-    Parameters
-    ----------
-    secret : bytes
-        `SECRET_BYTES` random bytes.
-    """
+    secret: bytes
+    """`SECRET_BYTES` random bytes."""
 
-    __slots__ = ("_issuing_keys", "_secret", "fingerprint")
-
-    def __init__(self, secret: bytes) -> None:
-        if len(secret) != SECRET_BYTES:
+    def __post_init__(self) -> None:
+        """Check the length."""
+        if len(self.secret) != SECRET_BYTES:
             raise KeyFormatError(
-                f"the run key has {len(secret)} bytes; it has to have {SECRET_BYTES}"
+                f"the run key has {len(self.secret)} bytes; it has to have {SECRET_BYTES}"
             )
-        self._secret = bytes(secret)
-        self.fingerprint = _derive(self._secret, b"gw-print", b"", FINGERPRINT_BYTES)
-        """Public identifier of the run key."""
-        self._issuing_keys = {role: self._issuing_key(role) for role in Role}
 
     def __repr__(self) -> str:
         """Show the fingerprint and never the secret."""
         return f"RunKey(fingerprint={self.fingerprint.hex()})"
 
-    def __eq__(self, other: object) -> bool:
-        """Return whether both have the same secret."""
-        return isinstance(other, RunKey) and hmac.compare_digest(self._secret, other._secret)
-
-    def __hash__(self) -> int:
-        """Hash the fingerprint."""
-        return hash(self.fingerprint)
+    @property
+    def fingerprint(self) -> bytes:
+        """Public identifier of the run key."""
+        return _derive(self.secret, b"gw-print", b"", FINGERPRINT_BYTES)
 
     def worker_key(self, name: str, role: Role = Role.WORKER) -> WorkerKey:
         """Return the key of a name in a role; always the same one."""
@@ -207,7 +179,8 @@ class RunKey:
 
     def issuing_key(self, role: Role) -> IssuingKey:
         """Return the key from which the keys of a role follow, and no others."""
-        return self._issuing_keys[role]
+        secret = _derive(self.secret, b"gw-issue", bytes([role]), SECRET_BYTES)
+        return IssuingKey(role, self.fingerprint, secret)
 
     def reset_key(self, instance: str) -> bytes:
         """Return the key for the reset tokens of one master; it survives restarts.
@@ -218,15 +191,11 @@ class RunKey:
             Identifies the master among those with this run key. If two shared a key, each could
             reveal the tokens of the other's connections (RFC 9000, section 21.11).
         """
-        return _derive(self._secret, b"gw-reset", instance.encode(), SECRET_BYTES)
+        return _derive(self.secret, b"gw-reset", instance.encode(), SECRET_BYTES)
 
     def format(self) -> str:
         """Return the line of a key file."""
-        return f"{RUN_KEY_PREFIX}:{_encode(self._secret)}"
-
-    def _issuing_key(self, role: Role) -> IssuingKey:
-        secret = _derive(self._secret, b"gw-issue", bytes([role]), SECRET_BYTES)
-        return IssuingKey(role, self.fingerprint, secret)
+        return f"{RUN_KEY_PREFIX}:{_encode(self.secret)}"
 
 
 class Keyring:

@@ -16,8 +16,7 @@ from gradwire_protocol.limits import (
     WINDOW_BYTES_MIN,
     charge_of,
 )
-from gradwire_protocol.wire.close_codes import CloseCode
-from gradwire_protocol.wire.frames import Data
+from gradwire_protocol.wire.frames import CloseCode, Data
 from gradwire_protocol.wire.ranges import RangeSet
 
 

@@ -21,7 +21,7 @@ from gradwire_protocol.delivery.shaped_message import (
 )
 from gradwire_protocol.limits import PACKET_HEADER_BYTES, TAG_BYTES
 from gradwire_protocol.wire.frames import DATA, DATA_HEADER, Data, check_data
-from gradwire_protocol.wire.words import MASK, WORD_BYTES, Words
+from gradwire_protocol.wire.packets import MASK, WORD_BYTES, Words
 
 _STEP: Final = np.zeros(PAYLOAD, np.uint32)
 _STEP[NUMBER_LOW] = _STEP[INDEX] = 1

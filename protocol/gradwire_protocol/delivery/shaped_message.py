@@ -21,8 +21,7 @@ from numpy.typing import NDArray
 
 from gradwire_protocol.limits import DATA_HEADER_BYTES, PACKET_HEADER_BYTES, TAG_BYTES
 from gradwire_protocol.wire.frames import DATA, DATA_HEADER, Data
-from gradwire_protocol.wire.packets import SINGLE, TRANSPORT
-from gradwire_protocol.wire.words import WORD_BYTES, Words
+from gradwire_protocol.wire.packets import SINGLE, TRANSPORT, WORD_BYTES, Words
 
 Payload: TypeAlias = bytes | bytearray | memoryview
 

@@ -15,7 +15,7 @@ from gradwire_protocol.delivery.outgoing import Priority
 from gradwire_protocol.delivery.shaped_message import Payload, ShapedMessage
 from gradwire_protocol.errors import InvalidMessageError
 from gradwire_protocol.messages.admission import Join, Refuse, Roster, Welcome
-from gradwire_protocol.messages.buffers.message import Buffers
+from gradwire_protocol.messages.buffers.layout import Buffers
 from gradwire_protocol.messages.kinds import (
     CONFLATED_STREAM,
     CONTROL_STREAM,

@@ -40,7 +40,7 @@ from gradwire_protocol.limits import (
     TAG_BYTES,
     VECTOR_PACKETS_MIN,
 )
-from gradwire_protocol.wire.words import MASK, WORD_BYTES, Words
+from gradwire_protocol.wire.packets import MASK, WORD_BYTES, Words
 
 WEIGHTS: Final = np.arange(1, DATAGRAM_BYTES_MAX // 2, 2, dtype=np.uint32) * np.uint32(0x9E3779B1)
 """By place in the packet: the odd numbers times 2^32 over the golden ratio, modulo 2^32."""

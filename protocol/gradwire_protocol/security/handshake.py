@@ -9,10 +9,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
-from gradwire_protocol.crypto.credentials import Credentials
 from gradwire_protocol.crypto.keys import Identity
 from gradwire_protocol.crypto.noise import NoiseHandshake
-from gradwire_protocol.crypto.suites import Suite
+from gradwire_protocol.crypto.suites import Credentials, Suite
 from gradwire_protocol.errors import InvalidDatagramError, UsageError
 from gradwire_protocol.limits import (
     HANDSHAKE_TIMER_SECONDS,

@@ -28,10 +28,9 @@ from dataclasses import dataclass
 from hashlib import blake2s
 
 from gradwire_protocol.counters import Counters, Drop
-from gradwire_protocol.crypto.credentials import Credentials
 from gradwire_protocol.crypto.keys import Identity
 from gradwire_protocol.crypto.noise import NotAuthenticError
-from gradwire_protocol.crypto.suites import Suite
+from gradwire_protocol.crypto.suites import Credentials, Suite
 from gradwire_protocol.delivery.events import Address
 from gradwire_protocol.errors import InvalidDatagramError
 from gradwire_protocol.limits import (
@@ -47,10 +46,9 @@ from gradwire_protocol.limits import (
     SOURCE_INITS_PER_SECOND,
     SOURCES_MAX,
 )
-from gradwire_protocol.security.cookies import Cookies
 from gradwire_protocol.security.handshake import Agreement, make_protections, start_handshake
-from gradwire_protocol.security.rate_limits import SourceBuckets, TokenBucket
 from gradwire_protocol.security.sealed import Workspace
+from gradwire_protocol.security.unproved import Cookies, SourceBuckets, TokenBucket
 from gradwire_protocol.wire.packets import (
     COOKIE_AT,
     COOKIE_LENGTH_AT,

@@ -36,8 +36,14 @@ from gradwire_protocol.limits import (
     TRAIN_PACKETS_MAX,
     WORKSPACE_SIZES_MAX,
 )
-from gradwire_protocol.wire.packets import SINGLE, TRANSPORT, TRANSPORT_HEADER
-from gradwire_protocol.wire.words import MASK, WORD_BYTES, Words
+from gradwire_protocol.wire.packets import (
+    MASK,
+    SINGLE,
+    TRANSPORT,
+    TRANSPORT_HEADER,
+    WORD_BYTES,
+    Words,
+)
 
 HEAD: Final = PACKET_HEADER_BYTES
 _NO_COUNTER: Final = bytes(CIPHER_NONCE_BYTES - 8)

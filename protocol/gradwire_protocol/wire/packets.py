@@ -75,11 +75,17 @@ bytes, 1 to `DATAGRAM_BYTES_MAX`; any other length ends the TCP connection.
 The handshake seals greeting and reply: see `noise` for the sealed suites. It also hashes bytes 0 to
 23 of the INIT, with a cookie length of 0, because the same INIT is sent again with a cookie. In
 suite 0 nothing is sealed, and the tags are CRC-32s: see `checksum`.
+
+Transport packets are read and written as 32-bit little-endian words, so that numpy can handle many
+at a time.
 """
 
 import struct
 from dataclasses import dataclass, field, replace
-from typing import Final
+from typing import Final, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
 
 from gradwire_protocol.crypto.keys import KEY_ID_BYTES, NAME_BYTES_MAX
 from gradwire_protocol.crypto.suites import Suite
@@ -92,6 +98,15 @@ from gradwire_protocol.limits import (
     TAG_BYTES,
     WINDOW_BYTES_MIN,
 )
+
+WORD_BYTES: Final = 4
+MASK: Final = 2**32 - 1
+
+assert DATAGRAM_BYTES_MAX % WORD_BYTES == 0
+assert TAG_BYTES % WORD_BYTES == 0
+
+Words: TypeAlias = NDArray[np.uint32]
+"""The words of one packet, or a row of words for each packet."""
 
 VERSION: Final = 1
 

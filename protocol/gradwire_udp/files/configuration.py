@@ -4,7 +4,6 @@ Master and workers may share one file and one environment, so each side knows th
 other side reads, and does not warn of them.
 """
 
-import re
 import tomllib
 from collections.abc import Collection, Iterable, Mapping
 from difflib import get_close_matches
@@ -23,7 +22,7 @@ def _names(text: str) -> frozenset[str]:
 
 SESSION_SETTINGS: Final = _names(
     """
-    averaged_buffers buffer_steps cipher connect_timeout_seconds density_band feedback
+    averaged_buffers buffer_steps connect_timeout_seconds density_band feedback
     finish_residual finish_timeout_seconds idle_timeout_seconds join_timeout_seconds key key_file
     log_level master mode momentum on_lost quantum rank reconnect_seconds run scale shake_up_steps
     share_buffers staleness_bound start_timeout_seconds target_density threshold transport
@@ -34,10 +33,10 @@ SESSION_SETTINGS: Final = _names(
 
 MASTER_SETTINGS: Final = _names(
     """
-    advertise checkpoint checkpoint_keep checkpoint_seconds conflation_mib_max
-    deny deny_file drain_seconds http http_token_file
-    idle_timeout_seconds insecure key_file link_rate listen mode network new_run
-    outlier_norm_multiple outliers parameters_max public_metrics
+    checkpoint checkpoint_keep checkpoint_seconds conflation_mib_max
+    deny drain_seconds http http_token_file
+    idle_timeout_seconds insecure key_file link_rate listen mode new_run
+    outlier_norm_multiple outliers parameters_max
     reassembly_mib_max recovery_seconds rejoin_seconds relay_backlog_mib_max resume run
     runs_max
     slow_seconds standby standby_of takeover_seconds transport update_log_mib_max update_rate_max
@@ -48,11 +47,8 @@ MASTER_SETTINGS: Final = _names(
 
 TABLES: Final = {"session": SESSION_SETTINGS, "master": MASTER_SETTINGS}
 
-VARIABLES_ONLY: Final = frozenset({"config", "ip", "launched", "log_format"})
+VARIABLES_ONLY: Final = frozenset({"config", "launched", "log_format"})
 """Settings that are read from the environment only."""
-
-HEADER: Final = re.compile(r"""\s*\[\s*["']?([^\]"'.\s]+)""")
-ASSIGNMENT: Final = re.compile(r"""\s*["']?([\w-]+)["']?\s*[.=]""")
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
@@ -103,12 +99,11 @@ def read_table(path: Path, table: str) -> tuple[dict[str, Any], str | None]:
     Raises
     ------
     UsageError
-        If the file cannot be read, or the table has unknown keys. The message names the file, the
-        line and the nearest setting.
+        If the file cannot be read, or the table has unknown keys. The message names the file and
+        the nearest setting.
     """
     try:
-        text = path.read_text(encoding="utf-8")
-        found = tomllib.loads(text)
+        found = tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:  # not TOML, or not text
         raise UsageError(f"configuration file {str(path)!r}: {error}") from None
     settings = found.get(table, {})
@@ -116,16 +111,13 @@ def read_table(path: Path, table: str) -> tuple[dict[str, Any], str | None]:
         raise UsageError(f"configuration file {str(path)!r}: {table!r} is not a table")
     unknown = settings.keys() - TABLES[table]
     if unknown:
-        said = ", ".join(
-            f"{name}{_line_of(text, table, name)}{_advice(name, table)}" for name in sorted(unknown)
-        )
+        said = ", ".join(f"{name}{_advice(name, table)}" for name in sorted(unknown))
         raise UsageError(f"configuration file {str(path)!r}: unknown settings of [{table}]: {said}")
     strange = sorted(found.keys() - TABLES.keys())
     if not strange:
         return settings, None
     said = ", ".join(
-        f"{name}{_line_of(text, name, None)}"
-        f"{did_you_mean(name, TABLES) if isinstance(found[name], dict) else _advice(name)}"
+        name + (did_you_mean(name, TABLES) if isinstance(found[name], dict) else _advice(name))
         for name in strange
     )
     return settings, (
@@ -141,25 +133,3 @@ def _advice(name: str, table: str | None = None) -> str:
         return f" (it belongs into [{owners[0]}])"
     known = TABLES[table] if table else SESSION_SETTINGS | MASTER_SETTINGS
     return did_you_mean(name, known)
-
-
-def _line_of(text: str, table: str, key: str | None) -> str:
-    """Return the line where a table, or a key of it, begins; an empty text if it is not found.
-
-    `tomllib` gives no line numbers. This finds a header or an assignment at the beginning of a
-    line, as people usually write them.
-    """
-    current = None
-    for number, line in enumerate(text.splitlines(), 1):
-        header = HEADER.match(line)
-        if header is not None:
-            current = header[1]
-        assigned = None if header is not None else ASSIGNMENT.match(line)
-        name = assigned[1] if assigned is not None else None
-        if key is None:
-            hit = current == table if header is not None else current is None and name == table
-        else:
-            hit = current == table and name == key
-        if hit:
-            return f" in line {number}"
-    return ""

@@ -66,7 +66,7 @@ def read_keys(path: Path) -> list[RunKey] | IssuingKey | WorkerKey:
     """
     try:
         # Without a variable for the text: error reports may show the variables of a frame.
-        return parse_keys(_read(path))
+        return parse_keys(read_secret(path, "key file", KEY_FILE_BYTES_MAX))
     except KeyFormatError as error:
         raise KeyFileError(f"key file {path}: {error}") from None
 
@@ -151,36 +151,45 @@ def replace_key(path: Path, text: str) -> None:
         raise KeyFileError(f"cannot change {path}: {error.strerror}") from None
 
 
-def _read(path: Path) -> str:
+def read_secret(path: Path, what: str, bytes_max: int) -> str:
+    """Return the text of a file that other users can neither read nor have written.
+
+    `what` names the file in messages, which never repeat what it has.
+
+    Raises
+    ------
+    KeyFileError
+        If it cannot be read, others can read it, or it is no text of at most `bytes_max` bytes.
+    """
     try:
-        content = _content(path)
+        content = _content(path, what, bytes_max)
     except OSError as error:
-        raise KeyFileError(f"cannot read key file {path}: {error.strerror}") from None
+        raise KeyFileError(f"cannot read {what} {path}: {error.strerror}") from None
     try:
-        if len(content) <= KEY_FILE_BYTES_MAX:
+        if len(content) <= bytes_max:
             return content.decode()
-        problem = f"has more than {KEY_FILE_BYTES_MAX} bytes"
+        problem = f"has more than {bytes_max} bytes"
     except UnicodeDecodeError:
         problem = "is not text"
     del content
-    raise KeyFileError(f"key file {path} {problem}: it is not a key file")
+    raise KeyFileError(f"{what} {path} {problem}: is this the right file?")
 
 
-def _content(path: Path) -> bytes:
+def _content(path: Path, what: str, bytes_max: int) -> bytes:
     # The checks are made of the descriptor, so they hold even if another file takes the name
     # meanwhile. Non-blocking, because opening a pipe would wait until a process writes to it.
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     try:
         status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode):
-            raise KeyFileError(f"key file {path} is not a regular file")
-        _check_mode(path, stat.S_IMODE(status.st_mode))
-        return os.read(descriptor, KEY_FILE_BYTES_MAX + 1)
+            raise KeyFileError(f"{what} {path} is not a regular file")
+        _check_mode(path, what, stat.S_IMODE(status.st_mode))
+        return os.read(descriptor, bytes_max + 1)
     finally:
         os.close(descriptor)
 
 
-def _check_mode(path: Path, mode: int) -> None:
+def _check_mode(path: Path, what: str, mode: int) -> None:
     """Refuse a file that other users can read, or could have written."""
     # A folder of secrets itself keeps other users out: only the service can enter systemd's, and a
     # container's is in its own file system. The files there have a mode that their reader often
@@ -188,10 +197,10 @@ def _check_mode(path: Path, mode: int) -> None:
     # file by Docker Compose. So these files may be readable by others, but not writable.
     among_secrets = _is_among_secrets(path)
     if mode & (0o022 if among_secrets else 0o077):
-        what = "change it" if among_secrets else "have access to it"
+        right = "change it" if among_secrets else "have access to it"
         raise KeyFileError(
-            f"key file {path} has mode {mode:04o}; only its owner may {what}: chmod 600 "
-            f"{path}, and if others may have seen it, make new keys"
+            f"{what} {path} has mode {mode:04o}; only its owner may {right}: chmod 600 "
+            f"{path}, and if others may have seen it, make a new one"
         )
 
 

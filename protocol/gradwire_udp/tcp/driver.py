@@ -22,9 +22,9 @@ from gradwire_protocol import Address, Connection
 from gradwire_protocol.connection.train import ECN_NOT, Train
 from gradwire_protocol.limits import MIB, TRAIN_BYTES_MAX, TRAIN_PACKETS_MAX
 from gradwire_udp.accepting import Acceptor
+from gradwire_udp.counters import TcpCounters
 from gradwire_udp.endpoint_driver import Application, Driven, EndpointDriver
 from gradwire_udp.sockets import SocketAddress
-from gradwire_udp.tcp.counters import TcpCounters
 from gradwire_udp.tcp.framing import LENGTH_BYTES, FramingError, ReadBuffer
 from gradwire_udp.tcp.peer import TcpAddress, TcpPeer
 

@@ -10,8 +10,8 @@ from itertools import islice
 from typing import Final
 
 from gradwire_protocol.connection.train import Train
+from gradwire_udp.counters import TcpCounters
 from gradwire_udp.sockets import show_address
-from gradwire_udp.tcp.counters import TcpCounters
 from gradwire_udp.tcp.framing import PacketStream, ReadBuffer, frame_into, framed_bytes
 
 BUFFERS_PER_SEND_MAX: Final = 64

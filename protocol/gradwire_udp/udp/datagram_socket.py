@@ -25,7 +25,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 from gradwire_protocol import Address
 from gradwire_protocol.connection.train import ECN_MARKED, ECN_NOT, Train
 from gradwire_protocol.limits import TRAIN_BYTES_MAX, TRAIN_PACKETS_MAX
-from gradwire_udp.udp.counters import SocketCounters
+from gradwire_udp.counters import SocketCounters
 from gradwire_udp.udp.kernel_features import (
     EVERYTHING,
     SO_RXQ_OVFL,
@@ -33,9 +33,9 @@ from gradwire_udp.udp.kernel_features import (
     UDP_GRO,
     UDP_SEGMENT,
     Features,
+    ask_for_buffers,
     switch_on,
 )
-from gradwire_udp.udp.socket_buffers import ask_for_buffers
 
 READ_BYTES_MAX: Final = 2**16
 """The most that one read returns, with GRO or without."""

@@ -15,8 +15,8 @@ from time import monotonic
 from typing import Any, Final
 
 from gradwire_protocol.connection.train import Train
+from gradwire_udp.counters import SocketCounters
 from gradwire_udp.endpoint_driver import Application, Driven, EndpointDriver
-from gradwire_udp.udp.counters import SocketCounters
 from gradwire_udp.udp.datagram_socket import DatagramSocket
 from gradwire_udp.udp.kernel_features import EVERYTHING, Features
 

@@ -8,10 +8,13 @@ overflow         the kernel counts what it drops for lack of buffer space: `SO_R
 dont_fragment    no datagram is fragmented on its way, and the kernel's path MTU is not used
 ===============  ==================================================================================
 
-Linux has all of them, other systems at most the last one. All are optional: without GSO and GRO
+Linux has all of them, and other systems are not asked. All are optional: without GSO and GRO
 each datagram takes a system call each way; without the others less is known of the network.
+
+The kernel's buffers of a socket are asked for as well, with a warning if the system grants less.
 """
 
+import logging
 import socket
 import sys
 from dataclasses import dataclass
@@ -28,8 +31,17 @@ PMTUDISC_PROBE: Final = 3
 
 These numbers are Linux's; Python's `socket` has no names for them."""
 
-DARWIN_IP_DONTFRAG: Final = 28
-DARWIN_IPV6_DONTFRAG: Final = 62
+logger = logging.getLogger("gradwire.udp")
+
+BUFFER_BYTES: Final = 8 * 2**20
+"""Buffer to ask for in each direction. The kernel counts its own overhead, too: datagrams of 1,400
+bytes fit up to about 5 MB. That is 4 ms at 10 Gbit/s, within which a busy process comes to read."""
+
+SO_SNDBUFFORCE: Final = 32
+SO_RCVBUFFORCE: Final = 33
+"""Linux's numbers: go beyond the system's limit, if the process may."""
+
+_warned = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,16 +61,7 @@ EVERYTHING: Final = Features()
 def switch_on(sock: socket.socket, wanted: Features) -> Features:
     """Enable the wanted features that this system has on a socket; return these."""
     if sys.platform != "linux":
-        dont_fragment = (
-            wanted.dont_fragment
-            and sys.platform == "darwin"
-            and _set(
-                sock,
-                (socket.IPPROTO_IP, DARWIN_IP_DONTFRAG, 1),
-                (socket.IPPROTO_IPV6, DARWIN_IPV6_DONTFRAG, 1),
-            )
-        )
-        return Features(False, False, False, False, dont_fragment)
+        return Features(False, False, False, False, False)
     return Features(
         # Zero is the default: the size is sent with every train. A size set on the socket would
         # cut single datagrams, too.
@@ -95,3 +98,44 @@ def _set(sock: socket.socket, *options: tuple[int, int, int]) -> bool:
                 continue  # on this system, IPv6 sockets have no options of IPv4
             return False
     return True
+
+
+def ask_for_buffers(sock: socket.socket, size: int = BUFFER_BYTES) -> None:
+    """Ask for buffers in both directions; warn once per process if less than `size` is granted."""
+    global _warned
+    receive, send = granted_buffers(sock, size)
+    if min(receive, send) < size and not _warned:
+        _warned = True
+        logger.warning(
+            "the system grants UDP sockets buffers of %d bytes for receiving and %d for sending,"
+            " not %d: at high rates datagrams will be lost. To allow it: %s",
+            receive, send, size, sysctl_line(size),
+        )  # fmt: skip
+
+
+def granted_buffers(sock: socket.socket, size: int) -> tuple[int, int]:
+    """Ask for buffers of a size; return the bytes granted for receiving and for sending."""
+    receive = _ask(sock, size, SO_RCVBUFFORCE, socket.SO_RCVBUF)
+    return receive, _ask(sock, size, SO_SNDBUFFORCE, socket.SO_SNDBUF)
+
+
+def sysctl_line(size: int) -> str:
+    """Return the command that allows buffers of a size."""
+    return (
+        f"sysctl -w net.core.rmem_max={size} net.core.wmem_max={size}"
+        if sys.platform == "linux"
+        else f"sysctl -w kern.ipc.maxsockbuf={2 * size}"
+    )
+
+
+def _ask(sock: socket.socket, size: int, force: int, option: int) -> int:
+    """Ask for a buffer; return the bytes that were granted, in the unit of `size`."""
+    linux = sys.platform == "linux"
+    for ask in (force, option) if linux else (option,):
+        try:
+            sock.setsockopt(socket.SOL_SOCKET, ask, size)
+        except OSError:
+            continue  # the process may not force it, or the system has a lower limit
+        break
+    granted = sock.getsockopt(socket.SOL_SOCKET, option)
+    return granted // 2 if linux else granted  # Linux includes its overhead

@@ -13,11 +13,9 @@ import fcntl
 import logging
 import os
 from collections.abc import Iterable
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Lock
-from time import monotonic, sleep
 from typing import Final
 
 from gradwire_protocol import UsageError
@@ -36,14 +34,6 @@ logger = logging.getLogger("gradwire.master")
 TEMPORARY_PREFIX: Final = ".writing-"
 """Name prefix of the file that is being written. A master that starts removes what a crashed one
 has left."""
-
-DRAINING_NAME: Final = ".draining"
-"""File of a master that drains."""
-
-LOCK_SECONDS_MAX: Final = 90.0
-"""How long a master that drains is waited for: as long as systemd lets it."""
-
-LOCK_LOOK_SECONDS: Final = 0.05
 
 FOLDER_MODE: Final = 0o700
 FILE_MODE: Final = 0o600
@@ -64,8 +54,7 @@ class WrittenFile:
 class CheckpointFolder:
     """Writes numbered checkpoints, and removes old ones.
 
-    A lock allows only one master at a time to write to a folder. One that is started while the one
-    before it still drains waits for that.
+    A lock allows only one master at a time to write to a folder.
 
     Parameters
     ----------
@@ -87,7 +76,6 @@ class CheckpointFolder:
         self.path = path
         self._keep = keep
         self._numbering = Lock()
-        self._drains = False
         try:
             path.mkdir(FOLDER_MODE, parents=True, exist_ok=True)
             self._descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -107,17 +95,9 @@ class CheckpointFolder:
             self.close()
             raise
 
-    def note_draining(self) -> None:
-        """Note that this master is about to end: another one may wait for the lock."""
-        self._drains = True
-        with suppress(OSError):  # then another one does not wait
-            (self.path / DRAINING_NAME).touch()
-
     def close(self) -> None:
         """Release the lock."""
         os.close(self._descriptor)
-        if self._drains:  # after that: who waits for the lock looks for this file
-            _remove(self.path / DRAINING_NAME)
 
     def write(
         self, pieces: Iterable[bytes | memoryview], run: str, *, is_over: bool
@@ -149,34 +129,16 @@ class CheckpointFolder:
         logger.error("%s now; the master goes on without checkpoints until it can", what)
 
     def _lock(self) -> None:
-        until = None
-        while not self._try_lock():
-            if not (self.path / DRAINING_NAME).exists():
-                raise UsageError(
-                    f"--checkpoint {self.path}: another master writes there; give each a folder of "
-                    "its own"
-                )
-            if until is None:
-                until = monotonic() + LOCK_SECONDS_MAX
-                logger.info("waiting for the master to end that drains and writes to %s", self.path)
-            elif monotonic() >= until:
-                raise UsageError(
-                    f"--checkpoint {self.path}: the master that drains and writes there has not "
-                    f"ended within {LOCK_SECONDS_MAX:g} s: end it"
-                )
-            sleep(LOCK_LOOK_SECONDS)
-        _remove(self.path / DRAINING_NAME)  # of the master before this one
-
-    def _try_lock(self) -> bool:
-        """Take the lock; return whether nobody else has it."""
         try:
             fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            return False
+            raise UsageError(
+                f"--checkpoint {self.path}: another master writes there; wait for its end, or give "
+                "each a folder of its own"
+            ) from None
         except OSError as error:
             if error.errno not in (errno.ENOLCK, errno.ENOTSUP, errno.EINVAL, errno.EBADF):
                 raise  # some network file systems have no locks
-        return True
 
     def _last_number(self) -> int:
         # Read each time: another file system may have been mounted there since.

@@ -17,8 +17,7 @@ from gradwire_codecs import Replica
 from gradwire_codecs.arrays import Int32Array, UInt64Array
 from gradwire_protocol import InvalidMessageError
 from gradwire_protocol.messages.buffers.agreement import agreed_of
-from gradwire_protocol.messages.buffers.layout import BufferLayout, BufferValues
-from gradwire_protocol.messages.buffers.message import Buffers
+from gradwire_protocol.messages.buffers.layout import BufferLayout, Buffers, BufferValues
 from gradwire_protocol.messages.checkpoint.format import Checkpoint, check_names, pieces_of
 from gradwire_protocol.messages.snapshots import block_span
 from gradwire_protocol.messages.work import WorkState

@@ -28,7 +28,7 @@ from gradwire_server.daemon.daemon import HTTP_PORT, Addresses, Daemon
 from gradwire_server.daemon.key_source import KeySource, denied_names
 from gradwire_server.daemon.listening import AddressInUseError, Transport
 from gradwire_server.http.access import Access, find_token
-from gradwire_udp import local_address_in, new_event_loop, show_address, split_address
+from gradwire_udp import new_event_loop
 from gradwire_udp.files.configuration import read_table, unknown_variables
 from gradwire_udp.files.keys import RUN_CREDENTIAL, credential
 from gradwire_udp.sockets import PORT
@@ -49,18 +49,6 @@ class DaemonOptions:
         "address.",
         metavar="HOST:PORT",
     )
-    network: str | None = setting(
-        None,
-        "Listen at this machine's address inside a network such as 10.0.0.0/16, instead of "
-        "--listen's host. GRADWIRE_IP overrides it.",
-        metavar="CIDR",
-    )
-    advertise: str | None = setting(
-        None,
-        "The address workers should use, where it is not --listen's: behind a NAT, or in a "
-        "container.",
-        metavar="HOST[:PORT]",
-    )
     http: str = setting(
         f"127.0.0.1:{HTTP_PORT}",
         "Where /metrics, /status and /healthz are served; 'off' for nowhere. Other machines can "
@@ -73,7 +61,6 @@ class DaemonOptions:
         "it, the systemd credential http-token, if there is one.",
         metavar="FILE",
     )
-    public_metrics: bool = setting(False, "Let everyone read /metrics, without a token.")
     transport: Transport = setting(
         "auto",
         "What it listens to at this port: 'auto' is UDP, and TCP for workers behind firewalls that "
@@ -91,12 +78,6 @@ class DaemonOptions:
         "Name of a worker that may not take part, whatever its key. Separate several names by "
         "commas, or repeat the option.",
         metavar="NAME",
-    )
-    deny_file: Path | None = setting(
-        None,
-        "File with names to deny, one a line. SIGHUP has it read again, and disconnects workers "
-        "that it names.",
-        metavar="FILE",
     )
     insecure: bool = setting(
         False,
@@ -149,7 +130,7 @@ def master(**given: Any) -> None:
     """Run the master daemon: it lets workers join, keeps the parameters, and relays updates.
 
     SIGTERM or Ctrl-C stop it, when what is under way has arrived; a second one does so at once.
-    Workers are told. SIGHUP has it read its keys and denied names again.
+    Workers are told. SIGHUP has it read its keys again.
     Exit status: 0 stopped on request, 2 wrong usage, 3 address in use.
     """
     values = {each.name: given[name] * each.about.unit if each.about.unit > 1 and given[name]
@@ -167,21 +148,17 @@ def master(**given: Any) -> None:
                 "primary"
             )
         addresses = Addresses(
-            listen=_listen_address(options.listen, options.network),
+            listen=options.listen,
             http=None if options.http == "off" else options.http,
-            advertise=options.advertise,
             transport=options.transport,
         )
-        access = Access(
-            token=find_token(options.http_token_file), public_metrics=options.public_metrics
-        )
+        access = Access(find_token(options.http_token_file))
         key_file = options.key_file
         if key_file is None and not options.insecure:
             key_file = credential(os.environ, RUN_CREDENTIAL)
         keys = KeySource(
             key_file=key_file,
             denied=denied_names(options.deny or ()),
-            deny_file=options.deny_file,
             insecure=options.insecure,
         )
         # What is loaded by now stays. The garbage collector would look at all of it now and then,
@@ -252,11 +229,3 @@ def _folder(options: DaemonOptions, keep: int) -> AbstractContextManager[Checkpo
         return nullcontext()
     resuming = options.resume is not None
     return closing(CheckpointFolder(options.checkpoint, keep, resuming=resuming))
-
-
-def _listen_address(listen: str, network: str | None) -> str:
-    """Return where to listen; GRADWIRE_IP or `network` replaces the host of `listen`."""
-    host = os.environ.get("GRADWIRE_IP") or (local_address_in(network) if network else None)
-    if host is None:
-        return listen
-    return show_address((host, split_address(listen)[1]))

@@ -22,9 +22,14 @@ from gradwire_server.checkpoints.writer import ThreadWriter
 from gradwire_server.config import MasterConfig
 from gradwire_server.daemon.collector import SocketsCollector
 from gradwire_server.daemon.key_source import KeySource, instance_name
-from gradwire_server.daemon.listening import Listening, Transport, bind_error
-from gradwire_server.daemon.refused_handshakes import LOOK_SECONDS, RefusedHandshakes
-from gradwire_server.http.access import METRICS_PATH, Access
+from gradwire_server.daemon.listening import (
+    LOOK_SECONDS,
+    Listening,
+    RefusedHandshakes,
+    Transport,
+    bind_error,
+)
+from gradwire_server.http.access import Access
 from gradwire_server.http.server import HttpServer
 from gradwire_server.metrics import ServerMetrics
 from gradwire_server.runs.collector import RunsCollector
@@ -48,14 +53,12 @@ STOP_WRITING_SECONDS_MAX: Final = 60.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Addresses:
-    """Where a daemon listens, and which address it announces."""
+    """Where a daemon listens."""
 
     listen: str
     """``host:port`` for workers; port 0 takes a free one."""
     http: str | None
     """``host:port`` for HTTP; None for no HTTP."""
-    advertise: str | None = None
-    """``host`` or ``host:port`` to announce, where it is not that of `listen`."""
     transport: Transport = "auto"
 
 
@@ -87,7 +90,6 @@ class Daemon:
         self._addresses = addresses
         self._access = access or Access()
         self._metrics = ServerMetrics()
-        self._folder = folder
         self._background = _Threads(folder, self._call_soon)
         self._written = asyncio.Event()
         self._runs = Runs(
@@ -209,23 +211,17 @@ class Daemon:
         shown = show_address((host, http.port))
         if http.lacks_token:
             logger.warning(
-                "HTTP at %s has no token, so all it serves is /healthz%s: pass "
-                "--http-token-file FILE, or listen on loopback",
+                "HTTP at %s has no token, so all it serves is /healthz: pass --http-token-file "
+                "FILE, or listen on loopback",
                 shown,
-                f" and {METRICS_PATH}" if self._access.public_metrics else "",
             )
         return shown
 
     def _announce(self, http_address: str | None) -> None:
         """Write the address for workers to stdout, as one line of JSON, and to the log."""
-        bound, port = self._listening.address[:2]
-        host = bound
-        advertise = self._addresses.advertise
-        if advertise is not None:
-            host, port = split_address(advertise, port)
-        master = show_address((host, port))
+        host, port = self._listening.address[:2]
         announcement = {
-            "master": master,
+            "master": show_address((host, port)),
             "http": http_address,
             "pid": os.getpid(),
             "version": version("gradwire"),
@@ -234,7 +230,7 @@ class Daemon:
         sys.stdout.flush()
         reachable = host if host not in ("0.0.0.0", "::") else "THIS-HOST"
         logger.info("workers join with GRADWIRE_MASTER=%s", show_address((reachable, port)))
-        if self._keys.key_file is None and not ip_address(bound).is_loopback:
+        if self._keys.key_file is None and not ip_address(host).is_loopback:
             logger.warning(
                 "INSECURE: packets are neither sealed nor signed, and anyone who can reach port %d "
                 "can join, read and change the model. Instead of --insecure, make a key with "
@@ -308,8 +304,6 @@ class Daemon:
         assert self._drivers is not None
         self._signalled = True
         logger.info("draining: %s", reason)
-        if self._folder is not None:
-            self._folder.note_draining()
         self._runs.drain(reason, self._drivers.now())
         self._drivers.turn()
 

@@ -1,7 +1,8 @@
 """`Listening`: where workers reach the master, over UDP and over TCP.
 
 Each has its own endpoint, and the master treats the connections of both alike. Workers use UDP,
-unless a firewall drops it.
+unless a firewall drops it. `RefusedHandshakes` says in the log which peers are refused there, and
+why.
 """
 
 import asyncio
@@ -14,7 +15,8 @@ from time import time_ns
 from typing import Any, Final, Literal, get_args
 
 from gradwire_protocol import Connection, Counters, Credentials, Endpoint, Role, UsageError
-from gradwire_protocol.crypto.keys import Keyring
+from gradwire_protocol.counters import Drop, RefusedInit
+from gradwire_protocol.crypto.keys import FINGERPRINT_BYTES, Keyring
 from gradwire_server.config import MasterConfig
 from gradwire_udp import (
     Application,
@@ -26,6 +28,7 @@ from gradwire_udp import (
     open_listener,
     open_socket,
     resolve,
+    show_address,
     source_of,
 )
 
@@ -39,6 +42,12 @@ this key, the newer one stays."""
 
 PORTS_TRIED: Final = 8
 """Where port 0 was asked for: how many free UDP ports are tried until TCP has the same one free."""
+
+LINE_SECONDS: Final = 30.0
+"""Between two lines of one reason."""
+
+LOOK_SECONDS: Final = 1.0
+"""Between two looks at the counters."""
 
 
 class AddressInUseError(UsageError):
@@ -221,3 +230,53 @@ def bind_error(error: OSError, what: str, address: str, option: str) -> UsageErr
             f"choose another port with {option}"
         )
     return UsageError(f"cannot listen at {what} address {address}: {error.strerror or error}")
+
+
+class RefusedHandshakes:
+    """Says in the log which peers are refused: compares counters with those of the last look.
+
+    A master answers no handshake without a key of its run, and tells such a worker nothing. Its
+    operator should still see that somebody tries. An attacker could fill a disk with lines, so
+    there is one for each reason at most every `LINE_SECONDS`, with a count.
+
+    Parameters
+    ----------
+    has_keys : bool
+        Whether the master has keys.
+    """
+
+    def __init__(self, counters: Counters, *, has_keys: bool) -> None:
+        self._counters = counters
+        self._said: dict[Drop, tuple[int, float]] = {}
+        """By reason: how many there were at the last line, and when that was."""
+        self._texts = {
+            Drop.OTHER_SUITE: "without a key, which this master asks for"
+            if has_keys
+            else "with a key, and this master has none (--key-file)",
+            Drop.UNKNOWN_KEY: "with a key of another run",
+            Drop.DENIED: "with a name that is denied",
+            Drop.REPLAYED: "that are no newer than the last one of the same key: two processes may "
+            "have it, or a clock has been set back",
+        }
+
+    def look(self, now: float) -> None:
+        """Log what has been refused since the last line."""
+        for reason, text in self._texts.items():
+            count = self._counters.drops[reason]
+            before, at = self._said.get(reason, (0, -LINE_SECONDS))
+            if count > before and now - at >= LINE_SECONDS:
+                self._said[reason] = count, now
+                # Not as a value: of lines with one text, the log shows one in a second.
+                line = f"refused %d handshake datagrams {text}%s"
+                logger.warning(line, count - before, _one_of(self._counters.refused.get(reason)))
+                self._counters.refused.pop(reason, None)
+
+
+def _one_of(refused: RefusedInit | None) -> str:
+    """Return where one of them came from, if this process of the master had any."""
+    if refused is None:
+        return ""
+    named = f", name {refused.name}" if refused.name else ""
+    run = refused.key_id[1 : 1 + FINGERPRINT_BYTES]
+    key = f", run key {run.hex()}" if any(refused.key_id) else ""
+    return f"; one of them from {show_address(refused.address)}{named}{key}"

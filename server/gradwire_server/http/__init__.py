@@ -7,7 +7,7 @@
                               with a deadline         └────────▶ SharedPage  made once for all
 
 It shares the event loop with the datagrams, and strangers may reach it. So all work that a client
-can cause has a bound, in `limits`: `gate` limits the rate, the number and the duration of
+can cause has a bound: `gate` limits the rate, the number and the duration of
 connections; `pages` makes a page once for all clients that wait for it, and spends only a small
 part of the time on it. `access` checks the token, and `server` puts them together.
 """

@@ -1,16 +1,15 @@
 """Access: a bearer token (RFC 6750) for every page but `/healthz`.
 
-=========================  ==============  ==================  ====================
-configured                 `/healthz`      `/metrics`          everything else
-=========================  ==============  ==================  ====================
-a token                    open            the token           the token
-no token, on loopback      open            open                open
-no token, elsewhere        open            closed              closed
-``--public-metrics``       open            open                as above
-=========================  ==============  ==================  ====================
+=========================  ==============  ====================
+configured                 `/healthz`      everything else
+=========================  ==============  ====================
+a token                    open            the token
+no token, on loopback      open            open
+no token, elsewhere        open            closed
+=========================  ==============  ====================
 
 A master without a token that other machines can reach starts all the same, and keeps its pages
-closed: probing `/healthz`, or scraping public metrics, takes no token.
+closed: probing `/healthz` takes no token.
 
 On loopback, a page is open only if the ``Host`` header is missing, or names localhost or an IP
 address. Otherwise a web page whose name resolves to 127.0.0.1 (DNS rebinding) could have its
@@ -20,7 +19,6 @@ visitor's browser read it.
 import hmac
 import os
 import re
-import stat
 from collections.abc import Mapping
 from dataclasses import dataclass
 from hashlib import sha256
@@ -29,15 +27,20 @@ from pathlib import Path
 from typing import Final
 
 from gradwire_protocol import UsageError
-from gradwire_server.http.limits import TOKEN_BYTES_MAX, TOKEN_CHARACTERS_MIN
+from gradwire_protocol.limits import KIB
 from gradwire_server.metrics import HttpRefusal
-from gradwire_udp.files.keys import credential
+from gradwire_udp.files.keys import credential, read_secret
 
 HEALTH_PATH: Final = "/healthz"
-METRICS_PATH: Final = "/metrics"
 
 CREDENTIAL: Final = "http-token"
 """Name of the systemd credential: ``LoadCredential=http-token:/etc/gradwire/http-token``."""
+
+TOKEN_CHARACTERS_MIN: Final = 16
+"""16 random letters and digits have 95 bits: at 100 guesses a second, nobody finds them."""
+
+TOKEN_BYTES_MAX: Final = 4 * KIB
+"""Size of the token's file: half of the longest header line that aiohttp accepts, 8,190 bytes."""
 
 B64TOKEN: Final = re.compile(rb"[A-Za-z0-9\-._~+/]+=*")
 """The syntax of a token (RFC 6750, section 2.1)."""
@@ -76,14 +79,12 @@ class Token:
         return hmac.compare_digest(digest, self._digest)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Access:
     """Decides whether a client may see a page."""
 
     token: Token | None = None
     """Without it, pages other than `/healthz` are open on loopback only."""
-    public_metrics: bool = False
-    """Whether every client may read the metrics."""
 
     def refusal(
         self, path: str, headers: Mapping[str, str], *, on_loopback: bool
@@ -93,7 +94,7 @@ class Access:
         `headers` must ignore the case of names; `on_loopback` says whether only this machine can
         reach the server.
         """
-        if path == HEALTH_PATH or (path == METRICS_PATH and self.public_metrics):
+        if path == HEALTH_PATH:
             return None
         if self.token is None:
             is_open = on_loopback and _is_own_name(headers.get("Host", ""))
@@ -104,48 +105,25 @@ class Access:
         return HttpRefusal.UNAUTHORIZED
 
 
-def find_token(path: Path | None, environ: Mapping[str, str] = os.environ) -> Token | None:
+def find_token(path: Path | None) -> Token | None:
     """Read the token from a file, or from a systemd credential.
 
     Parameters
     ----------
     path : Path or None
         The file. None for the credential ``http-token``, if there is one.
-    environ : mapping
-        May name the folder of credentials, ``CREDENTIALS_DIRECTORY``.
 
     Raises
     ------
     UsageError
         If the file cannot be read, has no valid token, or other users can read it.
     """
-    if path is not None:
-        return _read_token(path, must_be_private=True)
-    # systemd gives the service's user access by an access control list, which shows as a permission
-    # of the group; no other user can enter the folder.
-    found = credential(environ, CREDENTIAL)
-    return None if found is None else _read_token(found, must_be_private=False)
-
-
-def _read_token(path: Path, *, must_be_private: bool) -> Token:
+    path = path or credential(os.environ, CREDENTIAL)
+    if path is None:
+        return None
+    secret = read_secret(path, "the HTTP token in", TOKEN_BYTES_MAX)
     try:
-        with path.open("rb") as file:
-            mode = stat.S_IMODE(os.fstat(file.fileno()).st_mode)
-            if must_be_private and mode & 0o077:
-                raise UsageError(
-                    f"the HTTP token in {path} can be read or changed by other users (mode "
-                    f"{mode:04o}); run: chmod 600 {path}"
-                )
-            content = file.read(TOKEN_BYTES_MAX + 1)
-    except OSError as error:
-        raise UsageError(f"the HTTP token in {path} cannot be read: {error.strerror}") from None
-    if len(content) > TOKEN_BYTES_MAX:
-        raise UsageError(
-            f"the HTTP token in {path} has more than {TOKEN_BYTES_MAX} bytes, which is the limit: "
-            "is this the right file?"
-        )
-    try:
-        return Token(content.strip())
+        return Token(secret.strip().encode())
     except UsageError as error:
         raise UsageError(f"{path}: {error}") from None
 

@@ -9,9 +9,14 @@ from typing import Final
 from prometheus_client import CollectorRegistry, Metric, generate_latest
 from prometheus_client.registry import Collector
 
-from gradwire_server.http.limits import FAILED_PAGE_SECONDS, STEP_SECONDS_MAX
-
 logger: Final = logging.getLogger("gradwire.http")
+
+FAILED_PAGE_SECONDS: Final = 1.0
+"""How long after a failure a page is made again, and a further failure logged."""
+
+STEP_SECONDS_MAX: Final = 0.001
+"""How long work on a page goes on before datagrams have their turn. One family of metrics is not
+interrupted, so with 1,000 workers it can take 4 ms."""
 
 
 class PageFailedError(Exception):

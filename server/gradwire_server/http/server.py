@@ -10,15 +10,22 @@ from typing import Any, Final
 from aiohttp import web
 from prometheus_client import CONTENT_TYPE_LATEST
 
-from gradwire_server.http.access import HEALTH_PATH, METRICS_PATH, Access
-from gradwire_server.http.gate import Gate
-from gradwire_server.http.limits import CLOSE_SECONDS_MAX, LINGERING_SECONDS_MAX, HttpLimits
+from gradwire_server.http.access import HEALTH_PATH, Access
+from gradwire_server.http.gate import Gate, HttpLimits
 from gradwire_server.http.pages import PageFailedError, SharedPage, metrics_parts
 from gradwire_server.metrics import HttpRefusal, ServerMetrics
 from gradwire_udp import open_listener
 from gradwire_udp.sockets import SocketAddress
 
+METRICS_PATH: Final = "/metrics"
 STATUS_PATH: Final = "/status"
+
+LINGERING_SECONDS_MAX: Final = 1.0
+"""How long aiohttp reads the rest of a request that it has answered: closing at once would reset
+the connection, and the answer might get lost."""
+
+CLOSE_SECONDS_MAX: Final = 0.5
+"""How long an open request may delay the end of the daemon."""
 
 HEALTH: Final = b'{"status": "ok"}'
 """All that a client without a token learns: the event loop still answers."""
@@ -46,8 +53,7 @@ REFUSED: Final[dict[HttpRefusal, tuple[int, str, dict[str, str]]]] = {
     HttpRefusal.CLOSED: (
         403,
         "the master has no token, so it shows this only on its own machine, at a loopback address "
-        "asked for as such. Start it with --http-token-file FILE, or, for metrics that everyone "
-        "may read, with --public-metrics",
+        "asked for as such. Start it with --http-token-file FILE",
         {},
     ),
     HttpRefusal.NOT_FOUND: (404, INDEX.decode().strip(), {}),

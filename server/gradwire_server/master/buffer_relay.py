@@ -16,7 +16,7 @@ from collections.abc import Collection
 from dataclasses import replace
 
 from gradwire_protocol import InvalidMessageError
-from gradwire_protocol.messages.buffers.message import Buffers
+from gradwire_protocol.messages.buffers.layout import Buffers
 from gradwire_server.state.buffer_feed import RankBuffers
 from gradwire_server.state.roster import Member, Phase
 from gradwire_server.state.run import Run

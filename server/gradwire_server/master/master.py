@@ -37,7 +37,7 @@ from gradwire_protocol import (
 )
 from gradwire_protocol.connection.timers import earliest
 from gradwire_protocol.messages.admission import Join
-from gradwire_protocol.messages.buffers.message import Buffers
+from gradwire_protocol.messages.buffers.layout import Buffers
 from gradwire_protocol.messages.kinds import EndCode
 from gradwire_protocol.messages.link import Link, Message, UpdateReceived
 from gradwire_protocol.messages.replicas import Contents, Digest, Snapshot, Want

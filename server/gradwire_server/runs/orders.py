@@ -21,8 +21,7 @@ from gradwire_server.state.roster import Member, Roster
 logger = logging.getLogger("gradwire.master")
 
 DENIED_NAMES_MAX: Final = 1_000
-"""Names denied by order. More belong into the ``--deny-file``. With 64 bytes each, 1,000 fit into
-an answer beside the largest roster."""
+"""Names denied by order. With 64 bytes each, 1,000 fit into an answer beside the largest roster."""
 
 
 class Ordered(Protocol):
@@ -168,8 +167,8 @@ class Orders:
             raise UsageError("an operator cannot deny itself: it takes another operator's key")
         if len(self.denied) >= DENIED_NAMES_MAX:
             raise UsageError(
-                f"{DENIED_NAMES_MAX} names are denied by order, which is the limit: write names "
-                "into the master's --deny-file"
+                f"{DENIED_NAMES_MAX} names are denied by order, which is the limit: start the "
+                "master with --deny, or give the others new keys"
             )
         self._set_denied(self.denied | {name})
         return f"{name} is denied until the master ends; for longer, start it with --deny {name}"
@@ -177,8 +176,7 @@ class Orders:
     def _admit(self, operator: str, name: str) -> str:
         if name not in self.denied:
             raise UsageError(
-                f"{name} was not denied by order; if the master's --deny or --deny-file names it, "
-                "remove it there"
+                f"{name} was not denied by order; if the master's --deny names it, remove it there"
             )
         self._set_denied(self.denied - {name})
         return f"{name} may join again"

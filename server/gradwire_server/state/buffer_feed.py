@@ -13,9 +13,9 @@ from gradwire_protocol.limits import (
     BUFFERS_UNDER_WAY_BYTES_MAX,
     charge_of,
 )
-from gradwire_protocol.messages.buffers.message import Buffers
+from gradwire_protocol.messages.buffers.layout import Buffers
 from gradwire_protocol.messages.link import Control, Link
-from gradwire_protocol.security.rate_limits import TokenBucket
+from gradwire_protocol.security.unproved import TokenBucket
 
 ALLOWANCE: Final = (BUFFERS_BYTES_PER_SECOND_MAX, BUFFERS_BURST_BYTES)
 

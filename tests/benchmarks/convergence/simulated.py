@@ -20,10 +20,9 @@ from benchmarks.convergence.outcome import Outcome, evaluated_after
 from benchmarks.convergence.tasks import Task, samples_of
 from benchmarks.unconnected import UnconnectedSharing
 from gradwire.features.optimizer_control import OptimizerControl
-from gradwire.optimizer.agreement import Agreement
 from gradwire.optimizer.delays import Delays
 from gradwire.optimizer.momentum import Lag, added_lag, network_factor
-from gradwire.optimizer.scale import scale_factor
+from gradwire.optimizer.scale import Agreement, scale_factor
 from gradwire.optimizer.torch_scale import optimizer_scale
 from gradwire.replica.stats import Tally
 from gradwire.settings.settings import Settings

@@ -1,26 +1,26 @@
 """``gradwire demo``: the command, which takes a minute or two."""
 
+import asyncio
 import importlib.util
 import json as json_text
-import os
-import subprocess
 import sys
 import time
+from collections.abc import Coroutine
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
 import typer
 
-from gradwire.cli.launch.local_master import local_master
-from gradwire.cli.launch.signals import exit_on_signals
-from gradwire.errors import GradwireError, UsageError
-from gradwire_udp.files.keys import write_key
+from gradwire.cli.run import Launcher
+from gradwire.errors import UsageError
 
 STEPS: Final = 500
 DENSITY: Final = 0.003
 WORKERS: Final = 4
 PICTURE: Final = Path("gradwire-demo.png")
+
+TRAIN: Final = (sys.executable, "-m", "gradwire.cli.demo.train")
 
 
 def demo(
@@ -51,23 +51,15 @@ def demo(
             raise UsageError(f"cannot write {path}: there is no folder {path.resolve().parent}")
     from gradwire.cli.demo.report import draw, judge, read, table
 
-    exit_on_signals()
     began = time.monotonic()
-    with TemporaryDirectory(prefix="gradwire-demo-") as name:
-        files = [Path(name, f"worker {rank}") for rank in range(workers)]
-        alone = Path(name, "worker alone")
-        with local_master() as master:
-            typer.echo(f"master at {master.address}, {workers} workers", err=True)
-            common = {"GRADWIRE_MASTER": master.address, "WORLD_SIZE": str(workers)}
-            environs = []
-            for rank in range(workers):
-                key_file = Path(name, f"{rank}.key")
-                write_key(key_file, master.key(f"rank-{rank}").format() + "\n")
-                environs.append({**common, "RANK": str(rank), "GRADWIRE_KEY_FILE": str(key_file)})
-            _train(files, [str(steps), str(density)], environs)
+    with TemporaryDirectory(prefix="gradwire-demo-") as folder:
+        files = [Path(folder, str(rank)) for rank in range(workers)]
+        launcher = Launcher([*TRAIN, folder, str(steps), str(density)], workers)
+        _run(launcher, launcher.run_with_master("127.0.0.1:0", "off", None))
         typer.echo("one worker alone, for comparison", err=True)
-        _train([alone], [str(steps)], [{}])
-        found, single = [read(file) for file in files], read(alone)
+        alone = Launcher([*TRAIN, folder, str(steps)], 1)
+        _run(alone, alone.run("", [None]))
+        found, single = [read(file) for file in files], read(Path(folder, "alone"))
     result = {**judge(found, single), "seconds": time.monotonic() - began}
     draw(found, single, result, picture)
     typer.echo(f"{table(result)}\n{'picture':<42} {picture}")
@@ -75,20 +67,8 @@ def demo(
         json.write_text(json_text.dumps(result) + "\n", encoding="utf-8")
 
 
-def _train(files: list[Path], options: list[str], environs: list[dict[str, str]]) -> None:
-    """Run a worker for each file that it is to write, and wait for all of them."""
-    program = [sys.executable, "-m", "gradwire.cli.demo.train", str(os.getpid())]
-    processes = [
-        subprocess.Popen(  # nosec B603
-            [*program, str(file), *options], env=os.environ | {"OMP_NUM_THREADS": "1"} | environ
-        )
-        for file, environ in zip(files, environs, strict=True)
-    ]
-    try:
-        for file, process in zip(files, processes, strict=True):
-            if process.wait():
-                raise GradwireError(f"{file.name} ended with status {process.returncode}")
-    finally:
-        for process in processes:
-            process.kill()
-            process.wait()
+def _run(launcher: Launcher, work: Coroutine[Any, Any, None]) -> None:
+    """Run workers to their end; leave with the exit status of one that fails."""
+    status = asyncio.run(launcher.supervise(work))
+    if status:
+        raise typer.Exit(status)

@@ -1,16 +1,14 @@
-"""Program of every worker of the demo: ``PARENT FILE STEPS [DENSITY]``; alone without a density."""
+"""Program of every worker of the demo: ``FOLDER STEPS [DENSITY]``; alone without a density."""
 
-import signal
 import sys
 from contextlib import ExitStack
+from pathlib import Path
 from typing import Any, Final
 
 import torch
 
 import gradwire
-from gradwire.cli.demo.model import CONTEXT, loss_of, new_model
-from gradwire.cli.demo.text import Batches, load_text
-from gradwire_udp.process import end_with_parent
+from gradwire.cli.demo.model import CONTEXT, Batches, load_text, loss_of, new_model
 
 BATCH: Final = 4
 
@@ -33,8 +31,7 @@ def bytes_of(stats: gradwire.SessionStats) -> int:
 
 def main() -> None:
     """Train, and write what came of it to a file."""
-    parent, file, steps, density = int(sys.argv[1]), sys.argv[2], int(sys.argv[3]), sys.argv[4:]
-    end_with_parent(parent, signal.SIGKILL)
+    folder, steps, density = sys.argv[1], int(sys.argv[2]), sys.argv[3:]
     model = new_model()
     optimizer = torch.optim.AdamW(
         model.parameters(),
@@ -69,7 +66,7 @@ def main() -> None:
         found["bytes"] = [*counts, (steps, bytes_of(stats))]
         found["digest"] = session.digest()
         found["updates"] = (stats.updates_sent, stats.updates_applied)
-    torch.save(found, file)
+    torch.save(found, Path(folder, "alone" if session is None else str(rank)))
 
 
 if __name__ == "__main__":

@@ -16,8 +16,7 @@ from pathlib import Path
 from threading import Thread
 from typing import Final
 
-from gradwire.cli.launch.keys import local_keys
-from gradwire.cli.launch.master import Master
+from gradwire.cli.launch.master import Master, local_keys
 from gradwire.cli.launch.processes import how
 from gradwire.errors import UsageError
 from gradwire_protocol.crypto.keys import IssuingKey, Role, RunKey, WorkerKey

@@ -1,17 +1,27 @@
-"""`Master`: ``gradwire master`` as a child process."""
+"""`Master`: ``gradwire master`` as a child process, and keys for it and its workers.
+
+No user has to make the keys. They are new for every launch, in files that only this user can read,
+in memory where the system has a folder for that, and are deleted when the launch is over.
+"""
 
 import asyncio
 import json
 import os
 import sys
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Final, Self
 
 from gradwire.cli.launch.processes import Child, how
 from gradwire.errors import DeadlineError, GradwireError
+from gradwire_protocol.crypto.keys import SECRET_BYTES, RunKey
 from gradwire_udp import show_address, split_address
+from gradwire_udp.files.keys import read_run_keys, write_key
+
+MEMORY_FOLDER: Final = "/dev/shm"  # nosec B108  # its folder has mode 0700
 
 START_SECONDS_MAX: Final = 60.0
 """Time to start; where gradwire has never run, the master first compiles its kernels."""
@@ -41,6 +51,25 @@ run_module("gradwire", run_name="__main__", alter_sys=True)
 The master asks for that itself: asyncio has no way to do so between fork and exec that is safe in a
 process with threads.
 """
+
+
+@contextmanager
+def local_keys(workers: int, run_key_file: Path | None = None) -> Iterator[tuple[Path, list[Path]]]:
+    """Yield the file of a run key, and by rank those of keys that follow from it.
+
+    Without `run_key_file`, the run key is new. `KeyFileError` if that file has no run key.
+    """
+    memory = MEMORY_FOLDER if os.access(MEMORY_FOLDER, os.W_OK | os.X_OK) else None
+    with TemporaryDirectory(prefix="gradwire-keys-", dir=memory) as name:  # has mode 0700
+        folder = Path(name)
+        if run_key_file is None:
+            run_key_file = folder / "run.key"
+            write_key(run_key_file, RunKey(os.urandom(SECRET_BYTES)).format() + "\n")
+        run_key = read_run_keys(run_key_file)[0]
+        worker_key_files = [folder / f"rank-{rank}.key" for rank in range(workers)]
+        for file in worker_key_files:
+            write_key(file, run_key.worker_key(file.stem).format() + "\n")
+        yield run_key_file.absolute(), worker_key_files
 
 
 class MasterEndedError(GradwireError):

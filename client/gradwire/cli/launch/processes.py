@@ -31,6 +31,12 @@ SIGNALLED: Final = 128
 """A shell adds the number of a signal to it, for a process that has died of one."""
 
 
+def ending_signals() -> list[signal.Signals]:
+    """Return the signals to end at: under nohup, SIGHUP is ignored and stays so."""
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    return [number for number in numbers if signal.getsignal(number) is not signal.SIG_IGN]
+
+
 def how(status: int) -> str:
     """Return what a process did at its end, by its exit status as a shell shows it."""
     try:

@@ -1,1 +1,1 @@
-"""Buffers of a module: `layout` describes, `message` sends, `agreement` says which all use."""
+"""Buffers of a module: `layout` describes and sends them, `agreement` says which all use."""

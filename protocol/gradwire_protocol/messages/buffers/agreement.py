@@ -12,8 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from gradwire_protocol.messages.buffers.layout import BufferLayout, BufferValues, Floats
-from gradwire_protocol.messages.buffers.message import Buffers
+from gradwire_protocol.messages.buffers.layout import BufferLayout, Buffers, BufferValues, Floats
 
 
 class Standing(NamedTuple):

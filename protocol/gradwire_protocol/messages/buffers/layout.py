@@ -1,4 +1,7 @@
-"""What a module holds besides its parameters: how that is described, and its values."""
+"""What a module holds besides its parameters: how that is described, its values, and `Buffers`.
+
+`Buffers` is the message with the buffers of a worker.
+"""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -10,10 +13,20 @@ import numpy as np
 import numpy.typing as npt
 
 from gradwire_protocol.delivery.shaped_message import Payload
-from gradwire_protocol.limits import BUFFER_LAYOUT_BYTES_MAX
-from gradwire_protocol.messages.buffers.message import Buffers
+from gradwire_protocol.limits import BUFFER_LAYOUT_BYTES_MAX, BUFFERS_BYTES_MAX, MESSAGE_BYTES_MAX
+from gradwire_protocol.messages.fields import Rank
+from gradwire_protocol.messages.kinds import Kind
 from gradwire_protocol.messages.layout import DIMENSIONS_MAX, ELEMENTS_MAX, NAME_CHARACTERS_MAX
-from gradwire_protocol.messages.schema import Check, Record, choice, integer, listing, record, text
+from gradwire_protocol.messages.schema import (
+    Check,
+    Record,
+    blob,
+    choice,
+    integer,
+    listing,
+    record,
+    text,
+)
 
 Floats: TypeAlias = npt.NDArray[np.float32] | npt.NDArray[np.float64]
 
@@ -39,6 +52,45 @@ INTEGER_TYPES: Final = {
 """Types of integers that are averaged, and their names in files."""
 
 TYPE_CHARACTERS_MAX: Final = 32
+
+
+@dataclass(frozen=True, slots=True)
+class Buffers(Record):
+    """The values of the buffers of a worker's module; `agreement.agreed` says what all use.
+
+    The latest message of each rank counts. One without values withdraws the rank's buffers.
+    """
+
+    rank: Rank
+    """The worker they belong to."""
+    final: bool
+    """Whether it is the rank's last: the worker is finishing, and these values count until the run
+    ends."""
+    leaves: bool
+    """Whether the worker leaves while others train on. Its statistics count, but of what is not
+    averaged its values are used only where no other worker has any."""
+    layout: Annotated[bytes, blob(0, BUFFER_LAYOUT_BYTES_MAX)]
+    """A packed `BufferLayout`. Only buffers of the same layout are averaged."""
+    floats: Annotated[bytes, blob(0, BUFFERS_BYTES_MAX)]
+    """Little-endian floats of 4 or 8 bytes, as the layout says."""
+    integers: Annotated[bytes, blob(0, BUFFERS_BYTES_MAX)]
+    """Little-endian int64."""
+    others: Annotated[bytes, blob(0, BUFFERS_BYTES_MAX)]
+    """What is not averaged, little-endian, as the layout says."""
+
+    KIND: ClassVar[Kind] = Kind.BUFFERS
+    BYTES_MAX: ClassVar[int] = MESSAGE_BYTES_MAX
+    LIST_ITEMS_MAX: ClassVar[int] = 0
+
+    @classmethod
+    def withdrawal(cls, rank: int) -> "Buffers":
+        """Return a message that withdraws the buffers of a rank."""
+        return cls(rank, False, False, layout=b"", floats=b"", integers=b"", others=b"")
+
+    @property
+    def nbytes(self) -> int:
+        """Size of the values; 0 where there are none."""
+        return len(self.floats) + len(self.integers) + len(self.others)
 
 
 def _nothing() -> npt.NDArray[np.uint8]:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from gradwire.cli.app import main
-from gradwire_protocol.crypto.keys import Keyring, Role, RunKey, WorkerKey
+from gradwire_protocol.crypto.keys import Keyring, Role, WorkerKey
 from gradwire_protocol.limits import RUN_KEYS_MAX
 from gradwire_udp.files.keys import read_keys, read_run_keys
 from support.wording import naming
@@ -224,26 +224,3 @@ def test_retiring_leaves_the_newest_alone(keygen: Keygen) -> None:
     assert "kill -HUP" in err
     assert read_run_keys(Path("run.key")) == [newest]
     assert again == (0, ["run.key"], naming("run.key", "one run key", "retire"))
-
-
-def test_run_keys_of_one_file_can_be_told_apart(
-    keygen: Keygen, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    keygen()
-    [first] = read_run_keys(Path("run.key"))
-    fingerprints = [first.fingerprint, b"abc"]
-    made: list[RunKey] = []
-
-    class Drawn(RunKey):
-        """A run key with the fingerprint whose turn it is."""
-
-        def __init__(self, secret: bytes) -> None:
-            super().__init__(secret)
-            self.fingerprint = fingerprints.pop(0)
-            made.append(self)
-
-    monkeypatch.setattr("gradwire.cli.keygen.RunKey", Drawn)
-    keygen("--rotate", "run.key")
-
-    assert len(made) == 2
-    assert read_run_keys(Path("run.key")) == [made[1], first]

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gradwire.cli.logs import REPEAT_SECONDS, JsonFormatter, RepeatFilter
+from gradwire.cli.app import REPEAT_SECONDS, JsonFormatter, RepeatFilter
 
 
 def record_of(

@@ -2,7 +2,7 @@
 
 import pytest
 
-from gradwire.cli.operator import Operator
+from gradwire.cli.operate import Operator
 from gradwire.errors import (
     ConnectionLostError,
     DeadlineError,

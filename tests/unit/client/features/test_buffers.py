@@ -8,8 +8,12 @@ import pytest
 from gradwire.errors import NonFiniteError
 from gradwire.features.buffers import BufferSharing
 from gradwire.replica.stats import Tally
-from gradwire_protocol.messages.buffers.layout import BufferLayout, BufferTensor, BufferValues
-from gradwire_protocol.messages.buffers.message import Buffers
+from gradwire_protocol.messages.buffers.layout import (
+    BufferLayout,
+    Buffers,
+    BufferTensor,
+    BufferValues,
+)
 from support.wording import naming
 
 LAYOUT = BufferLayout(

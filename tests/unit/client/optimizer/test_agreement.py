@@ -5,7 +5,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from gradwire.optimizer.agreement import ELEMENTS, Agreement
+from gradwire.optimizer.scale import ELEMENTS, Agreement
 from gradwire_codecs import LocalFeedback, Replica
 from gradwire_codecs.arrays import Float32Array
 

@@ -1,6 +1,6 @@
 """The staleness of a worker's own updates, as it counts it."""
 
-from gradwire.optimizer.own_staleness import UNDELIVERED_MAX, OwnStaleness
+from gradwire.optimizer.delays import UNDELIVERED_MAX, OwnStaleness
 
 
 def test_what_came_between_reading_and_being_delivered_counts() -> None:

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gradwire.optimizer.state_units import (
+from gradwire.optimizer.torch_averaged import (
     COMPARED,
     PLAIN_UNIT,
     RATIO_UNIT,

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from gradwire.errors import UsageError
 from gradwire.settings import credentials as module
-from gradwire.settings.credentials import CipherName, credentials_of, fastest_suite, own_name
+from gradwire.settings.credentials import credentials_of, fastest_suite, own_name
 from gradwire_protocol import Credentials
 from gradwire_protocol.crypto.keys import SECRET_BYTES, RunKey, WorkerKey, check_name
 from gradwire_protocol.crypto.suites import Suite
@@ -25,8 +25,8 @@ OTHER_KEY = RunKey(bytes(SECRET_BYTES))
 WORKER_KEY = RUN_KEY.worker_key("gpu7")
 
 
-def credentials(key: Any = None, key_file: str = "", cipher: CipherName = "auto") -> Credentials:
-    found = credentials_of(key, key_file, cipher)
+def credentials(key: Any = None, key_file: str = "") -> Credentials:
+    found = credentials_of(key, key_file)
     assert found is not None
     return found
 
@@ -61,7 +61,7 @@ def test_a_file_holds_one_or_the_other(tmp_path: Path) -> None:
 
 def test_where_there_is_no_key_in_the_end_it_does_not_go_on_without(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=naming(tmp_path / "run.key", "No such file")):
-        credentials_of(None, str(tmp_path / "run.key"), "auto")
+        credentials_of(None, str(tmp_path / "run.key"))
 
 
 # Names.
@@ -82,7 +82,7 @@ def test_whatever_a_host_is_called_its_processes_have_names(host: str) -> None:
 
 
 @pytest.mark.parametrize("faster", [Suite.AES, Suite.CHACHA])
-def test_else_it_is_the_faster_one(faster: Suite, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_cipher_is_the_faster_one(faster: Suite, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_sealing_seconds", lambda suite: 1 if suite is faster else 2)
     fastest_suite.cache_clear()
     try:

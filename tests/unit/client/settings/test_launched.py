@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from gradwire.settings.launched import launched
+from gradwire.settings.launchers import launched
 from support.wording import naming
 
 ENVIRON = {

@@ -11,8 +11,12 @@ from gradwire.errors import NonFiniteError, UsageError
 from gradwire.target.buffers import check_finite, check_size
 from gradwire_protocol.limits import BUFFERS_BYTES_MAX
 from gradwire_protocol.messages.buffers.agreement import mean_of
-from gradwire_protocol.messages.buffers.layout import BufferLayout, BufferTensor, BufferValues
-from gradwire_protocol.messages.buffers.message import Buffers
+from gradwire_protocol.messages.buffers.layout import (
+    BufferLayout,
+    Buffers,
+    BufferTensor,
+    BufferValues,
+)
 from support.wording import naming
 
 VAR = BufferTensor("norm.running_var", (2, 2), "float")

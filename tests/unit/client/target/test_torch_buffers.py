@@ -8,8 +8,7 @@ from torch import nn
 from gradwire.errors import UsageError
 from gradwire.target.adapters import buffers_of
 from gradwire.target.torch_buffers import TorchBuffers
-from gradwire_protocol.messages.buffers.layout import BufferValues
-from gradwire_protocol.messages.buffers.message import Buffers
+from gradwire_protocol.messages.buffers.layout import Buffers, BufferValues
 from support.wording import naming
 
 

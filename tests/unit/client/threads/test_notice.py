@@ -5,22 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
-from gradwire.threads.notice import (
-    REPEAT_SECONDS,
-    SILENT_SECONDS,
-    TICK_SECONDS,
-    WaitNotice,
-)
-
-
-class Terminal:
-    """A console that remembers what it has shown."""
-
-    def __init__(self) -> None:
-        self.shown: list[str] = []
-
-    def show(self, status: str) -> None:
-        self.shown.append(status)
+from gradwire.threads.waits import REPEAT_SECONDS, SILENT_SECONDS, WaitNotice
 
 
 class Clock:
@@ -33,7 +18,7 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
-    monkeypatch.setattr("gradwire.threads.notice.monotonic", clock)
+    monkeypatch.setattr("gradwire.threads.waits.monotonic", clock)
     return clock
 
 
@@ -41,14 +26,6 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 def log(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
     caplog.set_level(logging.INFO, "gradwire.wait")
     return caplog
-
-
-@pytest.fixture
-def terminal(monkeypatch: pytest.MonkeyPatch, log: pytest.LogCaptureFixture) -> Terminal:
-    terminal = Terminal()
-    monkeypatch.setattr("gradwire.threads.console.is_terminal", lambda: True)
-    monkeypatch.setattr("gradwire.threads.console.current", lambda: terminal)
-    return terminal
 
 
 def wait(clock: Clock, seconds: float, purpose: Callable[[], str], notice: WaitNotice) -> None:
@@ -76,26 +53,10 @@ def test_a_long_wait_is_a_line_now_and_then(clock: Clock, log: pytest.LogCapture
     assert len(log.messages) == 3
 
 
-def test_in_a_terminal_one_line_counts_on_and_is_gone_at_the_end(
-    clock: Clock, terminal: Terminal, log: pytest.LogCaptureFixture
-) -> None:
+def test_what_is_waited_for_next_is_said_again(clock: Clock, log: pytest.LogCaptureFixture) -> None:
     notice = WaitNotice()
 
-    wait(clock, SILENT_SECONDS + 1.5 * TICK_SECONDS, one_thing, notice)
-    notice.end()
-    notice.end()
+    wait(clock, 2 * SILENT_SECONDS, one_thing, notice)
+    wait(clock, 2 * SILENT_SECONDS, lambda: "the master", notice)
 
-    assert terminal.shown == ["waiting (1 s) for the others", "waiting (2 s) for the others", ""]
-    assert log.messages == []
-
-
-def test_who_wants_it_quiet_is_told_of_no_wait(clock: Clock, terminal: Terminal) -> None:
-    logging.getLogger("gradwire.wait").setLevel(logging.WARNING)
-    try:
-        notice = WaitNotice()
-        wait(clock, REPEAT_SECONDS, one_thing, notice)
-        notice.end()
-    finally:
-        logging.getLogger("gradwire.wait").setLevel(logging.NOTSET)
-
-    assert terminal.shown == []
+    assert log.messages == ["waiting (1 s) for the others", "waiting (1 s) for the master"]

@@ -8,7 +8,7 @@ import pytest
 ERROR = """
 import gradwire
 from gradwire.errors import UsageError
-from gradwire.threads.uncaught import show_causes_first
+from gradwire.threads.console import show_causes_first
 show_causes_first()
 def train():
     gradwire.join(object(), master="127.0.0.1:9")

@@ -10,8 +10,12 @@ import pytest
 
 from gradwire.worker.buffers import SharedBuffers
 from gradwire.worker.membership import Membership
-from gradwire_protocol.messages.buffers.layout import BufferLayout, BufferTensor, BufferValues
-from gradwire_protocol.messages.buffers.message import Buffers
+from gradwire_protocol.messages.buffers.layout import (
+    BufferLayout,
+    Buffers,
+    BufferTensor,
+    BufferValues,
+)
 from support.wording import naming
 
 OWN_RANK = 9

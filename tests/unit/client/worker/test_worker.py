@@ -27,8 +27,12 @@ from gradwire_protocol import CloseCode, ConnectionConfig, Endpoint
 from gradwire_protocol.delivery.outgoing import Priority
 from gradwire_protocol.limits import WINDOW_BYTES, charge_of
 from gradwire_protocol.messages.admission import Join, Peer, RefusalCode, Refuse, Welcome
-from gradwire_protocol.messages.buffers.layout import BufferLayout, BufferTensor, BufferValues
-from gradwire_protocol.messages.buffers.message import Buffers
+from gradwire_protocol.messages.buffers.layout import (
+    BufferLayout,
+    Buffers,
+    BufferTensor,
+    BufferValues,
+)
 from gradwire_protocol.messages.fields import BLOCK_ELEMENTS, SEQUENCE_MAX
 from gradwire_protocol.messages.kinds import CONFLATED_STREAM, EndCode, Kind
 from gradwire_protocol.messages.layout import Layout, Tensor

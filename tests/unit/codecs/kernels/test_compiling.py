@@ -10,10 +10,10 @@ from time import monotonic
 
 import pytest
 
-from gradwire_codecs import decode, warm_up
+from gradwire_codecs import decode
 from gradwire_codecs.format.update import pack_update
 from gradwire_codecs.kernels import compiling
-from gradwire_codecs.kernels.compiling import LOCK_NAME, compiling_alone, progress
+from gradwire_codecs.kernels.compiling import LOCK_NAME, compiling_alone
 from gradwire_codecs.warm_up import EXAMPLES, examples_of, written_examples
 from support.waiting import SOON, wait_until
 
@@ -118,14 +118,6 @@ def test_without_a_folder_to_write_to_nobody_waits(
         pass
 
     assert looks == []
-
-
-def test_progress_is_a_part_of_the_kernels() -> None:
-    warm_up()
-
-    ready, kernels = progress()
-
-    assert 0 < ready <= kernels  # what only other kernels call is loaded with them
 
 
 def test_where_there_is_a_second_core_another_process_helps(

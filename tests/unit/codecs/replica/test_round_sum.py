@@ -9,7 +9,7 @@ from hypothesis.extra.numpy import arrays
 
 from gradwire_codecs import Update
 from gradwire_codecs.arrays import Int64Array
-from gradwire_codecs.format.byte_counts import COUNT_MAX
+from gradwire_codecs.format.dense import COUNT_MAX
 from gradwire_codecs.format.header import INT32_MAX, MULTIPLE_MAX
 from gradwire_codecs.format.update import DenseUpdate
 from gradwire_codecs.replica.outer_step import OuterSum, look_ahead

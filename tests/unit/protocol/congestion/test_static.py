@@ -3,7 +3,7 @@
 from math import inf
 
 from gradwire_protocol.congestion import StaticWindow
-from gradwire_protocol.congestion.static import WINDOW_BYTES
+from gradwire_protocol.congestion.controller import WINDOW_BYTES
 from support.exchanges import Exchanges
 
 

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gradwire_protocol.connection.liveness import IDLE_PROBE_TIMEOUTS, IDLE_STRETCH_MAX, Liveness
+from gradwire_protocol.connection.receiver import IDLE_PROBE_TIMEOUTS, IDLE_STRETCH_MAX, Liveness
 
 NEVER = float("-inf")
 

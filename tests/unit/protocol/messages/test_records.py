@@ -22,7 +22,7 @@ from gradwire_protocol.messages.admission import (
     Welcome,
     name_in_roster,
 )
-from gradwire_protocol.messages.buffers.message import Buffers
+from gradwire_protocol.messages.buffers.layout import Buffers
 from gradwire_protocol.messages.fields import (
     ADDRESS_CHARACTERS_MAX,
     BLOCK_ELEMENTS,

@@ -12,7 +12,7 @@ from gradwire_protocol import InvalidDatagramError
 from gradwire_protocol.delivery.packet_rows import PacketRows
 from gradwire_protocol.limits import DATAGRAM_BYTES_MAX, PACKET_HEADER_BYTES, TAG_BYTES
 from gradwire_protocol.security.checksum import WEIGHTS, Checksum, ChecksumHandshake, weighted_sum
-from gradwire_protocol.wire.words import WORD_BYTES
+from gradwire_protocol.wire.packets import WORD_BYTES
 from support.wording import naming
 
 PACKETS = st.binary(min_size=PACKET_HEADER_BYTES, max_size=100)

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gradwire_protocol.limits import COOKIE_SECONDS
-from gradwire_protocol.security.cookies import Cookies
+from gradwire_protocol.security.unproved import Cookies
 from gradwire_protocol.wire.packets import COOKIE_BYTES
 from support.state import state_of
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gradwire_protocol.security.rate_limits import SourceBuckets, TokenBucket
+from gradwire_protocol.security.unproved import SourceBuckets, TokenBucket
 
 TIMES = st.lists(st.floats(0, 2), max_size=80)
 

@@ -2,11 +2,9 @@
 
 import errno
 import fcntl
-import logging
 import os
 import stat
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
@@ -20,7 +18,6 @@ from gradwire_server.checkpoints.folder import TEMPORARY_PREFIX, CheckpointFolde
 from gradwire_udp.files import durable
 from gradwire_udp.files.checkpoints import CheckpointFile, names_in, newest, read
 from support.checkpointing import bytes_of, checkpoint_of
-from support.waiting import BRIEF, SOON, wait_until
 from support.wording import naming
 
 OLD = np.zeros(7, np.int32)
@@ -287,33 +284,3 @@ def test_a_folder_that_has_vanished_is_an_error_and_may_come_back(
     gone.rename(path)
 
     assert folder.write(pieces(NEW), "alpha", is_over=False).name == "alpha-000002.safetensors"
-
-
-def test_who_comes_while_another_one_drains_waits_for_its_end(
-    path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    folder = CheckpointFolder(path, 3)
-    folder.note_draining()
-
-    with caplog.at_level(logging.INFO, "gradwire.master"), ThreadPoolExecutor(1) as pool:
-        waiting = pool.submit(CheckpointFolder, path, 3)
-        wait_until(lambda: bool(caplog.messages), "the next one to wait")
-        assert not waiting.done()
-        folder.close()
-        following = waiting.result(SOON)
-
-    assert caplog.messages == [naming("drains", path)]
-    following.write(pieces(), "alpha", is_over=False)
-    with pytest.raises(UsageError, match=naming("another master", path)):
-        CheckpointFolder(path, 3)  # that one does not drain
-    following.close()
-
-
-def test_a_master_that_drains_for_ever_is_not_waited_for_as_long(
-    folder: CheckpointFolder, path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("gradwire_server.checkpoints.folder.LOCK_SECONDS_MAX", BRIEF)
-    folder.note_draining()
-
-    with pytest.raises(UsageError, match=naming("drains", path, f"{BRIEF} s")):
-        CheckpointFolder(path, 3)

@@ -6,7 +6,7 @@ import pytest
 
 from gradwire_protocol.counters import Counters, Drop, RefusedInit
 from gradwire_protocol.crypto.keys import KEY_ID_BYTES
-from gradwire_server.daemon.refused_handshakes import LINE_SECONDS, RefusedHandshakes
+from gradwire_server.daemon.listening import LINE_SECONDS, RefusedHandshakes
 from support.wording import naming
 
 KEY_ID = bytes(range(KEY_ID_BYTES))

@@ -1,6 +1,5 @@
 """Who may see which page, and where the token comes from and never goes to."""
 
-import os
 import pickle
 import re
 import traceback
@@ -12,8 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gradwire_protocol import UsageError
-from gradwire_server.http.access import Access, Token, find_token
-from gradwire_server.http.limits import TOKEN_BYTES_MAX
+from gradwire_server.http.access import TOKEN_BYTES_MAX, Access, Token, find_token
 from gradwire_server.metrics import HttpRefusal
 from support.wording import naming
 
@@ -48,14 +46,6 @@ def test_a_token_is_asked_for_everywhere_but_at_health(on_loopback: bool) -> Non
 
     assert refusals(LOCKED, on_loopback=on_loopback) == [None, no, no]
     assert refusals(LOCKED, bearer, on_loopback=on_loopback) == [None, None, None]
-
-
-def test_public_metrics_are_open_to_all_and_open_nothing_else() -> None:
-    public = Access(public_metrics=True)
-    locked = Access(token=LOCKED.token, public_metrics=True)
-
-    assert refusals(public, on_loopback=False) == [None, None, HttpRefusal.CLOSED]
-    assert refusals(locked, on_loopback=True) == [None, None, HttpRefusal.UNAUTHORIZED]
 
 
 @pytest.mark.parametrize(
@@ -191,11 +181,14 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
         find_token(tmp_path / "nothing")
 
 
-def test_without_a_file_the_credential_of_systemd_is_taken(tmp_path: Path) -> None:
+def test_without_a_file_the_credential_of_systemd_is_taken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CREDENTIALS_DIRECTORY", str(tmp_path))
     # An access control list of systemd's shows as a right of the group.
     written(tmp_path / "http-token", SECRET, 0o440)
 
-    token = find_token(None, {"CREDENTIALS_DIRECTORY": str(tmp_path)})
+    token = find_token(None)
 
     assert token is not None
     assert token.matches(SECRET)
@@ -207,5 +200,5 @@ def test_without_file_and_credential_there_is_no_token(
     monkeypatch.delenv("CREDENTIALS_DIRECTORY", raising=False)
 
     assert find_token(None) is None
-    assert find_token(None, {"CREDENTIALS_DIRECTORY": str(tmp_path)}) is None
-    assert find_token(None, dict(os.environ)) is None
+    monkeypatch.setenv("CREDENTIALS_DIRECTORY", str(tmp_path))
+    assert find_token(None) is None

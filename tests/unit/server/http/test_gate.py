@@ -12,8 +12,7 @@ from typing import Any
 
 import pytest
 
-from gradwire_server.http.gate import Gate
-from gradwire_server.http.limits import HttpLimits
+from gradwire_server.http.gate import Gate, HttpLimits
 from gradwire_server.metrics import HttpRefusal, ServerMetrics
 from support.http_side import Visitor, ask, on_loops, request, serving, status_of
 from support.waiting import BRIEF, until

@@ -10,7 +10,7 @@ from prometheus_client import Metric, generate_latest
 from prometheus_client.registry import Collector
 
 from gradwire_server.http import pages
-from gradwire_server.http.limits import HttpLimits
+from gradwire_server.http.gate import HttpLimits
 from gradwire_server.http.pages import PageFailedError, SharedPage, metrics_parts
 from gradwire_server.metrics import ServerMetrics
 from support.http_side import HttpSide, ask, request, serving, status_of

@@ -16,7 +16,7 @@ from gradwire_protocol.limits import (
     BUFFERS_BYTES_MAX,
 )
 from gradwire_protocol.messages.admission import Welcome
-from gradwire_protocol.messages.buffers.message import Buffers
+from gradwire_protocol.messages.buffers.layout import Buffers
 from gradwire_protocol.messages.replicas import Contents
 from gradwire_protocol.messages.updates import Leave
 from gradwire_server.config import MasterConfig

@@ -195,7 +195,7 @@ def test_names_are_denied_one_after_the_other_and_admitted_again() -> None:
 
 
 def test_who_was_not_denied_by_order_cannot_be_admitted_by_one() -> None:
-    assert Desk().refused("admit", "gpu1") == naming("gpu1", "--deny", "--deny-file")
+    assert Desk().refused("admit", "gpu1") == naming("gpu1", "--deny")
 
 
 @pytest.mark.parametrize(

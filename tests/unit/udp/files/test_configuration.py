@@ -1,4 +1,4 @@
-"""What is misspelt in a file or in the environment is named, with its line and the nearest name."""
+"""What is misspelt in a file or in the environment is named, with the nearest name."""
 
 import re
 from pathlib import Path
@@ -71,16 +71,14 @@ def test_what_is_read_empty_or_of_others_is_not_warned_of() -> None:
     ("text", "table", "named"),
     [
         ("[session]\nrun = 'a'\n\n[master]\nworker_max = 3\n", "master",
-         ("[master]", "worker_max in line 5 (did you mean workers_max?)")),
+         ("[master]", "worker_max (did you mean workers_max?)")),
         ("[master]\nrun = 'a'\n[session]\n  targt_density = 3\n", "session",
-         ("[session]", "targt_density in line 4 (did you mean target_density?)")),
-        ("[session]\n'targt_density' = 3\n", "session", ("targt_density in line 2",)),
-        ("[session]\ntargt.density = 3\n", "session", ("targt in line 2",)),
-        ("[session]\nlisten = 'x:1'\n", "session", ("listen in line 2", "belongs into [master]")),
+         ("[session]", "targt_density (did you mean target_density?)")),
+        ("[session]\nlisten = 'x:1'\n", "session", ("listen", "belongs into [master]")),
         ("session = { targt_density = 3 }\n", "session", ("targt_density (did you mean",)),
     ],
 )  # fmt: skip
-def test_an_unknown_key_is_an_error_with_its_line(
+def test_an_unknown_key_is_an_error(
     tmp_path: Path, text: str, table: str, named: tuple[str, ...]
 ) -> None:
     path = tmp_path / "my.toml"
@@ -93,10 +91,10 @@ def test_an_unknown_key_is_an_error_with_its_line(
 @pytest.mark.parametrize(
     ("text", "named"),
     [
-        ("[session]\nrun = 'a'\n[sesion]\nrank = 1\n", "sesion in line 3 (did you mean session?)"),
-        ("[session]\nrun = 'a'\n[master.tls]\n[logs.x]\n", "logs in line 4;"),
-        ("target_density = 0.1\n", "target_density in line 1 (it belongs into [session])"),
-        ("targt_density = 0.1\n", "targt_density in line 1 (did you mean target_density?)"),
+        ("[session]\nrun = 'a'\n[sesion]\nrank = 1\n", "sesion (did you mean session?)"),
+        ("[session]\nrun = 'a'\n[master.tls]\n[logs.x]\n", "logs;"),
+        ("target_density = 0.1\n", "target_density (it belongs into [session])"),
+        ("targt_density = 0.1\n", "targt_density (did you mean target_density?)"),
     ],
 )
 def test_what_stands_in_no_known_table_is_warned_of(tmp_path: Path, text: str, named: str) -> None:

@@ -87,7 +87,7 @@ def test_what_others_have_access_to_is_refused_by_its_mode_and_says_what_to_do(
 ) -> None:
     written(path, mode=mode)
 
-    assert refusal(path) == naming(path, f"{mode:04o}", f"chmod 600 {path}", "make new keys")
+    assert refusal(path) == naming(path, f"{mode:04o}", f"chmod 600 {path}", "make a new one")
 
 
 @pytest.mark.parametrize("mode", [0o400, 0o440, 0o444, 0o644])

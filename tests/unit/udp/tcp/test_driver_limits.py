@@ -8,7 +8,7 @@ from contextlib import ExitStack, suppress
 import pytest
 
 from gradwire_protocol import CloseCode, Connected, Connection, Disconnected, Event, Priority
-from gradwire_protocol.congestion.static import WINDOW_BYTES
+from gradwire_protocol.congestion.controller import WINDOW_BYTES
 from gradwire_protocol.limits import MIB
 from gradwire_protocol.wire.packets import ACCEPT
 from gradwire_udp import accepting, open_listener

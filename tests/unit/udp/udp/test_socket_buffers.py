@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from gradwire_udp import open_socket
-from gradwire_udp.udp import socket_buffers
-from gradwire_udp.udp.socket_buffers import SO_RCVBUFFORCE, SO_SNDBUFFORCE, ask_for_buffers
+from gradwire_udp.udp import kernel_features
+from gradwire_udp.udp.kernel_features import SO_RCVBUFFORCE, SO_SNDBUFFORCE, ask_for_buffers
 from support.wording import naming
 
 linux = sys.platform == "linux"
@@ -34,7 +34,7 @@ class MeanSocket(socket.socket):
 @pytest.fixture(autouse=True)
 def nothing_said_yet(monkeypatch: pytest.MonkeyPatch) -> None:
     """As in a fresh process."""
-    monkeypatch.setattr(socket_buffers, "_warned", False)
+    monkeypatch.setattr(kernel_features, "_warned", False)
 
 
 def test_what_is_granted_needs_no_words(caplog: pytest.LogCaptureFixture) -> None:

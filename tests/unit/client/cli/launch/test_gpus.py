@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from gradwire.cli.launch.gpus import visible_gpus
+from gradwire.cli.run import visible_gpus
 
 
 @pytest.mark.parametrize(

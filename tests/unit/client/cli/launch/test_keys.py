@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gradwire.cli.launch.keys import local_keys
+from gradwire.cli.launch.master import local_keys
 from gradwire_protocol.crypto.keys import SECRET_BYTES, RunKey
 from gradwire_udp.files.keys import read_keys, read_run_keys, write_key
 

@@ -4,8 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from gradwire.cli.launch.keys import local_keys
-from gradwire.cli.launch.master import Master
+from gradwire.cli.launch.master import Master, local_keys
 
 
 def ignore(_: str) -> None:

@@ -1,4 +1,4 @@
-"""`SocketCounters`: counts of a UDP socket."""
+"""`SocketCounters` and `TcpCounters`: counts of a UDP socket, and of a driver's TCP connections."""
 
 from dataclasses import dataclass
 
@@ -28,3 +28,30 @@ class SocketCounters:
     """Datagrams refused for any other reason."""
     gso_fallbacks: int = 0
     """Trains that the kernel refused to cut and that went out datagram by datagram."""
+
+
+@dataclass(slots=True)
+class TcpCounters:
+    """Counts of a driver's TCP connections; bytes are those of packets and their lengths."""
+
+    accepted: int = 0
+    """Connections that peers have opened."""
+    turned_away: int = 0
+    """Connections closed because there were too many, or because no connection of ours used
+    them."""
+    violations: int = 0
+    """Connections closed because of bytes that are no packets with their lengths."""
+    broken: int = 0
+    """Connections that ended, but were not closed on purpose by this side."""
+    open: int = 0
+    """Connections that are open now."""
+
+    reads: int = 0
+    """System calls that returned data."""
+    packets_received: int = 0
+    bytes_received: int = 0
+
+    packets_sent: int = 0
+    bytes_sent: int = 0
+    queued_bytes: int = 0
+    """Bytes that the kernel has not taken yet."""

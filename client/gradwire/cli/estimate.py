@@ -1,15 +1,28 @@
-"""The formulas of an estimate; docs/estimate.md says what they leave out."""
+"""``gradwire estimate``: formulas for a training; docs/estimate.md says what they leave out."""
 
+import json as json_text
 from collections.abc import Callable
 from dataclasses import dataclass
 from math import log2
-from typing import Final
+from typing import Annotated, Final
 
-from gradwire.cli.quantities import check_between, show_bytes, show_count, show_rate, show_seconds
+import typer
+
+from gradwire.cli.quantities import (
+    check_between,
+    parse_count,
+    parse_rate,
+    parse_seconds,
+    show_bytes,
+    show_count,
+    show_rate,
+    show_seconds,
+)
 from gradwire_codecs.format.update import ELEMENTS_MAX
+from gradwire_codecs.policies.density import density_for
 from gradwire_protocol.messages.kinds import WORKERS_MAX
 from gradwire_protocol.messages.modes.kept_state import ANY
-from gradwire_protocol.messages.modes.mode import CENTRAL, Mode
+from gradwire_protocol.messages.modes.mode import CENTRAL, Mode, parse_mode
 
 HEADERS: Final = 1.07
 """Bytes on a line over those of messages: a datagram of 1,400 bytes has 1,348 of a message, and 42
@@ -34,6 +47,52 @@ BRACES: Final = str.maketrans("", "", "{}")
 
 WAITING_MAX: Final = 0.5
 """Workers that wait for a larger part of their time get a hint."""
+
+
+def estimate_command(
+    *,
+    parameters: Annotated[
+        str, typer.Option(metavar="COUNT", help="Parameters of the model, such as 14.6M.")
+    ],
+    step_seconds: Annotated[
+        str, typer.Option(metavar="TIME", help="A worker's step without gradwire: 0.1 or 100ms.")
+    ],
+    workers: Annotated[int, typer.Option("-n", "--workers", help="Number of workers.")] = 8,
+    link: Annotated[
+        str, typer.Option(metavar="RATE", help="The master's line, such as 100Mbit or 1Gbit.")
+    ] = "1Gbit",
+    rtt: Annotated[
+        str, typer.Option(metavar="TIME", help="Round trip from a worker to the master.")
+    ] = "1ms",
+    mode: Annotated[
+        str,
+        typer.Option(metavar="MODE", help="The run mode, such as 'averaging(every=5, bits=4)'."),
+    ] = "sharing",
+    density: Annotated[
+        float | None,
+        typer.Option(help="Part of the parameters in an update; by default that of gradwire.join."),
+    ] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """Say by formulas whether a training will scale: seconds of a step, waiting, bytes.
+
+    Each line has its formula, and the formula with your numbers.
+    """
+    found = estimate(
+        Inputs(
+            parameters=round(parse_count(parameters, "--parameters")),
+            training=parse_seconds(step_seconds, "--step-seconds"),
+            workers=workers,
+            link=parse_rate(link, "--link"),
+            rtt=parse_seconds(rtt, "--rtt"),
+            mode=parse_mode(mode),
+            density=density_for(workers) if density is None else density,
+        )
+    )
+    if json:
+        typer.echo(json_text.dumps({"verdict": found.verdict, **found.values}, indent=2))
+    else:
+        typer.echo("\n".join([found.verdict, *found.lines]))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,11 +1,14 @@
-"""The formulas, with values that were worked out by hand."""
+"""``gradwire estimate``: the formulas, with values worked out by hand, and the command."""
 
+import json
+import re
 from typing import Any
 
 import numpy as np
 import pytest
 
-from gradwire.cli.estimate.formulas import Estimate, Inputs, estimate
+from gradwire.cli.app import EXIT_USAGE, main
+from gradwire.cli.estimate import Estimate, Inputs, estimate
 from gradwire.errors import UsageError
 from gradwire_codecs import Update
 from gradwire_codecs.format.update import pack_update
@@ -148,3 +151,44 @@ def test_an_update_is_nearly_as_large_as_the_encoder_makes_it(density: float) ->
 def test_a_value_beyond_its_limits_is_refused(option: str, changed: dict[str, Any]) -> None:
     with pytest.raises(UsageError, match=naming(option, next(iter(changed.values())))):
         estimated("sharing", **changed)
+
+
+USUAL = ("estimate", "--step-seconds", "100ms", "--parameters", "14.6M", "--link", "100Mbit")
+
+
+def test_it_prints_the_verdict_and_a_line_for_each_formula(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main([*USUAL, "--workers", "4"]) == 0
+
+    verdict, *lines = capsys.readouterr().out.splitlines()
+    assert verdict.startswith("Worth it: 4 workers")
+    assert all(line.count(" = ") == 3 for line in lines)
+
+
+def test_json_has_the_inputs_and_the_results(capsys: pytest.CaptureFixture[str]) -> None:
+    options = ["--mode", "averaging(every=5)", "--rtt", "20ms", "--density", "0.01", "--json"]
+
+    assert main([*USUAL, *options]) == 0
+
+    found = json.loads(capsys.readouterr().out)
+    assert found["verdict"].startswith("Not worth it: 8 workers")
+    assert (found["parameters"], found["training"], found["link"]) == (14_600_000, 0.1, 1e8)
+    assert (found["rtt"], found["density"], found["every"]) == (0.02, 0.01, 5)
+    assert found["step"] > found["computing"] > 0.1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        (["estimate", "--parameters", "1M"], ["--step-seconds"]),
+        ([*USUAL, "--mode", "gossip"], ["gossip"]),
+        ([*USUAL, "--rtt", "soon"], ["--rtt"]),
+    ],
+)
+def test_wrong_usage_is_named(
+    arguments: list[str], named: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(arguments) == EXIT_USAGE
+
+    assert re.search(naming(*named), capsys.readouterr().err, re.DOTALL)

@@ -22,7 +22,7 @@ from gradwire_protocol import (
     Event,
 )
 from gradwire_protocol.limits import DATAGRAM_BYTES_MIN
-from gradwire_protocol.wire.close_codes import CloseCode
+from gradwire_protocol.wire.frames import CloseCode
 from gradwire_udp import SocketCounters, TcpCounters, TcpDriver, UdpDriver, open_socket
 from gradwire_udp.sockets import SocketAddress, wildcard
 

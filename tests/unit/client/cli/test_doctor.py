@@ -4,17 +4,27 @@ import socket
 
 import pytest
 
-from gradwire.cli.doctor import verdicts
-from gradwire.cli.doctor.checks import EXIT_STATUS, Check, State, show, worst
-from gradwire.cli.doctor.probes import Answer, Reached
-from gradwire.cli.doctor.verdicts import best_of, judge_key, judge_reached
+from gradwire.cli.doctor import (
+    EXIT_STATUS,
+    Check,
+    State,
+    best_of,
+    judge_buffers,
+    judge_key,
+    judge_loss,
+    judge_reached,
+    judge_round_trip,
+    show,
+    worst,
+)
+from gradwire.cli.probes import Answer, Reached
 from gradwire_protocol import CloseCode, Role, RunKey
 from gradwire_protocol.crypto.keys import SECRET_BYTES
-from gradwire_udp.udp.socket_buffers import BUFFER_BYTES
+from gradwire_udp.udp.kernel_features import BUFFER_BYTES
 from support.wording import naming
 
 RUN_KEY = RunKey(bytes(range(SECRET_BYTES)))
-OK, SLOW, BROKEN, UNMEASURED = State
+OK, SLOW, BROKEN = State
 HOST = (socket.AF_INET, ("10.0.2.4", 40123))
 HOST6 = (socket.AF_INET6, ("fd00::4", 40123, 0, 0))
 
@@ -23,26 +33,22 @@ SILENT = Answer(None, 4, "no answer to 4 datagrams")
 OTHER_VERSION = Answer(None, 4, "2, 3", CloseCode.VERSION)
 
 
-def answers(*seconds: float | None, sent: int = 1) -> list[Answer]:
+def answers(*seconds: float, sent: int = 1) -> list[Answer]:
     return [Answer(each, sent) for each in seconds]
-
-
-def spread(*seconds: float) -> Check:
-    return verdicts.judge_round_trip(answers(*seconds))
 
 
 @pytest.mark.parametrize(
     ("check", "state", "named"),
     [
-        (verdicts.judge_buffers(BUFFER_BYTES, BUFFER_BYTES), OK, ("8 MiB",)),
-        (verdicts.judge_buffers(BUFFER_BYTES, 212_992), SLOW,
+        (judge_buffers(BUFFER_BYTES, BUFFER_BYTES), OK, ("8 MiB",)),
+        (judge_buffers(BUFFER_BYTES, 212_992), SLOW,
          ("0.203 MiB", f"net.core.wmem_max={BUFFER_BYTES}")),
-        (verdicts.judge_loss(answers(0.1, 0.1)), OK, ("0", "2")),
-        (verdicts.judge_loss([*answers(0.1), Answer(0.1, 2), Answer(None, 4)]), SLOW, ("5", "7")),
-        (spread(0.020, 0.021, 0.022), OK, ("21 ms", "20")),
-        (spread(0.2, 0.2, 0.2), SLOW, ("200 ms", "gradwire estimate --rtt")),
-        (spread(0.001, 0.001, 0.040), SLOW, ("39 more", "Wi-Fi")),
-        (verdicts.judge_round_trip(answers(0.2, sent=2)), UNMEASURED, ("1",)),
+        (judge_loss(answers(0.1, 0.1)), OK, ("0", "2")),
+        (judge_loss([*answers(0.1), Answer(0.1, 2), Answer(None, 4)]), SLOW, ("5", "7")),
+        (judge_round_trip(answers(0.020, 0.021, 0.022)), OK, ("21 ms", "20")),
+        (judge_round_trip(answers(0.2, 0.2, 0.2)), SLOW, ("200 ms", "gradwire estimate --rtt")),
+        (judge_round_trip(answers(0.001, 0.001, 0.040)), SLOW, ("39 more", "Wi-Fi")),
+        (judge_round_trip(answers(0.2, sent=2)), SLOW, ("1",)),
         (judge_key(None), OK, ("none",)),
         (judge_key(RUN_KEY.issuing_key(Role.WORKER)), OK,
          (RUN_KEY.fingerprint.hex(), "worker")),
@@ -95,8 +101,8 @@ def test_of_several_addresses_the_one_that_answers_counts_and_the_others_are_nam
 @pytest.mark.parametrize(
     ("states", "expected", "status"),
     [
-        ((OK, UNMEASURED), OK, 0),
-        ((OK, SLOW, UNMEASURED), SLOW, 1),
+        ((OK, OK), OK, 0),
+        ((OK, SLOW), SLOW, 1),
         ((SLOW, BROKEN, OK), BROKEN, 5),
     ],
 )

@@ -1,1 +1,0 @@
-"""``gradwire doctor``: `probes` of a master, `verdicts` on them, and the `command`."""

@@ -1,1 +1,0 @@
-"""``gradwire estimate``: `formulas`, a step measured from a `script`, and the `command`."""
