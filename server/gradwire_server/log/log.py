@@ -134,8 +134,12 @@ class Log:
         self.compact()
         return segment
 
-    def compact(self) -> None:
-        """Drop what all have, then merge what lies between cursors, where memory is short."""
+    def compact(self, *, at_once: bool = False) -> None:
+        """Drop what all have, then merge what lies between cursors, where memory is short.
+
+        Merging costs what all segments have, so it waits until there is half as much again as after
+        the last time, unless it has to be done `at_once`.
+        """
         if self.nbytes <= self.limit:
             return
         needed = min((cursor.acknowledged for cursor in self._cursors), default=self.head)
@@ -146,7 +150,7 @@ class Log:
             self.nbytes -= segment.nbytes
             self._later.clear()
             raise_to(self.dropped, segment.after)
-        if self.nbytes > max(self.limit, self._merges_at):
+        if self.nbytes > (self.limit if at_once else max(self.limit, self._merges_at)):
             self._merge()
 
     def next_of(self, cursor: Cursor, *, singly_bytes: float = 0) -> Segment | None:
@@ -301,5 +305,4 @@ class Log:
         self._segments = kept
         self._later.clear()
         self.nbytes = sum(segment.nbytes for segment in kept)
-        # Merging costs what all segments have, so it waits until there is half as much again.
         self._merges_at = self.nbytes + self.limit // 2

@@ -244,7 +244,10 @@ class Relay:
 
     def drop_slowest(self) -> tuple[Member, str] | None:
         """Return whom to expel because the log takes more memory than it may; None if it fits."""
-        limit, taken = self._limits.conflation_bytes_max, self._sum_bytes()
+        limit = self._limits.conflation_bytes_max
+        if self._sum_bytes() > limit:
+            self.log.compact(at_once=True)
+        taken = self._sum_bytes()
         if taken <= limit or not self.sum_bytes or not self._members:
             return None
         slowest = min(self._members, key=lambda each: self._members[each].acknowledged)
