@@ -1,8 +1,8 @@
 """docs/transcripts.md shows what terminals show: each scene there is played here.
 
 Figures differ from time to time, and lines of several processes come in any order. So the page and
-what was played are compared line by line without figures. A line that counts while something is
-waited for is seen or not, as long as the wait takes.
+what was played are compared line by line without figures. A line that says what is waited
+for is there or not, as long as the wait takes.
 """
 
 import re
