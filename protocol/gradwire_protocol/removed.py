@@ -8,7 +8,6 @@ removed gets a row; nothing else has to be done for it.
 from typing import Final
 
 REMOVED: Final = {
-    "advertise": "leave it out; workers are told the address by GRADWIRE_MASTER",
     "alone_steps_max": "leave it out; a worker makes 1,000 steps without a master, and "
     "reconnect_seconds says how long it dials",
     "bytes_per_second": "leave it out; without a setting of the threshold, a worker measures its "
@@ -26,11 +25,9 @@ REMOVED: Final = {
     "that takes long",
     "initial_threshold": "leave it out, the first change says it; threshold= takes a policy with "
     "one, as in gradwire_codecs.DensityBand(1e-4, 1e-2, initial=1e-4)",
-    "ip": "use listen: an address of this machine, or 0.0.0.0 for all of them",
     "leave_timeout_seconds": "leave it out; close() waits for 10 seconds at most, and "
     "finish_timeout_seconds is the limit of finish()",
     "loop": "leave it out; it is uvloop where that is installed, and else asyncio's own",
-    "network": "use listen: an address of this machine, or 0.0.0.0 for all of them",
     "outlier_policy": "use outliers: 'warn', the default, counts them, and 'quarantine' keeps the "
     "updates of their worker aside",
     "processes": "a master is one process; start another master for another run",

@@ -9,6 +9,7 @@ from gradwire_udp.counters import SocketCounters, TcpCounters
 from gradwire_udp.drivers import Drivers, new_event_loop
 from gradwire_udp.endpoint_driver import Application
 from gradwire_udp.sockets import (
+    local_address_in,
     open_listener,
     open_socket,
     resolve,
@@ -37,6 +38,7 @@ __all__ = [
     "TcpDriver",
     "Timer",
     "UdpDriver",
+    "local_address_in",
     "new_event_loop",
     "open_listener",
     "open_socket",

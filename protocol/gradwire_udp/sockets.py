@@ -160,6 +160,33 @@ def open_listener(
     return _open(socket.SOCK_STREAM, address, family)
 
 
+def local_address_in(network: str) -> str:
+    """Return this machine's address inside a network written as CIDR.
+
+    It is the address from which the kernel would reach the network; nothing is sent.
+
+    Raises
+    ------
+    UsageError
+        If `network` is not valid, or this machine has no address inside it.
+    """
+    try:
+        parsed = ipaddress.ip_network(network, strict=False)
+    except ValueError as error:
+        raise UsageError(f"network {network!r}: {error}") from None
+    family = socket.AF_INET if parsed.version == 4 else socket.AF_INET6
+    for candidate in (parsed[0], parsed[-1], parsed[parsed.num_addresses // 2]):
+        try:
+            with socket.socket(family, socket.SOCK_DGRAM) as probe:
+                probe.connect((str(candidate), 9))
+                address = str(probe.getsockname()[0])
+        except OSError:
+            continue  # no route there, or no such protocol on this machine
+        if ipaddress.ip_address(address) in parsed:
+            return address
+    raise UsageError(f"this machine has no address in network {network}")
+
+
 def _open(
     kind: socket.SocketKind, address: SocketAddress, family: socket.AddressFamily
 ) -> socket.socket:

@@ -28,7 +28,7 @@ from gradwire_server.daemon.daemon import HTTP_PORT, Addresses, Daemon
 from gradwire_server.daemon.key_source import KeySource, denied_names
 from gradwire_server.daemon.listening import AddressInUseError, Transport
 from gradwire_server.http.access import Access, find_token
-from gradwire_udp import new_event_loop
+from gradwire_udp import local_address_in, new_event_loop, show_address, split_address
 from gradwire_udp.files.configuration import read_table, unknown_variables
 from gradwire_udp.files.keys import RUN_CREDENTIAL, credential
 from gradwire_udp.sockets import PORT
@@ -48,6 +48,18 @@ class DaemonOptions:
         "Where workers reach it. 0.0.0.0 is every IPv4 address of this machine, [::] every "
         "address.",
         metavar="HOST:PORT",
+    )
+    network: str | None = setting(
+        None,
+        "Listen at this machine's address inside a network such as 10.0.0.0/16, instead of "
+        "--listen's host. GRADWIRE_IP overrides it.",
+        metavar="CIDR",
+    )
+    advertise: str | None = setting(
+        None,
+        "The address workers should use, where it is not --listen's: behind a NAT, or in a "
+        "container.",
+        metavar="HOST[:PORT]",
     )
     http: str = setting(
         f"127.0.0.1:{HTTP_PORT}",
@@ -148,8 +160,9 @@ def master(**given: Any) -> None:
                 "primary"
             )
         addresses = Addresses(
-            listen=options.listen,
+            listen=_listen_address(options.listen, options.network),
             http=None if options.http == "off" else options.http,
+            advertise=options.advertise,
             transport=options.transport,
         )
         access = Access(find_token(options.http_token_file))
@@ -229,3 +242,11 @@ def _folder(options: DaemonOptions, keep: int) -> AbstractContextManager[Checkpo
         return nullcontext()
     resuming = options.resume is not None
     return closing(CheckpointFolder(options.checkpoint, keep, resuming=resuming))
+
+
+def _listen_address(listen: str, network: str | None) -> str:
+    """Return where to listen; GRADWIRE_IP or `network` replaces the host of `listen`."""
+    host = os.environ.get("GRADWIRE_IP") or (local_address_in(network) if network else None)
+    if host is None:
+        return listen
+    return show_address((host, split_address(listen)[1]))

@@ -53,12 +53,14 @@ STOP_WRITING_SECONDS_MAX: Final = 60.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Addresses:
-    """Where a daemon listens."""
+    """Where a daemon listens, and which address it announces."""
 
     listen: str
     """``host:port`` for workers; port 0 takes a free one."""
     http: str | None
     """``host:port`` for HTTP; None for no HTTP."""
+    advertise: str | None = None
+    """``host`` or ``host:port`` to announce, where it is not that of `listen`."""
     transport: Transport = "auto"
 
 
@@ -219,9 +221,14 @@ class Daemon:
 
     def _announce(self, http_address: str | None) -> None:
         """Write the address for workers to stdout, as one line of JSON, and to the log."""
-        host, port = self._listening.address[:2]
+        bound, port = self._listening.address[:2]
+        host = bound
+        advertise = self._addresses.advertise
+        if advertise is not None:
+            host, port = split_address(advertise, port)
+        master = show_address((host, port))
         announcement = {
-            "master": show_address((host, port)),
+            "master": master,
             "http": http_address,
             "pid": os.getpid(),
             "version": version("gradwire"),
@@ -230,7 +237,7 @@ class Daemon:
         sys.stdout.flush()
         reachable = host if host not in ("0.0.0.0", "::") else "THIS-HOST"
         logger.info("workers join with GRADWIRE_MASTER=%s", show_address((reachable, port)))
-        if self._keys.key_file is None and not ip_address(host).is_loopback:
+        if self._keys.key_file is None and not ip_address(bound).is_loopback:
             logger.warning(
                 "INSECURE: packets are neither sealed nor signed, and anyone who can reach port %d "
                 "can join, read and change the model. Instead of --insecure, make a key with "

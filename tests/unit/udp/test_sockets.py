@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from gradwire_protocol import UnreachableError, UsageError
 from gradwire_udp import (
+    local_address_in,
     open_socket,
     resolve,
     resolve_all,
@@ -172,3 +173,24 @@ def test_an_address_of_another_machine_cannot_be_bound() -> None:
         open_socket(("203.0.113.77", 0))
 
     assert refused.value.errno == errno.EADDRNOTAVAIL
+
+
+# Our address inside a network.
+
+
+@pytest.mark.parametrize("network", ["127.0.0.0/8", "127.0.0.1/32", "127.0.0.1/8"])
+def test_this_machine_has_an_address_in_the_loopback_network(network: str) -> None:
+    assert local_address_in(network) == "127.0.0.1"
+
+
+@pytest.mark.parametrize("network", ["203.0.113.0/24", "198.51.100.7/32", "2001:db8::/64"])
+def test_a_network_without_an_address_of_ours_is_refused(network: str) -> None:
+    """These networks are reserved for examples: no machine is in them."""
+    with pytest.raises(UsageError, match=naming("network", network)):
+        local_address_in(network)
+
+
+@pytest.mark.parametrize("network", ["10.0.0.0/33", "10.0.0/8", "somewhere", "::/129", ""])
+def test_what_is_no_network_is_refused(network: str) -> None:
+    with pytest.raises(UsageError, match=naming("network", repr(network))):
+        local_address_in(network)

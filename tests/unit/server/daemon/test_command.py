@@ -35,6 +35,7 @@ def invoke(*arguments: str, environ: dict[str, str] | None = None) -> tuple[int,
 def no_settings_from_outside(monkeypatch: pytest.MonkeyPatch) -> None:
     for option in signature(master).parameters:
         monkeypatch.delenv(f"GRADWIRE_{option.upper()}", raising=False)
+    monkeypatch.delenv("GRADWIRE_IP", raising=False)
     monkeypatch.delenv("CREDENTIALS_DIRECTORY", raising=False)
 
 
@@ -85,6 +86,8 @@ def test_every_option_has_a_help_text_and_an_environment_variable() -> None:
         ("--standby-of a:1 --transport tcp", ("standby", "UDP")),
         ("--listen 127.0.0.1:x", ("127.0.0.1:x", "port", "'x'", 0, 65535)),
         ("--http :80", ("':80'", "host")),
+        ("--network 10.0.0.0/33", ("network", "10.0.0.0/33")),
+        ("--advertise [::1", ("'[::1'", "IPv6", "[host]:port")),
     ],
 )
 def test_a_value_that_cannot_work_is_named_and_the_status_is_2(
@@ -189,9 +192,22 @@ def test_folders_may_stand_in_the_file_and_are_let_go_in_the_end(
 # Addresses.
 
 
-def test_an_address_in_use_is_named_and_the_status_is_3() -> None:
+@pytest.mark.parametrize(
+    ("listen", "arguments", "environ"),
+    [
+        ("127.0.0.1", [], {}),
+        ("203.0.113.7", ["--network", "127.0.0.0/8"], {}),
+        ("203.0.113.7", ["--network", "198.51.100.0/24"], {"GRADWIRE_IP": "127.0.0.1"}),
+    ],
+    ids=["listen", "a network before listen", "GRADWIRE_IP before both"],
+)
+def test_an_address_in_use_is_named_and_the_status_is_3(
+    listen: str, arguments: list[str], environ: dict[str, str]
+) -> None:
     with busy_port() as port:
-        ended = invoke("--listen", f"127.0.0.1:{port}", "--http", "off")
+        ended = invoke(
+            *("--listen", f"{listen}:{port}", "--http", "off", *arguments), environ=environ
+        )
 
     assert ended == (3, naming("gradwire master:", "UDP", f"127.0.0.1:{port}", "--listen"))
 

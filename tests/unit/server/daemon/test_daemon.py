@@ -210,16 +210,19 @@ def test_http_for_everyone_without_a_token_says_what_it_does_not_serve(
     )
 
 
-def test_an_insecure_master_on_every_address_warns(
-    running: Running, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize(
+    ("advertise", "shown"), [(None, "THIS-HOST:{port}"), ("127.0.0.1", "127.0.0.1:{port}")]
+)
+def test_an_insecure_master_on_every_address_warns_whatever_it_advertises(
+    running: Running, caplog: pytest.LogCaptureFixture, advertise: str | None, shown: str
 ) -> None:
-    addresses = Addresses(listen="0.0.0.0:0", http=None)
+    addresses = Addresses(listen="0.0.0.0:0", http=None, advertise=advertise)
 
     with caplog.at_level(logging.INFO, "gradwire.daemon"):
         announced = running(addresses, keys=KeySource(insecure=True))
 
     port = announced["master"].split(":")[1]
-    assert naming(f"GRADWIRE_MASTER=THIS-HOST:{port}") in caplog.messages
+    assert naming(f"GRADWIRE_MASTER={shown.format(port=port)}") in caplog.messages
     assert warnings_in(caplog) == [
         naming("INSECURE", f"port {port}", "gradwire keygen run.key", "--key-file run.key")
     ]
