@@ -16,6 +16,7 @@ from gradwire_codecs.format.byte_counts import COUNT_MAX
 from gradwire_codecs.format.update import ELEMENTS_MAX, DenseUpdate, Update, decode, pack_update
 from gradwire_codecs.kernels.compiling import compiling_alone
 from gradwire_codecs.replica.digests import BlockDigests, digest_of
+from gradwire_codecs.replica.merging import merge
 from gradwire_codecs.replica.outer_step import OuterSum, look_ahead
 from gradwire_codecs.replica.replica import Replica
 from gradwire_codecs.replica.round_sum import RoundSum
@@ -134,6 +135,7 @@ def _share(kind: type[HostFeedback], mine: HostFeedback, bodies: list[bytes]) ->
     digests = BlockDigests.of(replica.values, elements)
     for body in bodies:
         update = decode(body, ELEMENTS_MAX)
+        merge([update, update], elements)
         _read(replica, digests, update, body)
         _receive(theirs, update, body)
     theirs.apply_sum(mine.replica.values)

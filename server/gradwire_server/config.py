@@ -17,7 +17,6 @@ from gradwire_protocol.messages.layout import ELEMENTS_MAX, NAME_CHARACTERS_MAX
 from gradwire_protocol.messages.modes.mode import parse_mode
 from gradwire_protocol.messages.orders import RUNS_MAX
 from gradwire_protocol.settings import check_settings, setting
-from gradwire_server.updates.update_log import UPDATE_LOG_BYTES_MAX
 from gradwire_server.updates.update_rate import UPDATE_RATE_MAX
 from gradwire_server.updates.vetting import OUTLIER_NORM_MULTIPLE, OutlierPolicy
 
@@ -32,9 +31,14 @@ CHECKPOINTS_MAX: Final = 100_000
 BACKLOG_BYTES_MAX: Final = WINDOW_BYTES
 """The credit that a worker gives the master: more bytes would only wait at the master."""
 
+UPDATE_LOG_BYTES_MAX: Final = 64 * MIB
+"""Thirty seconds of a hundred updates of 20 KB a second. It can take three times as much memory,
+192 MiB: a message has the rows that it came in, its payload in one piece and, where paths carry
+datagrams of other sizes, rows of another size."""
+
 CONFLATION_BYTES_MAX: Final = 2 * GIB
-"""Two sums for each of 2 workers with a model of 134 million parameters, or for each of 56 workers
-with one of 4.8 million."""
+"""8 bytes a parameter: what a slow worker with a model of 268 million parameters lacks, or 56 of
+them with one of 4.8 million that are all at other places."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,9 +48,9 @@ class RelayLimits:
     log_bytes_max: int = UPDATE_LOG_BYTES_MAX
     """Update log, for workers that return."""
     backlog_bytes_max: int = BACKLOG_BYTES_MAX
-    """Updates queued for one member."""
+    """Updates under way to one member."""
     conflation_bytes_max: int = CONFLATION_BYTES_MAX
-    """Sums for all slow members together."""
+    """What the log may take beyond that for slow members, over all runs."""
 
 
 RELAY_LIMITS: Final = RelayLimits()
@@ -115,15 +119,15 @@ class MasterConfig:
     # is dropped as too slow.
     relay_backlog_bytes_max: int = setting(
         BACKLOG_BYTES_MAX,
-        "MiB under way to one worker; later updates are added up for it.",
+        "MiB under way to one worker; what it lacks besides is added up.",
         above=0,
         unit=MIB,
     )
-    # A sum takes 4 bytes a parameter, and a slow worker needs at most two. A worker for whose sum
-    # there is no room is dropped.
+    # Up to 8 bytes a parameter for each place in the log at which a slow worker is. Where there is
+    # no room, the one that is furthest behind is dropped.
     conflation_bytes_max: int = setting(
         CONFLATION_BYTES_MAX,
-        "MiB for updates added up, over all slow workers.",
+        "MiB for what slow workers lack, added up, beyond --update-log-mib-max.",
         above=0,
         unit=MIB,
     )

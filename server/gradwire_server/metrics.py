@@ -189,10 +189,10 @@ class RunMetrics(AdmissionMetrics):
         "Updates passed on and acknowledged, counted once for every receiving worker."
     )
     updates_conflated: Counter = _counter(
-        "Updates that a slow worker has received as part of a sum, counted once for every "
+        "Updates of others that a worker has received as part of a sum, counted once for every "
         "receiving worker; they are not among those relayed."
     )
-    sums_sent: Counter = _counter("Sums of updates that a slow worker has received whole.")
+    sums_sent: Counter = _counter("Sums of updates that a worker has received whole.")
     buffers_received: Counter = _counter("Messages with the buffers of a worker's module.")
     buffers_relayed: Counter = _counter(
         "Messages with buffers delivered, counted once for every receiving member."

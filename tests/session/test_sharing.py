@@ -236,8 +236,8 @@ def test_updates_that_were_conflated_are_applied_and_counted(
     one, other = join(master, mine), join(master, theirs)
     for i in range(20):
         one.push(np.roll(change(HALF, 0, -1.0, 0), i))
-    delivered(one, 20)
-    wait_until(lambda: master.master.unstable == 0, "the other worker to have everything")
+        delivered(one, i + 1)
+        wait_until(lambda: master.master.unstable == 0, "the other worker to have everything")
 
     pulled: list[PeerUpdate] = []
 

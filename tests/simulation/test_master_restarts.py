@@ -185,7 +185,7 @@ def test_two_workers_may_die_with_the_master_and_each_survivor_has_updates_of_an
     ):
         for worker in run.workers:
             worker.step()
-        run.network.run_for(1.0)
+            run.network.run_for(0.25)  # so that none is part of a sum
     for worker in alive:
         worker.pull()
     had = {first.rank: alive[1].versions[first.rank], second.rank: alive[0].versions[second.rank]}

@@ -1,6 +1,6 @@
 """`WorkerAccounts`: what one simulated worker encodes and applies, entered into the `Ledger`."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -9,7 +9,9 @@ from gradwire.participant.participant import Participant
 from gradwire.replica.repair import Repair
 from gradwire.replica.shared_parameters import SharedParameters
 from gradwire.worker.inbox import Rebase
+from gradwire.worker.sums import Sum
 from gradwire.worker.update_log import OwnUpdate, OwnUpdateLog
+from gradwire_codecs import Update
 from gradwire_protocol.messages.kinds import WORKERS_MAX
 from gradwire_protocol.messages.updates import EncodedUpdate
 
@@ -43,6 +45,7 @@ class WorkerAccounts:
             self._note_encoded(update)
         log.append = self._on_encoded  # type: ignore[method-assign]
         repair.note = self._on_update  # type: ignore[method-assign]
+        repair.note_changes = self._on_changes  # type: ignore[method-assign]
         repair.note_sum = self._on_sum  # type: ignore[method-assign]
         repair.mend = self._on_mended  # type: ignore[method-assign]
         shared.settle = self._on_settled  # type: ignore[method-assign]
@@ -67,6 +70,16 @@ class WorkerAccounts:
         assert update.sequence == last + 1, f"{name} got {rank}/{last + 1} never"
         self._take(rank, update.sequence)
         Repair.note(self._repair, rank, update)
+
+    def _on_changes(self, total: Sum, changes: Sequence[Update]) -> None:
+        name, own = self._worker.name, self._shared.rank
+        for rank, sequence in total.span.after.items():
+            if rank != own:
+                last = self._versions.get(rank, 0)
+                before = total.span.before[rank]
+                assert before == last, f"{name} got {rank}/{max(before, last)} twice or never"
+                self._take(rank, sequence)
+        Repair.note_changes(self._repair, total, changes)
 
     def _on_sum(self, versions: Mapping[int, int]) -> None:
         for rank, sequence in self._relayed(versions).items():

@@ -5,7 +5,7 @@ The numbers are those of `limits.py` and of the modules that keep them.
 
 from typing import Final
 
-from gradwire.worker.inbox import Inbox
+from gradwire.worker.inbox import Inbox, _bytes_of
 from gradwire.worker.update_log import UPDATE_LOG_BYTES_MAX
 from gradwire.worker.worker import Worker
 from gradwire_protocol import Connection, Endpoint
@@ -16,8 +16,18 @@ from gradwire_protocol.limits import (
     WINDOW_BYTES,
     charge_of,
 )
+from gradwire_protocol.messages.schema import SMALL_BYTES_MAX
+from gradwire_server.log.log import Log
 from gradwire_server.master.master import Master
+from gradwire_server.runs.runs import Runs
 from support.network import Host
+
+
+def bytes_for_members(log: Log) -> int:
+    """Return the memory of those segments that a member lacks, or has just been sent."""
+    needed = min((cursor.acknowledged for cursor in log._cursors), default=log.head)
+    return sum(segment.nbytes for segment in log if segment.stop > needed)
+
 
 AT_ONCE: Final = 16
 """Connections that are looked at after one turn; of more, others after the next."""
@@ -37,14 +47,15 @@ class Bounds:
         """Look at a host that has had its turn."""
         self.checks += 1
         application = host.application
-        if isinstance(application, Master):
-            self._check_master(host.endpoint, application)
+        if isinstance(application, Runs):
+            for _, master in application.masters:
+                self._check_master(host.endpoint, master)
         elif isinstance(application, Worker):
             self._check_worker(host.endpoint, application)
 
     def check_inbox(self, inbox: Inbox) -> None:
         """Look at what waits for a training thread."""
-        held = sum(len(update.body) for _, update in inbox._waiting)
+        held = sum(map(_bytes_of, inbox._waiting))
         assert held <= inbox._bytes_max, (
             f"memory: {held} bytes wait in an inbox; the limit is {inbox._bytes_max}"
         )
@@ -52,7 +63,7 @@ class Bounds:
     # Private.
 
     def _check_master(self, endpoint: Endpoint, master: Master) -> None:
-        config, state = master.config, master._state
+        config, state = master.config, master.state
         _check("connections", len(endpoint), config.connections_max)
         _check("connections half open", endpoint.half_open, HALF_OPEN_MAX)
         _check("workers", len(state.roster), config.workers_max)
@@ -65,13 +76,16 @@ class Bounds:
             _check("bytes held of all workers", held, config.reassembly_bytes)
         run = state.run
         if run is not None:
-            _check("bytes logged", run.relay.log.nbytes, config.update_log_bytes_max)
-            _check("bytes of sums", run.relay.conflation.nbytes, config.conflation_bytes_max)
+            log = run.relay.log
+            if not run.relay.is_due:
+                kept = log.nbytes - bytes_for_members(log)
+                _check("bytes logged", kept, config.update_log_bytes_max)
+            _check("bytes beyond that", run.relay.sum_bytes, config.conflation_bytes_max)
+            largest = charge_of(8 * run.layout.elements + 2 * SMALL_BYTES_MAX)
             for member in state.roster:
-                # One update may always be under way.
-                if len(member.backlog) > 1:
-                    most = config.relay_backlog_bytes_max
-                    _check("bytes queued for a worker", member.backlog.nbytes, most)
+                # One message may always be under way, and another one follow it.
+                most = config.relay_backlog_bytes_max + largest
+                _check("bytes queued for a worker", run.relay.bytes_under_way(member), most)
             if run.recovery is not None:
                 _check("workers back", len(run.recovery.returned), config.workers_max)
 

@@ -23,7 +23,6 @@ import numpy as np
 
 from gradwire_server.state.roster import Phase
 from gradwire_server.state.run import Run
-from gradwire_server.updates.update_log import ENTRY_BYTES
 from support.histories import History
 from support.simulated_buffers import check_the_end
 from support.trainee import Trainee
@@ -111,7 +110,7 @@ def check(history: History, run: Run, workers: Sequence[Trainee]) -> None:
             raise AssertionError(
                 f"conservation: {worker.name} has neither sent nor kept all that it trained"
             ) from None
-    log = sum(message.total + ENTRY_BYTES for _, _, message in run.relay.log._entries)
+    log = sum(segment.nbytes for segment in run.relay.log)
     assert log == run.relay.log.nbytes <= history.plan.log_bytes_max, f"memory: {log} bytes logged"
 
 

@@ -29,7 +29,7 @@ PEER = Peer(1, "host:123", finished=False)
 RESUME = Resume(1, 7, {0: 5}, 3)
 PLAN = Plan("train", 100, 3, 7, 3_600)
 LEDGER = Ledger(12, (3, 10, 11))
-SPAN = Span({1: 5}, {1: 7}, 2, 1)
+SPAN = Span({1: 5, 2: 3}, {1: 7}, 2, 1, {1: 4})
 KEPT = KeptState("AdamW", ("exp_avg", "exp_avg_sq"), ("step",))
 MODE = Mode(AVERAGING, every=16, bits=8, optimizer_state=KEPT)
 EXAMPLES: tuple[Record, ...] = (
@@ -49,7 +49,7 @@ EXAMPLES: tuple[Record, ...] = (
     Contents({1: 5}),
     Recall(1, 5, 6),
     SPAN,
-    Conflated(0, b"body", SPAN),
+    Conflated(7, b"body", SPAN),
     Digest({1: 5}, 2**64 - 1),
     Blocks({1: 5}, bytes(8)),
     Want((0, 7)),

@@ -71,7 +71,7 @@ class RoundAccounts:
     @contextmanager
     def watching(self, ledger: Callable[[], Ledger]) -> Iterator[None]:
         """Watch what happens in the block; `ledger` returns the one in use."""
-        log_update, add, close = Relay.log_update, Rounds.add, Rounds.close
+        accept, add, close = Relay.accept, Rounds.add, Rounds.close
         forget = Rounds.forget_parts
 
         def watched_add(
@@ -96,13 +96,19 @@ class RoundAccounts:
                 self._check_means(rounds, means)
             return means
 
-        def watched_log(relay: Relay, rank: int, sequence: int, message: ShapedMessage) -> None:
-            log_update(relay, rank, sequence, message)
+        def watched_accept(
+            relay: Relay,
+            rank: int,
+            encoded: EncodedUpdate,
+            message: ShapedMessage,
+            now: float,
+            update: Update | None = None,
+        ) -> None:
+            accept(relay, rank, encoded, message, now, update)
             if rank >= WORKERS_MAX:
-                result = EncodedUpdate.parse(message.payload)
-                ledger().relayed_by_master(rank, sequence, result.body)
-                if result.closes:
-                    self._in.setdefault((rank, sequence), self._last)
+                ledger().relayed_by_master(rank, encoded.sequence, encoded.body)
+                if encoded.closes:
+                    self._in.setdefault((rank, encoded.sequence), self._last)
 
         def watched_forget(rounds: Rounds, rank: int) -> None:
             forget(rounds, rank)
@@ -114,7 +120,7 @@ class RoundAccounts:
             patch.object(round_sum, "RANGE_ELEMENTS_MAX", self._range_elements),
             patch.object(Rounds, "add", watched_add),
             patch.object(Rounds, "close", watched_close),
-            patch.object(Relay, "log_update", watched_log),
+            patch.object(Relay, "accept", watched_accept),
         ):
             yield
 

@@ -92,12 +92,13 @@ def change(*values: float) -> Float32Array:
 
 
 def pull(session: Session, n: int) -> list[PeerUpdate]:
-    """Pull until so many updates of peers have been applied."""
+    """Pull until so many updates of peers have been applied; return those that came alone."""
     pulled: list[PeerUpdate] = []
+    before = session.stats.updates_applied
 
     def enough() -> bool:
         pulled.extend(session.pull())
-        return len(pulled) >= n
+        return session.stats.updates_applied >= before + n
 
     wait_until(enough, f"{n} updates of peers")
     return pulled

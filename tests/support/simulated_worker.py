@@ -19,7 +19,7 @@ from gradwire.settings.settings import Settings
 from gradwire.target.parameters import NumpyParameters
 from gradwire.worker.inbox import Rebase
 from gradwire.worker.membership import Membership
-from gradwire.worker.peer_sequences import Sum
+from gradwire.worker.sums import Sum
 from gradwire_codecs import Feedback, Replica
 from gradwire_protocol import Credentials, Endpoint, Role
 from gradwire_protocol.messages.admission import CODEC_VERSION, Join, Peer, Welcome

@@ -74,7 +74,7 @@ LAYERS = {
     "gradwire_codecs": "warm_up policies device feedback replica format kernels errors arrays",
     "gradwire_udp": "tcp udp drivers endpoint_driver accepting timers loops sockets process files",
     "gradwire_server": """
-        daemon http standby runs master replica checkpoints state metrics config updates
+        daemon http standby runs master replica checkpoints state log metrics config updates
     """,
     "gradwire": """
         __main__ metrics integrations spark cli

@@ -19,7 +19,7 @@ had not reached the origin when that read its parameters. Hence
 import math
 from bisect import bisect_left
 from collections import defaultdict, deque
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from functools import partial
 from itertools import accumulate
@@ -131,9 +131,9 @@ class Delays:
     def __init__(self) -> None:
         self.steps = 0
         self._staleness = RecentMean(RECENT_UPDATES)
-        self._last: deque[int] = deque(maxlen=RECENT_UPDATES)
+        self._last: deque[float] = deque(maxlen=RECENT_UPDATES)
         self._by_rank = defaultdict[int, RecentMean](partial(RecentMean, RECENT_OF_RANK))
-        self._last_of_rank = defaultdict[int, deque[int]](partial(deque, maxlen=LATENESS_UPDATES))
+        self._last_of_rank = defaultdict[int, deque[float]](partial(deque, maxlen=LATENESS_UPDATES))
         self._staleness_counts = Histogram()
         self.own_updates = 0
         """Number of own updates whose staleness is known."""
@@ -147,14 +147,14 @@ class Delays:
 
     # Inputs.
 
-    def note_update(self, rank: int, staleness: int) -> None:
+    def note_update(self, rank: int, staleness: float) -> None:
         """Note that an update of a peer was applied.
 
         Parameters
         ----------
         rank : int
             Its origin.
-        staleness : int
+        staleness : float
             Applied updates of other workers that the origin did not know.
         """
         self._by_rank[rank].add(staleness)
@@ -162,6 +162,12 @@ class Delays:
         self._staleness.add(staleness)
         self._last.append(staleness)
         self._staleness_counts.add(staleness)
+
+    def note_summed(self, staleness: Mapping[int, tuple[float, int]]) -> None:
+        """Note by rank the staleness of updates that came as one sum, and how many these are."""
+        for rank, (each, count) in staleness.items():
+            for _ in range(count):
+                self.note_update(rank, each)
 
     def note_sum(self, ranks: Collection[int], updates: int) -> None:
         """Note that the sum of a number of updates of these ranks was applied.
@@ -215,7 +221,7 @@ class Delays:
     @property
     def staleness_max(self) -> int:
         """Largest staleness of the last `RECENT_UPDATES` updates of peers."""
-        return max(self._last, default=0)
+        return math.ceil(max(self._last, default=0))
 
     @property
     def staleness_by_rank(self) -> dict[int, float]:

@@ -15,6 +15,7 @@ from gradwire.replica.shared_parameters import SharedParameters
 from gradwire.replica.stats import Tally
 from gradwire.worker.inbox import Arrivals
 from gradwire.worker.membership import Comparison, Membership
+from gradwire.worker.sums import Sum
 from gradwire.worker.worker import Worker
 from gradwire_codecs import CodecError
 from gradwire_protocol.messages.fields import count_updates
@@ -168,7 +169,11 @@ class Pull:
             tally.updates_applied += arrivals.conflated_count
             tally.updates_conflated += arrivals.conflated_count
         applied = []
-        for rank, update in arrivals.updates:
+        for arrival in arrivals.updates:
+            if isinstance(arrival, Sum):
+                self._add_sum(arrival)
+                continue
+            rank, update = arrival
             elements = self._add_update(update)
             shared.repair.note(rank, update)
             staleness = 0
@@ -187,7 +192,27 @@ class Pull:
         try:
             return self._feedback.apply(update.body)
         except CodecError as error:
-            useless = ProtocolError(f"the master relayed an update that cannot be applied: {error}")
-            self._membership.on_closed(useless)
-            self._membership.post(self._worker.abort, "gave up")
-            raise useless from None
+            raise self._give_up(error) from None
+
+    def _add_sum(self, total: Sum) -> None:
+        """Apply several updates that the master has added up."""
+        shared, tally = self._shared, self._tally
+        try:
+            changes = total.changes(len(self._feedback.replica))
+            for change in changes:
+                self._feedback.apply(change)
+        except CodecError as error:
+            raise self._give_up(error) from None
+        shared.repair.note_changes(total, changes)
+        if not shared.has_rounds:
+            self._delays.note_summed(total.staleness(shared.versions))
+        shared.note(total.versions)
+        shared.forget_result()
+        tally.updates_applied += total.updates
+        tally.updates_conflated += total.updates
+
+    def _give_up(self, error: CodecError) -> ProtocolError:
+        useless = ProtocolError(f"the master relayed an update that cannot be applied: {error}")
+        self._membership.on_closed(useless)
+        self._membership.post(self._worker.abort, "gave up")
+        return useless

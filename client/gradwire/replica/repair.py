@@ -14,16 +14,19 @@ to another one.
 
 import logging
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 
 from gradwire.worker.inbox import Rebase, digests_in
+from gradwire.worker.sums import Sum
 from gradwire.worker.update_log import ENTRY_BYTES, OwnUpdateLog
 from gradwire_codecs import BlockDigests, Feedback, Update, decode, digest_of
 from gradwire_codecs.arrays import Int32Array
 from gradwire_protocol.limits import MIB
+from gradwire_protocol.messages.fields import covers
 from gradwire_protocol.messages.layout import Layout
 from gradwire_protocol.messages.replicas import Blocks, Digest
 from gradwire_protocol.messages.snapshots import block_span
@@ -43,8 +46,35 @@ RECENT_BYTES_MAX: Final = 16 * MIB
 times their bodies. A comparison needs those of a round trip and a step: for a hundred peers with
 20 KB each, 2 MB a step."""
 
+HIT_BYTES: Final = 8
+"""Position and count."""
+
 BLOCKS_NAMED_MAX: Final = 8
 """Damaged blocks that a log line names."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Applied:
+    """What was applied at once: an update of another worker, or several as a sum."""
+
+    before: Mapping[int, int]
+    """By rank, the update before its first one."""
+    after: Mapping[int, int]
+    """By rank, its last one."""
+    change: bytes | Sequence[Update]
+
+    @property
+    def nbytes(self) -> int:
+        """Memory."""
+        if isinstance(self.change, bytes):
+            return ENTRY_BYTES + len(self.change)
+        return ENTRY_BYTES + sum(HIT_BYTES * each.hits for each in self.change)
+
+    def changes(self, elements: int) -> Sequence[Update]:
+        """Return what it has changed."""
+        if isinstance(self.change, bytes):
+            return [decode(self.change, elements)]
+        return self.change
 
 
 class Repair:
@@ -80,7 +110,7 @@ class Repair:
         self._clock = clock
         self._digested_at = clock()
         self._digest_took = 0.0
-        self._recent: deque[tuple[int, EncodedUpdate]] = deque()
+        self._recent: deque[_Applied] = deque()
         self._recent_bytes = 0
         self._floor = dict(versions)
         """By rank: the last update of another worker that cannot be subtracted any more."""
@@ -91,12 +121,21 @@ class Repair:
 
     def note(self, rank: int, update: EncodedUpdate) -> None:
         """Note that a peer's update was applied."""
-        self._recent.append((rank, update))
-        self._recent_bytes += len(update.body) + ENTRY_BYTES
+        before, after = {rank: update.sequence - 1}, {rank: update.sequence}
+        self._note(_Applied(before, after, update.body))
+
+    def note_changes(self, total: Sum, changes: Sequence[Update]) -> None:
+        """Note that updates were applied as one; `changes` is what they changed."""
+        after = _of_others(total.span.after, self._rank)
+        self._note(_Applied(total.span.before, after, changes))
+
+    def _note(self, applied: _Applied) -> None:
+        self._recent.append(applied)
+        self._recent_bytes += applied.nbytes
         while self._recent_bytes > RECENT_BYTES_MAX:
-            oldest, update = self._recent.popleft()
-            self._recent_bytes -= len(update.body) + ENTRY_BYTES
-            self._floor[oldest] = update.sequence
+            oldest = self._recent.popleft()
+            self._recent_bytes -= oldest.nbytes
+            self._floor |= oldest.after
 
     def note_sum(self, versions: Mapping[int, int]) -> None:
         """Note that peers' updates up to these versions were applied as a sum."""
@@ -146,11 +185,14 @@ class Repair:
             not missed and any(self._floor[rank] > theirs.get(rank, 0) for rank in self._floor)
         ):
             return ()
-        bodies = [update.body for update in self._own.after(accepted)]
-        if not missed:
-            bodies += [u.body for rank, u in self._recent if u.sequence > theirs.get(rank, 0)]
         values = self._feedback.replica.values
-        since = [decode(body, len(values)) for body in bodies]
+        since = [decode(update.body, len(values)) for update in self._own.after(accepted)]
+        for applied in () if missed else self._recent:
+            if covers(theirs, applied.after):
+                continue
+            if any(theirs.get(rank, 0) > applied.before[rank] for rank in applied.after):
+                return ()  # the master's replica has a part of this sum
+            since += applied.changes(len(values))
         digests = BlockDigests.of(values, block_span(0, len(values)).stop)
         for update in since:
             digests.subtract(update)

@@ -11,7 +11,7 @@ from gradwire_protocol.messages.updates import UPDATE_BYTES_MAX
 
 FLUSH_BYTES_MAX: Final = 8 * MIB
 """Bytes that all workers together have on their way to the slowest one when each sends its whole
-residual at the end: half of what the master queues for a worker before it conflates."""
+residual at the end: half of what the master has under way to a worker."""
 
 ELEMENT_BYTES_MAX: Final = 8
 """Most bytes that an element takes in an encoded update of more than a few elements."""

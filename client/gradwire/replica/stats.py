@@ -75,8 +75,8 @@ class Tally:
         "Updates of peers that are in the parameters.", "counter", default=0
     )
     updates_conflated: int = statistic(
-        "Updates of peers that were added up before they were applied, because the training was "
-        "behind, or by the master, because the network was.",
+        "Updates of peers that were added up before they were applied: by the master, because they "
+        "came together or the network was behind, or here, because the training was.",
         "counter",
         default=0,
     )

@@ -218,8 +218,8 @@ class Session:
         that are too far behind. Any other `pull` only applies. An observer's `pull` always ends a
         step.
 
-        Updates that were conflated because too much waited, or that came while it waited for other
-        workers, are applied, too, but not returned.
+        Updates that were added up, as the master does with those that come together, or that came
+        while it waited for other workers, are applied, too, but not returned.
         """
         self._is_used = True
         return self._run_or(self._participant.pull, alone=list[PeerUpdate])

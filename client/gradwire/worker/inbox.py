@@ -14,7 +14,7 @@ from typing import Final
 
 import numpy as np
 
-from gradwire.worker.peer_sequences import Sum
+from gradwire.worker.sums import Sum
 from gradwire_codecs import BlockDigests, Replica
 from gradwire_codecs.arrays import Int32Array, UInt64Array
 from gradwire_protocol.limits import MIB
@@ -46,12 +46,12 @@ class Arrivals:
 
     rebase: Rebase | None = None
     """To apply first: the updates are for this replica."""
-    updates: list[tuple[int, EncodedUpdate]] = field(default_factory=list)
-    """Rank and update, in the order they came."""
+    updates: list[tuple[int, EncodedUpdate] | Sum] = field(default_factory=list)
+    """Rank and update, or several as one, in the order they came."""
     conflated: Int32Array | None = None
     """The sum of older updates, in quanta per element."""
     conflated_count: int = 0
-    """How many updates the sum contains, with those that the master had conflated."""
+    """How many updates the sum contains."""
     conflated_versions: dict[int, int] = field(default_factory=dict)
     """By rank: the last sequence in the sum; in rounds, of contributions as well."""
 
@@ -75,7 +75,7 @@ class Inbox:
         self._elements = elements
         self._bytes_max = bytes_max
         self._lock = Lock()
-        self._waiting: deque[tuple[int, EncodedUpdate]] = deque()
+        self._waiting: deque[tuple[int, EncodedUpdate] | Sum] = deque()
         self._bytes = 0
         self._rest = Arrivals()
         """What there is besides: the replica, and the sum."""
@@ -89,23 +89,17 @@ class Inbox:
         with self._lock:
             self._waiting.append((rank, update))
             self._bytes += len(update.body)
-            while self._bytes > self._bytes_max:
-                self._conflate(*self._waiting.popleft())
+            self._conflate_oldest()
 
     def put_sum(self, total: Sum) -> None:
-        """Add updates that the master has conflated; conflate with them all that waits.
+        """Add updates that the master has added up; conflate the oldest ones if too much waits.
 
-        Raises `MalformedUpdateError` if a part of the sum, or an update that waits, is not valid.
+        Raises `MalformedUpdateError` if an update that has to be conflated is not valid.
         """
         with self._lock:
-            while self._waiting:
-                self._conflate(*self._waiting.popleft())
-            conflated = self._begin_sum()
-            for body in total.bodies:
-                conflated.apply(body)
-            self._rest.conflated_count += total.updates
-            self._rest.conflated_versions |= total.versions
-            raise_to(self._rest.conflated_versions, total.closes)
+            self._waiting.append(total)
+            self._bytes += total.nbytes
+            self._conflate_oldest()
 
     @property
     def is_empty(self) -> bool:
@@ -136,7 +130,7 @@ class Inbox:
         arrivals = later.take_all()
         with self._lock:
             self._waiting = deque(arrivals.updates)
-            self._bytes = sum(len(update.body) for _, update in arrivals.updates)
+            self._bytes = sum(map(_bytes_of, arrivals.updates))
             self._rest = replace(arrivals, rebase=rebase, updates=[])
             self._sum = None if arrivals.conflated is None else Replica(arrivals.conflated)
 
@@ -146,12 +140,31 @@ class Inbox:
             self._rest.conflated = self._sum.values
         return self._sum
 
+    def _conflate_oldest(self) -> None:
+        while self._bytes > self._bytes_max:
+            oldest = self._waiting.popleft()
+            self._bytes -= _bytes_of(oldest)
+            if isinstance(oldest, Sum):
+                self._conflate_sum(oldest)
+            else:
+                self._conflate(*oldest)
+
     def _conflate(self, rank: int, update: EncodedUpdate) -> None:
         self._begin_sum().apply(update.body)
-        self._bytes -= len(update.body)
         self._rest.conflated_count += 1
         self._rest.conflated_versions[rank] = update.sequence
         raise_to(self._rest.conflated_versions, update.closes)
+
+    def _conflate_sum(self, total: Sum) -> None:
+        conflated = self._begin_sum()
+        for change in total.changes(self._elements):
+            conflated.apply(change)
+        self._rest.conflated_count += total.updates
+        raise_to(self._rest.conflated_versions, total.versions)
+
+
+def _bytes_of(arrival: tuple[int, EncodedUpdate] | Sum) -> int:
+    return arrival.nbytes if isinstance(arrival, Sum) else len(arrival[1].body)
 
 
 def complete(values: memoryview, arrivals: Arrivals, blocks: Blocks) -> tuple[int, ...]:
@@ -169,8 +182,12 @@ def complete(values: memoryview, arrivals: Arrivals, blocks: Blocks) -> tuple[in
     part = Replica(np.frombuffer(values, "<i4"))
     if arrivals.conflated is not None:
         part.values += arrivals.conflated
-    for _, update in arrivals.updates:
-        part.apply(update.body)
+    for arrival in arrivals.updates:
+        if isinstance(arrival, Sum):
+            for change in arrival.changes(len(part)):
+                part.apply(change)
+        else:
+            part.apply(arrival[1].body)
     digests = BlockDigests.of(part.values, block_span(0, len(part)).stop)
     return tuple(np.flatnonzero(digests.values != digests_in(blocks)).tolist())
 

@@ -17,10 +17,11 @@ from typing import Any, Final
 from gradwire.errors import GradwireError, ProtocolError
 from gradwire.optimizer.own_staleness import OwnStaleness
 from gradwire.worker.inbox import INBOX_BYTES_MAX, Inbox, Rebase, complete
-from gradwire.worker.peer_sequences import Sum
+from gradwire.worker.sums import Sum
 from gradwire_codecs import MalformedUpdateError
 from gradwire_protocol.messages.admission import Peer, Welcome
 from gradwire_protocol.messages.buffers.message import Buffers
+from gradwire_protocol.messages.fields import covers
 from gradwire_protocol.messages.replicas import Blocks
 from gradwire_protocol.messages.updates import Aside, EncodedUpdate
 
@@ -296,8 +297,12 @@ class Membership:
         self._receive(1, clocks, inbox.put_update, rank, update)
 
     def on_sum(self, total: Sum) -> None:
-        """Take updates of peers that the master has conflated."""
-        self._receive(total.updates, total.clocks, self._inbox(later=True).put_sum, total)
+        """Take updates that the master has added up."""
+        span, own = total.span, total.rank
+        self.clocks.paces |= {rank: pace for rank, pace in span.paces.items() if rank != own}
+        clocks = {rank: clock for rank, clock in span.clocks.items() if rank != own}
+        later = not covers(self._fence, total.versions)
+        self._receive(total.updates, clocks, self._inbox(later=later).put_sum, total)
 
     def on_delivered(self, size: int, seconds: float | None = None) -> None:
         """Note that the master has an own update with a body of `size` bytes.

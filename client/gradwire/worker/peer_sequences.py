@@ -1,81 +1,16 @@
 """`PeerSequences`: how far the updates of each rank have come, one by one or in sums.
 
-A worker that does not keep up is sent a sum of updates by the master. The sum begins exactly where
-the worker has got to, because everything before it was delivered first. It counts when all its
-parts are here. So the versions of a worker have no gap.
+A sum counts when all is here that the master had accepted before the first update in it. So the
+versions of a worker have no gap, and whoever has a sum has all that is in earlier ones.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 
 from gradwire.worker.update_log import PeerUpdateLog
 from gradwire_protocol import InOrder, InvalidMessageError
 from gradwire_protocol.messages.fields import raise_to
 from gradwire_protocol.messages.link import UpdateReceived
-from gradwire_protocol.messages.updates import PART_ELEMENTS, Conflated, Span
-
-
-@dataclass(frozen=True, slots=True)
-class Sum:
-    """Updates of peers that the master has conflated."""
-
-    bodies: tuple[bytes, ...]
-    """Encoded updates of different ranges of elements, to be applied together."""
-    versions: dict[int, int]
-    """By rank: the sequence of the last update in it."""
-    updates: int
-    """How many updates are in it."""
-    clocks: dict[int, int] = field(default_factory=dict)
-    """By rank: how many of its steps these and earlier updates contain, if it told that."""
-    closes: Mapping[int, int] = field(default_factory=dict)
-    """In rounds, by rank: the last contributed update that is in the replica with the sum."""
-
-
-class SumAssembly:
-    """Collects the parts of a sum; one sum is on its way at a time.
-
-    Parts lie on a grid, so they take no more memory than a replica does.
-
-    Parameters
-    ----------
-    elements : int
-        Length of the replica.
-    """
-
-    def __init__(self, elements: int) -> None:
-        self.elements = elements
-        self._bodies: dict[int, bytes] = {}
-        self._span: Span | None = None
-
-    def add_part(self, part: Conflated) -> None:
-        """Take a part; raise `InvalidMessageError` if it does not belong to this sum."""
-        start = part.start
-        if start >= self.elements or start % PART_ELEMENTS or start in self._bodies:
-            raise InvalidMessageError(
-                f"Conflated: a part from element {start} on, of {self.elements}"
-            )
-        self._bodies[start] = part.body
-        if part.span is not None:
-            if self._span is not None:
-                raise InvalidMessageError("Conflated: a second last part")
-            self._span = part.span
-        if self._span is not None and len(self._bodies) > self._span.parts:
-            raise InvalidMessageError(f"Conflated: more than {self._span.parts} parts")
-
-    @property
-    def span(self) -> Span | None:
-        """What the sum contains; None before all of it is here."""
-        if self._span is None or len(self._bodies) < self._span.parts:
-            return None
-        return self._span
-
-    def take_sum(self) -> Sum:
-        """Return the sum that is here, and wait for the next one."""
-        span = self.span
-        assert span is not None
-        bodies = tuple(body for body in self._bodies.values() if body)
-        self._bodies, self._span = {}, None
-        return Sum(bodies, dict(span.after), span.updates, dict(span.clocks), span.closes)
+from gradwire_protocol.messages.updates import Span
 
 
 class PeerSequences:
@@ -133,28 +68,30 @@ class PeerSequences:
         """Note that updates up to this one came in a sum; return those next in order."""
         return self._keep(self._of(rank).skip_to(sequence + 1))
 
-    def check_follows(self, span: Span, rank: int) -> None:
-        """Refuse a sum that does not begin where the worker of this rank has got to.
+    def follows(self, span: Span, rank: int) -> bool:
+        """Return whether all is here that comes before a sum, for the worker of this rank.
 
-        Raises `InvalidMessageError` if an update would be missing, or be there twice.
+        Raises `InvalidMessageError` if an update would be there twice.
         """
-        if span.before.keys() != span.after.keys() or rank in span.after:
-            raise InvalidMessageError(
-                "Conflated: it contains our updates, or does not say where it begins"
-            )
         for other, before in span.before.items():
-            reached, after = self.reached(other), span.after[other]
-            if before != reached or after <= before:
-                raise InvalidMessageError(
-                    f"Conflated: updates {before + 1} to {after} of rank {other}; "
-                    f"{reached} are here"
-                )
+            reached = self.reached(other)
+            if other == rank:
+                continue
+            if reached < before:
+                return False
+            after = span.after.get(other)
+            if after is None:
+                continue
             arriving = self._arriving.get(other)
             waiting = None if arriving is None else arriving.lowest_waiting
-            if waiting is not None and waiting <= after:
+            if before != reached or after <= before or (waiting is not None and waiting <= after):
                 raise InvalidMessageError(
-                    f"Conflated: update {waiting} of rank {other}, which came by itself"
+                    f"Conflated: updates {before + 1} to {after} of rank {other}; "
+                    f"{reached} are here" + (f", and {waiting}" if waiting is not None else "")
                 )
+        if not span.after.keys() <= span.before.keys():
+            raise InvalidMessageError("Conflated: it does not say where it begins")
+        return True
 
     def _of(self, rank: int) -> InOrder[UpdateReceived]:
         if rank not in self._arriving:

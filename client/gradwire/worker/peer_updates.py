@@ -5,11 +5,15 @@ in the order of their sequence, and only then is their credit released: so credi
 wait.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from gradwire.worker.membership import Membership
-from gradwire.worker.peer_sequences import PeerSequences, SumAssembly
+from gradwire.worker.own_updates import OwnUpdates
+from gradwire.worker.peer_sequences import PeerSequences
+from gradwire.worker.sums import Sum, SumAssembly
 from gradwire_protocol import Connection
+from gradwire_protocol.messages.fields import covers
+from gradwire_protocol.messages.kinds import CONFLATED_STREAM
 from gradwire_protocol.messages.link import UpdateReceived
 
 
@@ -25,6 +29,24 @@ class PeerUpdates:
         self._elements = elements
         self._membership = membership
         self.sums = SumAssembly(elements)
+        self._welcomed: Mapping[int, int] = {}
+        """What the master had when it let us in, or back in; empty when all of it is here."""
+
+    def note_welcome(self, versions: Mapping[int, int], rank: int) -> None:
+        """Note what the master had when it let the worker of this rank in, or back in."""
+        self._welcomed = {other: last for other, last in versions.items() if other != rank}
+
+    @property
+    def was_up_to_date(self) -> bool:
+        """Whether all of that was here when `is_up_to_date` was last asked."""
+        return not self._welcomed
+
+    @property
+    def is_up_to_date(self) -> bool:
+        """Whether all is here that the master had when it let us in, or back in."""
+        if self._welcomed and covers(self.origins.contents, self._welcomed):
+            self._welcomed = {}
+        return not self._welcomed
 
     def resize(self, elements: int) -> None:
         """Note how many elements the replica has; before the WELCOME it has at most so many."""
@@ -45,21 +67,43 @@ class PeerUpdates:
         self._hand_on(ready, connection)
         return True
 
-    def pass_over_if_complete(self, rank: int, connection: Connection) -> None:
-        """Hand on a sum, if it is complete; its updates do not come by themselves any more.
+    def take_sums(self, rank: int, own: OwnUpdates, connection: Connection) -> bool:
+        """Hand on the sums that can be taken; their updates do not come by themselves any more.
 
-        `rank` is our own, of which the sum must contain nothing. Raises `InvalidMessageError` if an
-        update would be missing, or be there twice.
+        Parameters
+        ----------
+        rank : int
+            Ours.
+        own : OwnUpdates
+            Our updates, to subtract those in a sum.
+
+        Returns
+        -------
+        bool
+            False if an own update in a sum is not kept any more: the master has to say by itself
+            what others have made.
+
+        Raises
+        ------
+        InvalidMessageError
+            If an update would be there twice.
         """
-        span = self.sums.span
-        if span is None:
-            return
-        self.origins.check_follows(span, rank)
-        self._membership.on_sum(self.sums.take_sum())
-        self.origins.note_closed(span.closes)
-        for other, sequence in span.after.items():
-            connection.skip_to(other, sequence + 1)
-            self._hand_on(self.origins.pass_over(other, sequence), connection)
+        for position, span in self.sums.complete:
+            if not self.origins.follows(span, rank):
+                return True
+            last, before = span.after.get(rank, 0), span.before.get(rank, 0)
+            mine = own.between(before + 1, last) if last else []
+            if len(mine) < last - before and last:
+                return False
+            bodies, number = self.sums.take(position)
+            self._membership.on_sum(Sum(bodies, span, mine, rank))
+            self.origins.note_closed(span.closes)
+            connection.skip_to(CONFLATED_STREAM, number + 1)
+            for other, sequence in span.after.items():
+                if other != rank:
+                    connection.skip_to(other, sequence + 1)
+                    self._hand_on(self.origins.pass_over(other, sequence), connection)
+        return True
 
     def _hand_on(self, ready: Sequence[UpdateReceived], connection: Connection) -> None:
         for each in ready:

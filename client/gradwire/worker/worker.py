@@ -46,13 +46,12 @@ from gradwire_protocol.messages.buffers.layout import BufferLayout
 from gradwire_protocol.messages.buffers.message import Buffers
 from gradwire_protocol.messages.fields import SEQUENCE_MAX
 from gradwire_protocol.messages.kinds import CONTROL_STREAM, SNAPSHOT_STREAM, EndCode
-from gradwire_protocol.messages.link import Link, Message, UpdateReceived
+from gradwire_protocol.messages.link import Link, Message, PartReceived, UpdateReceived
 from gradwire_protocol.messages.modes.mode import elements_max
 from gradwire_protocol.messages.replicas import Blocks, Digest, Recall, Snapshot
 from gradwire_protocol.messages.standby import Promise
 from gradwire_protocol.messages.updates import (
     Aside,
-    Conflated,
     Finish,
     Finished,
     Leave,
@@ -322,11 +321,11 @@ class Worker:
     def _take(self, message: Message, now: float) -> None:
         match message:
             case UpdateReceived():
-                self._take_update(message)
+                self._take_update(message, now)
             case Snapshot():
                 self._admission.take_block(message)
-            case Conflated():
-                self._take_sum(message)
+            case PartReceived():
+                self._take_part(message, now)
             case Welcome():
                 self._take_welcome(message, now)
             case Blocks():
@@ -369,8 +368,12 @@ class Worker:
                 raise InvalidMessageError(f"{type(message).__name__} from a master")
 
     def _forget_stable(self) -> None:
-        """Forget own updates that every worker has, unless a comparison may subtract them."""
-        if self._membership.comparison is None:
+        """Forget own updates that every worker has, unless they may have to be subtracted.
+
+        A comparison may need them, and what comes after a lost connection: others may have had them
+        meanwhile.
+        """
+        if self._membership.comparison is None and self._peers.is_up_to_date:
             self._own.log.forget(self._membership.stable.get(self.rank, 0))
 
     def _take_refusal(self, refuse: Refuse, now: float) -> None:
@@ -391,12 +394,13 @@ class Worker:
             return
         self._reconnection.add_master(welcome.standby)
         self._admission.take_welcome(welcome)
+        self._peers.note_welcome(welcome.versions, self.rank)
         early, self._peers.early = self._peers.early, []
         for update in early:
-            self._take_update(update)
-        self._pass_over_if_complete()
+            self._take_update(update, now)
+        self._take_sums(now)
 
-    def _take_update(self, received: UpdateReceived) -> None:
+    def _take_update(self, received: UpdateReceived, now: float) -> None:
         assert self.state.link is not None
         if self.stage is Stage.JOINING:
             self._peers.early.append(received)
@@ -405,18 +409,33 @@ class Worker:
         elif self.state.gave_up:
             self.state.link.connection.release(received.charge)
         elif self._peers.accept_update(received, self.state.link.connection):
-            self._admission.compare_part()
+            self._take_what_follows(now)
 
-    def _take_sum(self, part: Conflated) -> None:
+    def _take_what_follows(self, now: float) -> None:
+        """Take what can be taken now that something has come."""
+        was_up_to_date = self._peers.was_up_to_date
+        self._take_sums(now)
+        if not was_up_to_date and self._peers.is_up_to_date:
+            self._forget_stable()
+        self._admission.compare_part()
+
+    def _take_part(self, received: PartReceived, now: float) -> None:
         if not self.state.gave_up:
-            self._peers.sums.add_part(part)
-            self._pass_over_if_complete()
+            self._peers.sums.add_part(received)
+            self._take_what_follows(now)
 
-    def _pass_over_if_complete(self) -> None:
-        """Take a sum that is complete, once the WELCOME has said what we have."""
-        assert self.state.link is not None
-        if self.stage is not Stage.JOINING:
-            self._peers.pass_over_if_complete(self.rank, self.state.link.connection)
+    def _take_sums(self, now: float) -> None:
+        """Take the sums that follow what we have, once the WELCOME has said what that is."""
+        link = self.state.link
+        assert link is not None
+        if self.stage is Stage.JOINING or self.state.gave_up:
+            return
+        if not self._peers.take_sums(self.rank, self._own, link.connection):
+            # Over a new connection, the master sends what others have made without ours.
+            reason = "a sum has own updates that are not kept any more"
+            link.connection.close(EndCode.ABORTED, reason, now)
+            lost = Disconnected(CloseCode.RESET, reason, by_peer=False)
+            assert self._reconnect(lost, now), "a worker that has sent updates takes part"
 
     def _delivered(self, event: MessageDelivered, now: float) -> None:
         if event.stream == SNAPSHOT_STREAM:

@@ -94,6 +94,18 @@ class Resume(Record):
     leaving: bool = False
     """Whether it only asks for confirmation that it has left."""
 
+    def last(self, rank: int) -> int:
+        """Return the sequence of the last update of a rank in its replica."""
+        return self.sequence if rank == self.rank else self.versions.get(rank, 0)
+
+    def kept_from(self, rank: int) -> int:
+        """Return the sequence of the first update of a rank that it keeps.
+
+        It keeps all later ones in its replica, too. Where it keeps none, it is the next sequence.
+        """
+        last = self.last(rank)
+        return min(self.kept.get(rank, last + 1), last + 1)
+
 
 @dataclass(frozen=True, slots=True)
 class Join(Record):

@@ -39,15 +39,15 @@ BLOCKS_MAX: Final = -(-ELEMENTS_MAX // BLOCK_ELEMENTS)
 
 DIGEST_BYTES: Final = 8
 
-_RANK: Final = integer(0, RANK_END - 1)
+RANK: Final = integer(0, RANK_END - 1)
 _SEQUENCE: Final = integer(0, SEQUENCE_MAX)
 _CLOCK: Final = integer(0, CLOCK_MAX)
 
-Rank: TypeAlias = Annotated[int, _RANK]
+Rank: TypeAlias = Annotated[int, RANK]
 SequenceNumber: TypeAlias = Annotated[int, _SEQUENCE]
-Versions: TypeAlias = Annotated[Mapping[int, int], mapping(_RANK, _SEQUENCE, RANKS_MAX)]
+Versions: TypeAlias = Annotated[Mapping[int, int], mapping(RANK, _SEQUENCE, RANKS_MAX)]
 Clock: TypeAlias = Annotated[int, _CLOCK]
-Clocks: TypeAlias = Annotated[Mapping[int, int], mapping(_RANK, _CLOCK, RANKS_MAX)]
+Clocks: TypeAlias = Annotated[Mapping[int, int], mapping(RANK, _CLOCK, RANKS_MAX)]
 Pace: TypeAlias = Annotated[int, integer(0, PACE_MAX)]
 RunName: TypeAlias = Annotated[str, text(NAME_CHARACTERS_MAX)]
 WorkerName: TypeAlias = Annotated[str, text(WORKER_NAME_CHARACTERS_MAX)]

@@ -17,7 +17,7 @@
     11    ORDER      operator  an order to the master
     12    DONE       master  the result of an order
     13    CONTENTS   worker  the updates in the replica that it is sending
-    14    CONFLATED  master  to a slow worker: a part of a sum, in place of the updates in it
+    14    CONFLATED  master  a part of a sum, in place of the updates in it
     15    FOLLOW     standby  it follows this master
     16    DIGEST     worker  the digest of its replica, and the updates in it
     17    BLOCKS     master  the digests of all blocks of the replica, and the updates in it
@@ -42,7 +42,8 @@ an update of a rank of the master's.
 
 Updates travel in the stream of their origin's rank with their sequence as number, so a relayed
 message is the same for every receiver. `CONTROL_STREAM` carries the rest in order, numbered from 0
-on each connection. `SNAPSHOT_STREAM` numbers blocks from 0, and `CONFLATED_STREAM` parts of sums.
+on each connection. `SNAPSHOT_STREAM` numbers blocks from 0. In `CONFLATED_STREAM` numbers rise, and
+leave out some: they count the parts of all sums of a master, so that members can share these.
 
 Every message is a msgpack map, checked field by field (see `schema`). Encoded updates and values of
 blocks are opaque here.

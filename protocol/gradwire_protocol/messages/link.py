@@ -82,7 +82,16 @@ class UpdateReceived:
     sender."""
 
 
-Message: TypeAlias = Control | Snapshot | Conflated | UpdateReceived
+@dataclass(frozen=True, slots=True)
+class PartReceived:
+    """A part of a sum."""
+
+    part: Conflated
+    number: int
+    """In `CONFLATED_STREAM`; it rises from one to the next, and leaves out some."""
+
+
+Message: TypeAlias = Control | Snapshot | PartReceived | UpdateReceived
 
 
 class Link:
@@ -116,9 +125,9 @@ class Link:
         """Send a block of a snapshot."""
         self._send(SNAPSHOT_STREAM, Kind.SNAPSHOT, block.pack(), Priority.SNAPSHOT)
 
-    def send_conflated(self, part: Conflated) -> None:
-        """Send a part of a sum of updates."""
-        self._send(CONFLATED_STREAM, Kind.CONFLATED, part.pack(), Priority.CONFLATED)
+    def relay_sum(self, message: ShapedMessage) -> None:
+        """Send a part of a sum of updates, which others may be sent, too."""
+        self.connection.relay(message, Priority.CONFLATED)
 
     def receive(self, event: MessageReceived) -> list[Message]:
         """Parse a message; return the messages that are now in order, which may be none.
@@ -148,7 +157,7 @@ class Link:
             return [Snapshot.parse(event.payload)]
         if kind is Kind.CONFLATED and event.stream == CONFLATED_STREAM:
             self.connection.release(event.charge)
-            return [Conflated.parse(event.payload)]
+            return [PartReceived(Conflated.parse(event.payload), event.number)]
         record = CONTROL_RECORDS.get(kind)
         if record is None or event.stream != CONTROL_STREAM:
             raise InvalidMessageError(

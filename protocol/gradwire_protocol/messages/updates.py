@@ -1,10 +1,12 @@
 """Messages with updates and about their end: UPDATE, CONFLATED, STABLE, FINISH, LEAVE."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, ClassVar, Final
 
-from gradwire_protocol.limits import MESSAGE_BYTES_MAX
+from gradwire_protocol.limits import MESSAGE_BYTES_MAX, WINDOW_BYTES
 from gradwire_protocol.messages.fields import (
+    RANK,
     SEQUENCE_MAX,
     VERSIONS_BYTES_MAX,
     Clock,
@@ -16,7 +18,14 @@ from gradwire_protocol.messages.fields import (
 )
 from gradwire_protocol.messages.kinds import RANKS_MAX, Kind
 from gradwire_protocol.messages.layout import ELEMENTS_MAX
-from gradwire_protocol.messages.schema import SMALL_BYTES_MAX, Record, blob, integer, number
+from gradwire_protocol.messages.schema import (
+    SMALL_BYTES_MAX,
+    Record,
+    blob,
+    integer,
+    mapping,
+    number,
+)
 
 UPDATE_BYTES_MAX: Final = MESSAGE_BYTES_MAX - VERSIONS_BYTES_MAX
 """Largest encoded update: a message less the map around it."""
@@ -24,9 +33,16 @@ UPDATE_BYTES_MAX: Final = MESSAGE_BYTES_MAX - VERSIONS_BYTES_MAX
 NORM_MAX: Final = 1e20
 """Above the norm of any update: 2^31 elements of 2^31 quanta each have one of 10^14."""
 
-PART_ELEMENTS: Final = 2**16
-"""Elements in a part of a sum: at most 256 KiB. It is smaller than a block, because its receiver is
-slow and each part that arrives proves that the receiver is alive."""
+PART_HITS: Final = 2**15
+"""Elements that a part of a sum changes. Its receiver may be slow, and each part that arrives
+proves that it is alive."""
+
+PART_BYTES_MAX: Final = 8 * PART_HITS + SMALL_BYTES_MAX
+"""Encoded size of a part: no element that it changes takes more than 8 bytes."""
+
+WAITING_SUMS_BYTES_MAX: Final = WINDOW_BYTES
+"""Bodies of sums that may wait at a worker for what was sent before them, besides one sum of any
+size: a master has no more under way to a worker."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,37 +79,43 @@ class Stable(Record):
 
 @dataclass(frozen=True, slots=True)
 class Span(Record):
-    """The updates in a sum: of each rank, those after `before` up to `after`."""
+    """The updates in a sum: of each rank in `after`, those after `before`."""
 
     before: Versions
+    """All updates before the first one in the sum, of all ranks."""
     after: Versions
-    """Has the same ranks as `before`."""
+    """The last update of each rank of which it has any."""
     updates: Annotated[int, integer(1, 2**63)]
     """How many updates the sum contains."""
-    parts: Annotated[int, integer(1, ELEMENTS_MAX // PART_ELEMENTS + 1)]
+    parts: Annotated[int, integer(1, ELEMENTS_MAX // PART_HITS + 1)]
     """How many messages carry the sum."""
+    based_on: Annotated[Mapping[int, int], mapping(RANK, integer(0, 2**63), RANKS_MAX)]
+    """By rank in `after`: what its last update was based on."""
     clocks: Clocks = field(default_factory=dict)
     """By rank: the clock of the last update in the sum, where known."""
+    paces: Clocks = field(default_factory=dict)
+    """By rank: the pace in the last update in the sum, where known."""
     closes: Versions = field(default_factory=dict)
     """In rounds, by rank: the last contributed update that is in the replica with the sum."""
 
 
 @dataclass(frozen=True, slots=True)
 class Conflated(Record):
-    """A part of a sum of updates, which the master sends to a slow worker in their place.
+    """A part of the sum of several updates, which the master sends in their place.
 
-    Elements in no part do not change. The sum takes effect when all its parts have arrived.
+    The sum is the same for all who are sent it, so it has updates of its receiver, too: these are
+    to be subtracted. It takes effect when all its parts have arrived, and what was sent before it.
     """
 
-    start: Annotated[int, integer(0, ELEMENTS_MAX)]
-    """The first element covered; a multiple of `PART_ELEMENTS`."""
-    body: Annotated[bytes, blob(0, 4 * PART_ELEMENTS + SMALL_BYTES_MAX)]
-    """An encoded update of at most `PART_ELEMENTS`; empty where the whole sum is zero."""
+    position: Annotated[int, integer(1, 2**63)]
+    """How many updates the master had accepted with the last one in the sum; names the sum."""
+    body: Annotated[bytes, blob(0, PART_BYTES_MAX)]
+    """An encoded update; empty where the whole sum is zero. Parts have no element in common."""
     span: Span | None
     """The updates in the sum; only in the last part."""
 
     KIND: ClassVar[Kind] = Kind.CONFLATED
-    BYTES_MAX: ClassVar[int] = 4 * PART_ELEMENTS + 2 * SMALL_BYTES_MAX + 4 * VERSIONS_BYTES_MAX
+    BYTES_MAX: ClassVar[int] = PART_BYTES_MAX + SMALL_BYTES_MAX + 7 * VERSIONS_BYTES_MAX
 
 
 @dataclass(frozen=True, slots=True)

@@ -65,7 +65,7 @@ class Departures:
     def next_timer(self) -> float | None:
         """Return when `handle_timer` has to be called at the latest."""
         run, recovery = self._state.run, self._recovery_due
-        slow = None if run is None else run.relay.conflation.due(self._state.config.slow_seconds)
+        slow = None if run is None else run.relay.stalls_at(self._state.config.slow_seconds)
         return earliest((slow, recovery))
 
     # Members that leave.
@@ -113,7 +113,7 @@ class Departures:
         if waited_for and all(
             member.last_sequence is not None
             and versions.get(member.rank, 0) >= member.last_sequence
-            and not len(member.backlog)
+            and not run.relay.lacks(member)
             and member.buffers.is_complete
             for member in waited_for
         ):
@@ -199,11 +199,18 @@ class Departures:
             self.expel(member, EndCode.RUN_OVER, reason, Departure.RUN_OVER)
 
     def _drop_stalled(self) -> None:
-        """Expel members that have taken nothing of their sums for too long."""
+        """Expel members that are behind and have taken nothing for too long."""
         run, seconds = self._state.run, self._state.config.slow_seconds
         if run is not None:
-            for member, reason in run.relay.conflation.stalled(seconds, self._state.now):
+            for member, reason in run.relay.too_slow(seconds, self._state.now):
                 self.expel(member, EndCode.TOO_SLOW, reason, Departure.TOO_SLOW)
+
+    def drop_for_memory(self) -> None:
+        """Expel the members that are furthest behind, while the log takes too much memory."""
+        run = self._state.run
+        while run is not None and (slowest := run.relay.drop_slowest()) is not None:
+            member, reason = slowest
+            self.expel(member, EndCode.TOO_SLOW, reason, Departure.TOO_SLOW)
 
     def drop_all_too_slow(self) -> None:
         """Check every member, if messages were queued since the last check.
@@ -225,11 +232,10 @@ class Departures:
         Updates, sums, snapshots and buffers are bounded where they are queued. This bounds all
         other messages.
         """
-        backlog, limit = member.backlog, self._state.config.relay_backlog_bytes_max
-        if backlog.drop_reason is not None:
-            return backlog.drop_reason
-        queued = member.link.connection.bytes_queued - backlog.nbytes - member.buffers.nbytes
-        queued -= sum(feed.nbytes for feed in (backlog.feed, member.feed) if feed is not None)
+        run, limit = self._state.run, self._state.config.relay_backlog_bytes_max
+        queued = member.link.connection.bytes_queued - member.buffers.nbytes
+        queued -= 0 if run is None else run.relay.bytes_under_way(member)
+        queued -= 0 if member.feed is None else member.feed.nbytes
         if queued > limit:
             return f"{queued} bytes wait for this worker; the limit is {limit}"
         return None
@@ -289,7 +295,7 @@ class Departures:
             and state.run.finished
             and not state.roster.workers
             and not state.leases.has_finished
-            and not len(state.run.relay.conflation)
+            and not state.run.relay.behind
             and not any(member.buffers.has_last for member in state.roster)
         ):
             state.end_run()

@@ -71,11 +71,12 @@ class Draining:
 
     def _is_done(self, member: Member) -> bool:
         """Return whether a worker's updates were all accepted, and all messages to it delivered."""
-        assert self._state.run is not None
-        accepted = self._state.run.accepted(member.rank)
+        run = self._state.run
+        assert run is not None
+        accepted = run.accepted(member.rank)
         return (
             member.last_sequence is not None
             and member.last_sequence <= accepted
-            and not len(member.backlog)
+            and not run.relay.lacks(member)
             and not member.link.connection.bytes_queued
         )

@@ -277,15 +277,7 @@ class Intake:
             self._count_accepted(update, len(received.update.body), staleness)
             return
         run.apply_update(member.rank, update)
-        run.relay.accept(
-            member.rank,
-            received.update.sequence,
-            received.message,
-            update,
-            self._destinations(member),
-            self._now,
-            clock=received.update.clock,
-        )
+        run.relay.accept(member.rank, received.update, received.message, self._now, update)
         self._count_accepted(update, len(received.update.body), staleness)
 
     def _expel(self, member: Member, code: int, error: Exception) -> None:
@@ -293,9 +285,6 @@ class Intake:
 
     def _others(self, member: Member) -> list[Member]:
         return [other for other in self._roster if other is not member]
-
-    def _destinations(self, member: Member) -> list[Member]:
-        return [m for m in self._others(member) if m.phase in (Phase.SYNCING, Phase.LIVE)]
 
     def _count_accepted(self, update: Update, size: int, staleness: int) -> None:
         metrics = self._metrics

@@ -204,6 +204,10 @@ class Master:
         self._repairs.handle_timer()
         self.items.handle_timer()
         self._departures.handle_timer()
+        if self.run is not None and self.run.relay.is_due:
+            self.run.relay.serve(now)
+            self._departures.drop_for_memory()
+            self._state.queues_grew = True
         self._conclude()
 
     def handle_decoded(self, now: float) -> None:
@@ -315,6 +319,9 @@ class Master:
             self.checkpoints.next_timer(),
             self._draining.next_timer(),
             self._rounds.next_timer(),
+            # When all is handled that has come in, not after each message: so updates that have
+            # come together are sent together.
+            self._state.now if self.run is not None and self.run.relay.is_due else None,
         )
         return earliest(deadlines)
 
@@ -459,7 +466,6 @@ class Master:
     def _accepted(self, member: Member) -> None:
         """Act on an update that is in the replica and queued for the others."""
         self._stability.expect()
-        self._state.queues_grew = True
         self._repairs.check_digest(member)
         self._departures.check_completion(member)
 

@@ -258,15 +258,16 @@ class Reception:
         state.lobby.leave(link.connection)
         member = self._add_member(resume.rank, link, join, run)
         state.metrics.rejoins.inc()
+        kept_from = resume.kept_from(resume.rank)
         if not covers(run.relay.versions, resume.versions) or not run.relay.can_catch_up(
-            resume.versions, without=resume.rank
+            resume.versions, without=resume.rank, kept_from=kept_from
         ):
             logger.info("%s is back in run %r, and is sent the replica", member.name, run.name)
             welcome(member, run, state.roster, state.now)
         else:
             logger.info("%s is back in run %r", member.name, run.name)
             welcome_back(member, run, state.roster)
-            run.relay.catch_up(member, resume.versions, state.now)
+            run.relay.catch_up(member, resume.versions, state.now, kept_from=kept_from)
         run.must_repeat_stable = True
         state.tell_roster()
         self._buffers.enter_again(member)

@@ -136,10 +136,7 @@ class RoundKeeper:
         message = ShapedMessage.of(
             rank, sequence, Kind.UPDATE, encoded.pack(), rounds.fragment_bytes
         )
-        members = [m for m in self._state.roster if m.phase in (Phase.SYNCING, Phase.LIVE)]
-        relay.accept(
-            rank, sequence, message, update, members, self._state.now, closes=encoded.closes
-        )
+        relay.accept(rank, encoded, message, self._state.now, update)
 
 
 def _trains(member: Member, rounds: Rounds) -> bool:

@@ -283,7 +283,7 @@ class Terms:
         member = self._state.roster.of(self._standby.connection)
         if member is None or member.phase is not Phase.LIVE:
             return sum(run.relay.versions.values())
-        return len(member.backlog)
+        return run.relay.lacks(member)
 
     # Private.
 
@@ -295,7 +295,8 @@ class Terms:
         if self._standby is None:
             return
         member = self._state.roster.of(self._standby.connection)
-        oldest = None if member is None else member.backlog.oldest
+        run = self._state.run
+        oldest = None if member is None or run is None else run.relay.waits_since(member)
         if oldest is not None and self._state.now - oldest > BEHIND_SECONDS_MAX:
             reason = f"an update was not delivered to it in {BEHIND_SECONDS_MAX:g} s"
             self._expel_standby(EndCode.TOO_SLOW, reason, Departure.TOO_SLOW)

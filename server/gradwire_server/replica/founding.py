@@ -117,6 +117,7 @@ def _begin_if_complete(run: Run, roster: Roster, now: float) -> None:
     founder.move_to(Phase.LIVE)
     if recovery is None:
         run.found()
+        run.relay.subscribe(founder, now)
     else:
         continue_run(run, recovery, now)
         founder.updates = InOrder(run.accepted(founder.rank) + 1)
@@ -137,7 +138,8 @@ def _sync_waiting(run: Run, recovery: RunRecovery | None, roster: Roster, now: f
             and may_keep_replica(other, run, recovery)
         ):
             welcome_back(other, run, roster)
-            run.relay.catch_up(other, recovery.returned[other].versions, now)
+            kept_from = recovery.kept_from(other, other.rank)
+            run.relay.catch_up(other, recovery.returned[other].versions, now, kept_from=kept_from)
         else:
             _sync(other, run, roster, now)
 
@@ -222,13 +224,15 @@ def _sync(member: Member, run: Run, roster: Roster, now: float) -> None:
     if not compares:
         _welcome(member, run, roster)
         member.feed = SnapshotFeed(copy.block, copy, member.link)
-    elif has_part and run.relay.can_queue(partial or {}, without=member.rank):
+    elif has_part and run.relay.can_catch_up(partial or {}, without=member.rank):
         _welcome(member, run, roster, compares=True, resumed=True)
         offer(member, copy, now)
         run.relay.catch_up(member, partial or {}, now)
+        return
     else:
         _welcome(member, run, roster, compares=True)
         offer(member, copy, now)
+    run.relay.subscribe(member, now)
 
 
 def _welcome(

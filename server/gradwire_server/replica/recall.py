@@ -73,9 +73,12 @@ def continue_run(run: Run, recovery: RunRecovery, now: float) -> None:
     for rank, recalled in recovery.recalled.items():
         if recalled.reached < contents.get(rank, 0):  # the log must not begin with a gap
             recalled.base, recalled.updates = contents[rank], []
-    for received in _begin_log(run, recovery, contents):
+    beyond = _begin_log(run, recovery, contents, now)
+    if recovery.heir is not None:
+        run.relay.subscribe(recovery.heir, now)
+    for received in beyond:
         if received.update.sequence == run.relay.next_sequence(received.rank):
-            _add(run, received, [] if recovery.heir is None else [recovery.heir], now)
+            _add(run, received, now)
     for rank in recovery.recalled:
         _skip_lost(run, recovery, rank, owners.get(rank))
     if recovery.needs_last_result and recovery.heir is not None:
@@ -84,7 +87,7 @@ def continue_run(run: Run, recovery: RunRecovery, now: float) -> None:
 
 
 def _begin_log(
-    run: Run, recovery: RunRecovery, contents: Mapping[int, int]
+    run: Run, recovery: RunRecovery, contents: Mapping[int, int], now: float
 ) -> list[UpdateReceived]:
     """Start the log with updates that the replica contains; return the others, in order."""
     if recovery.heir is not None:
@@ -96,9 +99,7 @@ def _begin_log(
             if received.update.sequence > contents.get(rank, 0):
                 beyond.append(received)
             else:
-                run.relay.log_update(rank, received.update.sequence, received.message)
-                if received.update.closes:
-                    run.relay.note_closed(rank, received.update.sequence, received.update.closes)
+                run.relay.accept(rank, received.update, received.message, now)
     if recovery.heir is not None:
         run.found()
     return beyond
@@ -160,7 +161,9 @@ def may_keep_replica(member: Member, run: Run, recovery: RunRecovery) -> bool:
     resume, versions = recovery.returned[member], run.relay.versions
     return (
         member.rank not in recovery.gaps
-        and run.relay.can_catch_up(resume.versions, without=member.rank)
+        and run.relay.can_catch_up(
+            resume.versions, without=member.rank, kept_from=recovery.kept_from(member, member.rank)
+        )
         and all(
             sequence <= recovery.gaps.get(rank, versions.get(rank, 0))
             for rank, sequence in resume.versions.items()
@@ -175,7 +178,7 @@ def _send_next_request(recovery: RunRecovery, rank: int) -> None:
         asked.member.link.send(Recall(rank, recalled.reached + 1, asked.last))
 
 
-def _add(run: Run, received: UpdateReceived, destinations: list[Member], now: float) -> None:
+def _add(run: Run, received: UpdateReceived, now: float) -> None:
     """Add an update to the replica, unless an element would leave its range."""
     update = decode(received.update.body, run.layout.elements)
     try:
@@ -188,16 +191,7 @@ def _add(run: Run, received: UpdateReceived, destinations: list[Member], now: fl
             error,
         )
         return
-    run.relay.accept(
-        received.rank,
-        received.update.sequence,
-        received.message,
-        update,
-        destinations,
-        now,
-        clock=received.update.clock,
-        closes=received.update.closes,
-    )
+    run.relay.accept(received.rank, received.update, received.message, now, update)
 
 
 def _skip_lost(run: Run, recovery: RunRecovery, rank: int, owner: Member | None) -> None:

@@ -57,13 +57,13 @@ def _read(master: Master) -> Iterator[Metric]:
     )
     yield GaugeMetricFamily(
         "gradwire_conflated_workers",
-        "Slow workers and observers for which updates are added up.",
-        value=0 if run is None else len(run.relay.conflation),
+        "Workers and observers that cannot take what was accepted: it is added up for them.",
+        value=0 if run is None else len(run.relay.behind),
     )
     yield GaugeMetricFamily(
         "gradwire_conflation_bytes",
-        "Memory of the sums for slow workers.",
-        value=0 if run is None else run.relay.conflation.nbytes,
+        "Memory of the log beyond its limit, for slow workers.",
+        value=0 if run is None else run.relay.sum_bytes,
     )
     yield GaugeMetricFamily(
         "gradwire_reassembly_bytes",

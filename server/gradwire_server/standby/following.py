@@ -107,11 +107,10 @@ class Following:
                 raise InvalidMessageError(
                     f"update {ready.update.sequence} of rank {rank}: {error}"
                 ) from None
-            run.relay.log_update(rank, ready.update.sequence, ready.message)
+            run.relay.accept(rank, ready.update, ready.message, 0.0)
             if run.mode.has_outer_step:
                 self._result.append(update)
             if ready.update.closes:
-                run.relay.note_closed(rank, ready.update.sequence, ready.update.closes)
                 if run.mode.has_outer_step:
                     results = [*run.last_results, self._result]
                     run.last_results, self._result = results[-run.mode.results_kept :], []

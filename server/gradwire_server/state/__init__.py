@@ -1,1 +1,1 @@
-"""What a master keeps: its run and roster, updates to relay, and the backlog of each member."""
+"""What a master keeps: its run and roster, and which updates each member was sent."""

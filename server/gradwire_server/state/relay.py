@@ -1,27 +1,32 @@
 """The relay: every update accepted from one worker goes to every other worker exactly once.
 
 An update is named by (rank, sequence), and is accepted after all earlier ones of its rank; the
-version vector says which were accepted. The relay passes it on unchanged, in the stream of its
-origin, or to a slow member as part of a sum (see `conflation`). When every worker it went to has
-acknowledged it and all earlier ones, it is stable.
+version vector says which were accepted. All are written down in the `log`, in the order in which
+they are accepted, and each member has a cursor in it. After each pass over what has come in, every
+member that can take more is sent what it lacks: one update as it came, or several as one sum.
 
-Which updates are stable follows from the backlogs of the members, so tracking it takes no memory of
-its own.
+What all have is stable: the smallest position that a member has acknowledged.
 """
 
-from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+import math
+from collections.abc import Callable, Mapping
+from typing import Final
 
-from gradwire_codecs import Update, decode
+from gradwire_codecs import Update
 from gradwire_protocol import ShapedMessage
 from gradwire_protocol.limits import charge_of
 from gradwire_protocol.messages.fields import raise_to
 from gradwire_protocol.messages.kinds import WORKERS_MAX
-from gradwire_protocol.messages.updates import EncodedUpdate
+from gradwire_protocol.messages.updates import WAITING_SUMS_BYTES_MAX, EncodedUpdate
 from gradwire_server.config import RELAY_LIMITS, RelayLimits
-from gradwire_server.state.conflation import Conflation
+from gradwire_server.log.cursor import Cursor, Numbers
+from gradwire_server.log.log import Log
+from gradwire_server.log.segments import Segment
 from gradwire_server.state.roster import Member, Phase
-from gradwire_server.updates.update_log import UpdateLog
+
+UNSENT_BYTES_MAX: Final = 64_000
+"""While more bytes wait to leave for a member, it is sent no further updates: they become one sum
+meanwhile. As much as one system call sends."""
 
 
 class Relay:
@@ -30,20 +35,17 @@ class Relay:
     def __init__(
         self, elements: int, limits: RelayLimits = RELAY_LIMITS, *, has_rounds: bool = False
     ) -> None:
-        self.log = UpdateLog(limits.log_bytes_max)
-        """The latest accepted updates."""
-        self.conflation = Conflation(
-            elements, limits.backlog_bytes_max, limits.conflation_bytes_max
-        )
+        self.log = Log(elements, limits.log_bytes_max)
         self.versions: dict[int, int] = {}
         """By rank: the sequence of the last accepted update."""
-        self._stable: dict[int, int] = {}
-        """A lower bound: an update stays stable when a worker that lacks it returns."""
-        self._members: dict[Member, None] = {}
-        """Connected members that were sent an update, as an ordered set."""
+        self._limits = limits
         self._has_rounds = has_rounds
-        self._closed: deque[tuple[int, int, Mapping[int, int]]] = deque()
-        """Rank and sequence of the last update of each round's result, and what it contains."""
+        self._numbers = Numbers()
+        self._members: dict[Member, Cursor] = {}
+        """Members that are sent updates, as an ordered set."""
+        self._sum_bytes: Callable[[], int] = lambda: self.sum_bytes
+        self.is_due = False
+        """Whether `serve` may have something to do."""
 
     def share(self, runs: Callable[[], int], sum_bytes: Callable[[], int]) -> None:
         """Share the limits with other runs.
@@ -53,10 +55,10 @@ class Relay:
         runs : callable
             Returns how many runs share the limit of the log; each has an equal part.
         sum_bytes : callable
-            Returns the memory of the sums of all of them.
+            Returns the memory that the logs of all of them take beyond that.
         """
         self.log.runs = runs
-        self.conflation.total_bytes = sum_bytes
+        self._sum_bytes = sum_bytes
 
     def start_from(
         self, versions: Mapping[int, int], stable: Mapping[int, int] | None = None
@@ -66,15 +68,12 @@ class Relay:
         `stable` has those ranks of which fewer are stable.
         """
         self.versions = dict(versions)
-        self._stable = {**versions, **(stable or {})}
-        for rank, sequence in versions.items():
-            if rank >= WORKERS_MAX or not self._has_rounds:  # contributions are in no log
-                self.log.skip(rank, sequence)
+        self.log.start_from(self._relayed(versions), {**versions, **(stable or {})})
 
     def skip_to(self, rank: int, sequence: int) -> None:
         """Skip lost updates of a rank, up to this one."""
-        self.versions[rank] = self._stable[rank] = sequence
-        self.log.skip(rank, sequence)
+        self.versions[rank] = sequence
+        self.log.skip_to(rank, sequence)
 
     @property
     def stable(self) -> dict[int, int]:
@@ -82,21 +81,7 @@ class Relay:
 
         Observers do not count, nor does a standby that has not received the snapshot.
         """
-        reached = dict(self.versions)
-        if self._has_rounds:
-            reached = {rank: s for rank, s in reached.items() if rank >= WORKERS_MAX}
-        for member in self._members:
-            if not member.observes or (member.stands_by and member.phase is Phase.LIVE):
-                for rank, sequence in member.backlog.received_up_to():
-                    reached[rank] = min(reached[rank], sequence)
-        stable = {rank: max(self._stable.get(rank, 0), at) for rank, at in reached.items()}
-        if not self._has_rounds:
-            return stable
-        contained = {rank: s for rank, s in self._stable.items() if rank < WORKERS_MAX}
-        for rank, sequence, closes in self._closed:
-            if stable.get(rank, 0) >= sequence:
-                raise_to(contained, closes)
-        return contained | stable
+        return self.log.stable
 
     @property
     def unstable(self) -> int:
@@ -108,153 +93,223 @@ class Relay:
         """Return the sequence of the next update of a rank."""
         return self.versions.get(rank, 0) + 1
 
-    def log_update(self, rank: int, sequence: int, message: ShapedMessage) -> None:
-        """Accept the next update of a rank without sending it."""
-        self._advance(rank, sequence)
-        self.log.append(rank, sequence, message)
-
     def accept(
         self,
         rank: int,
-        sequence: int,
+        encoded: EncodedUpdate,
         message: ShapedMessage,
-        update: Update,
-        destinations: Iterable[Member],
         now: float,
-        *,
-        clock: int = 0,
-        closes: Mapping[int, int] | None = None,
+        update: Update | None = None,
     ) -> None:
-        """Accept an update and pass it on.
+        """Accept the next update of a rank. Members are sent it in the next pass.
 
         Parameters
         ----------
         message : ShapedMessage
-            The update as it came. All destinations share it; the last delivery frees it.
-        update : Update
-            The decoded update, for sums.
-        destinations : iterable of Member
-            All members but the origin.
-        clock : int
-            The step counter in the update, for sums; 0 where it has none.
-        closes : mapping, optional
-            In the last update of a round's result, by rank: the last contribution in it.
+            The update as it came. All members share it; the last delivery frees it.
+        update : Update, optional
+            The decoded update, if it may soon be part of a sum.
         """
-        self.log_update(rank, sequence, message)
-        charge = charge_of(message.total)
-        for member in destinations:
-            if self._queues(member, rank, sequence, charge, update, now, clock, closes):
-                member.link.relay_update(message)
-        if closes:  # not before it is queued: else it would count as stable
-            self.note_closed(rank, sequence, closes)
+        assert encoded.sequence == self.next_sequence(rank)
+        self.versions[rank] = encoded.sequence
+        if encoded.closes:
+            raise_to(self.versions, encoded.closes)
+        self.log.append(rank, encoded, message, update, now)
+        self.is_due = True
 
-    def note_closed(self, rank: int, sequence: int, closes: Mapping[int, int]) -> None:
-        """Note what the result of a round contains that ends with this update."""
-        self._stable = self.stable
-        while self._closed and self._stable.get(self._closed[0][0], 0) >= self._closed[0][1]:
-            self._closed.popleft()
-        self._closed.append((rank, sequence, dict(closes)))
-        raise_to(self.versions, closes)
+    # Members.
 
-    def can_catch_up(self, versions: Mapping[int, int], *, without: int) -> bool:
+    def subscribe(self, member: Member, now: float) -> None:
+        """Send a member all updates from now on; it has or is sent what they are applied to."""
+        self._subscribe(member, now, self.log.head)
+
+    def can_catch_up(
+        self, versions: Mapping[int, int], *, without: int, kept_from: int = 1
+    ) -> bool:
         """Return whether `catch_up` can send all updates that a version vector lacks.
 
-        Updates of the rank `without` do not count.
+        See `Log.lacking`.
         """
-        if not self.log.reaches_back_to(versions, without=without):
-            return False
-        lacking = self.log.since(versions, without=without)
-        return self.conflation.can_take(charge_of(message.total) for _, _, message in lacking)
+        return self.log.lacking(versions, without=without, kept_from=kept_from) is not None
 
-    def can_queue(self, versions: Mapping[int, int], *, without: int) -> bool:
-        """Return whether `catch_up` can send them all as single updates, not in a sum."""
-        if not self.log.reaches_back_to(versions, without=without):
-            return False
-        lacking = self.log.since(versions, without=without)
-        return self.conflation.can_queue(charge_of(message.total) for _, _, message in lacking)
+    def catch_up(
+        self, member: Member, versions: Mapping[int, int], now: float, *, kept_from: int = 1
+    ) -> None:
+        """Send a returning member the updates of other ranks that its version vector lacks.
 
-    def catch_up(self, member: Member, versions: Mapping[int, int], now: float) -> None:
-        """Send a returning member the updates of other ranks that its version vector lacks."""
-        self._stable = self.stable
-        for rank, sequence, message in self.log.since(versions, without=member.rank):
-            charge = charge_of(message.total)
-            if self.conflation.has_room(member.backlog, charge):
-                self._queue(member, rank, sequence, charge, now)
-                member.link.relay_update(message)
-            else:
-                encoded = EncodedUpdate.parse(message.payload)
-                update = decode(encoded.body, self.conflation.elements)
-                self._add(member, rank, sequence, update, now, encoded.clock, encoded.closes)
-
-    def on_delivered(self, member: Member, rank: int, sequence: int, now: float) -> float | None:
-        """Note that an update was delivered; return when it was accepted.
-
-        None for observers, whose delay does not count.
+        It can subtract its own from `kept_from` on.
         """
-        accepted_at = member.backlog.remove(rank, sequence)
-        member.backlog.progress_at = now
-        if member.backlog.open_sum is not None:
-            self.conflation.send_if_due(member)
-        return None if member.observes else accepted_at
+        found = self.log.lacking(versions, without=member.rank, kept_from=kept_from)
+        assert found is not None
+        position, lacking = found
+        self.log.stable  # noqa: B018  # what it lacks stays stable, if it was
+        cursor = self._subscribe(member, now, position)
+        is_all = lacking == self.log.others_after(position, member.rank)
+        if is_all and not self.log.has_earlier_after(position, member.rank, kept_from):
+            return  # it is served like all
+        if sum(charge_of(each.message.total) for each in lacking if each.message) <= self._room:
+            for segment in lacking:
+                self._send(member, cursor, segment, versions)
+        else:
+            for segment in self.log.merged(lacking):
+                self._send(member, cursor, segment, versions)
+        cursor.sent = self.log.head
 
-    def on_part_delivered(self, member: Member, now: float) -> int | None:
-        """Note that a part of a sum was delivered; with the last, return its number of updates."""
-        member.backlog.progress_at = now
-        updates = self.conflation.on_delivered(member)
-        self.conflation.send_if_due(member)
-        return updates
+    def serve(self, now: float) -> None:
+        """Send every member that can take more what it lacks."""
+        self.is_due = False
+        for member, cursor in self._members.items():
+            if cursor.sent < self.log.head:
+                self._serve(member, cursor, now)
+        self.log.end_pass()
+        self.log.compact()
 
-    def on_block_delivered(self, member: Member, now: float) -> None:
-        """Note that a block of a snapshot was delivered."""
-        member.backlog.progress_at = now
-        self.conflation.send_if_due(member)
+    def on_delivered(self, member: Member, stream: int, number: int, now: float) -> Segment | None:
+        """Note that a message was delivered; return its segment if that was the last one of it."""
+        cursor = self._members.get(member)
+        if cursor is None:
+            return None
+        segment = cursor.on_delivered(stream, number, member.link, self._numbers, now)
+        if cursor.sent < self.log.head or self.log.nbytes > self.log.limit:
+            self.is_due = True
+        return segment
+
+    def on_progress(self, member: Member, now: float) -> None:
+        """Note that another message was delivered to a member."""
+        cursor = self._members.get(member)
+        if cursor is not None:
+            cursor.progress_at = now
+            self.is_due |= cursor.sent < self.log.head
 
     def remove(self, member: Member) -> None:
         """Forget a member that has left: no update waits for it to be stable."""
-        self._members.pop(member, None)
-        self.conflation.forget(member)
+        cursor = self._members.pop(member, None)
+        if cursor is not None:
+            self.log.unsubscribe(cursor)
+            self.is_due |= self.log.nbytes > self.log.limit
 
-    def _advance(self, rank: int, sequence: int) -> None:
-        assert sequence == self.next_sequence(rank)
-        self.versions[rank] = sequence
+    # What members lack.
 
-    def _queues(
-        self,
-        member: Member,
-        rank: int,
-        sequence: int,
-        charge: int,
-        update: Update,
-        now: float,
-        clock: int,
-        closes: Mapping[int, int] | None = None,
-    ) -> bool:
-        """Queue an update for a member, or add it to its sum; return whether to send it now."""
-        if self.conflation.has_room(member.backlog, charge):
-            self._queue(member, rank, sequence, charge, now)
-            return True
-        if member.stands_by:
-            # A standby must be able to send workers single updates, so it cannot use sums.
-            member.backlog.drop_reason = (
-                f"{member.backlog.nbytes} bytes are under way to the standby"
-            )
+    def lacks(self, member: Member) -> int:
+        """Return how many updates a member lacks."""
+        cursor = self._members.get(member)
+        return 0 if cursor is None else self.log.count_after(cursor)
+
+    def bytes_under_way(self, member: Member) -> int:
+        """Return the charges of what is under way to a member."""
+        cursor = self._members.get(member)
+        return 0 if cursor is None else cursor.nbytes
+
+    def waits_since(self, member: Member) -> float | None:
+        """Return when the oldest update was accepted that a member lacks; None without any."""
+        cursor = self._members.get(member)
+        return None if cursor is None else self.log.oldest_after(cursor)
+
+    @property
+    def behind(self) -> list[Member]:
+        """The members that cannot take what has been accepted."""
+        return [
+            member
+            for member, cursor in self._members.items()
+            if cursor.sent < self.log.head or cursor.sends_sum
+        ]
+
+    @property
+    def sum_bytes(self) -> int:
+        """Memory of the log beyond its limit, for members that are behind."""
+        return max(self.log.nbytes - self.log.limit, 0)
+
+    def stalls_at(self, slow_seconds: float) -> float | None:
+        """Return when a member that is behind, and takes nothing, has to be expelled."""
+        return min(
+            (self._members[member].progress_at + slow_seconds for member in self.behind),
+            default=None,
+        )
+
+    def too_slow(self, slow_seconds: float, now: float) -> list[tuple[Member, str]]:
+        """Return the members to expel, each with the reason."""
+        reasons = [
+            (member, cursor.drop_reason)
+            for member, cursor in self._members.items()
+            if cursor.drop_reason is not None
+        ]
+        for member in self.behind:
+            silent = now - self._members[member].progress_at
+            if silent >= slow_seconds:
+                reason = (
+                    f"updates were added up for this worker, of which it has taken nothing for "
+                    f"{silent:.0f} s; the limit is {slow_seconds:g} s"
+                )
+                reasons.append((member, reason))
+        return reasons
+
+    def drop_slowest(self) -> tuple[Member, str] | None:
+        """Return whom to expel because the log takes more memory than it may; None if it fits."""
+        limit = self._limits.conflation_bytes_max
+        if self._sum_bytes() > limit:
+            self.log.compact(at_once=True)
+        taken = self._sum_bytes()
+        if taken <= limit or not self.sum_bytes or not self._members:
+            return None
+        slowest = min(self._members, key=lambda each: self._members[each].acknowledged)
+        return slowest, (
+            f"this worker lacks {self.lacks(slowest)} updates, and there is no room to keep them, "
+            f"though added up: of the {limit} bytes for all slow workers {taken} are in use"
+        )
+
+    # Private.
+
+    @property
+    def _room(self) -> int:
+        return min(self._limits.backlog_bytes_max, WAITING_SUMS_BYTES_MAX)
+
+    def _relayed(self, versions: Mapping[int, int]) -> dict[int, int]:
+        return {r: s for r, s in versions.items() if r >= WORKERS_MAX or not self._has_rounds}
+
+    def _subscribe(self, member: Member, now: float, position: int) -> Cursor:
+        def counts() -> bool:
+            return not member.observes or (member.stands_by and member.phase is Phase.LIVE)
+
+        cursor = self.log.subscribe(member.rank, now, position, counts=counts)
+        self._members[member] = cursor
+        self.is_due = True
+        return cursor
+
+    def _serve(self, member: Member, cursor: Cursor, now: float) -> None:
+        """Send a member what it lacks, as far as it can take it."""
+        if cursor.is_idle:
+            cursor.progress_at = now
+        while self._can_take(member, cursor):
+            singly_bytes: float = 0
+            if member.stands_by:
+                singly_bytes = math.inf  # it has to be able to serve workers
+            elif self._has_rounds:
+                singly_bytes = self._room - cursor.nbytes  # workers look ahead from each
+            segment = self.log.next_of(cursor, singly_bytes=singly_bytes)
+            if segment is None:
+                return
+            if member.stands_by and segment.message is None:
+                cursor.drop_reason = f"{cursor.nbytes} bytes are under way to the standby"
+                return
+            self._send(member, cursor, segment, self.log.versions_before(segment))
+
+    def _can_take(self, member: Member, cursor: Cursor) -> bool:
+        if cursor.drop_reason is not None or cursor.sends_sum:
             return False
-        self._add(member, rank, sequence, update, now, clock, closes)
-        return False
+        if member.stands_by:
+            return cursor.nbytes < self._room
+        if member.feed is not None and member.phase is Phase.SYNCING:
+            return False  # a slow link should carry one of the two at a time
+        connection = member.link.connection
+        if connection.bytes_queued - connection.bytes_in_flight > UNSENT_BYTES_MAX:
+            return cursor.is_idle
+        return cursor.nbytes < self._room
 
-    def _queue(self, member: Member, rank: int, sequence: int, charge: int, now: float) -> None:
-        self._members[member] = None
-        member.backlog.append(rank, sequence, charge, now)
-
-    def _add(
-        self,
-        member: Member,
-        rank: int,
-        sequence: int,
-        update: Update,
-        now: float,
-        clock: int,
-        closes: Mapping[int, int] | None,
+    def _send(
+        self, member: Member, cursor: Cursor, segment: Segment, before: Mapping[int, int]
     ) -> None:
-        self._members[member] = None
-        self.conflation.add_update(member, rank, sequence, update, now, clock=clock, closes=closes)
+        if segment.message is not None:
+            cursor.send_update(segment, member.link)
+        else:
+            parts = segment.parts({**before, **segment.before})
+            cursor.send_sum(segment, parts, member.link, self._numbers)

@@ -31,8 +31,8 @@ from gradwire_protocol import InOrder
 from gradwire_protocol.messages.admission import Resume
 from gradwire_protocol.messages.kinds import WORKERS_MAX
 from gradwire_protocol.messages.link import UpdateReceived
+from gradwire_server.config import UPDATE_LOG_BYTES_MAX
 from gradwire_server.state.roster import Member
-from gradwire_server.updates.update_log import UPDATE_LOG_BYTES_MAX
 
 RECALLED_BYTES_MAX: Final = UPDATE_LOG_BYTES_MAX
 """Limit for recalled updates that the replica contains: the update log would drop more at once.
@@ -214,16 +214,11 @@ class RunRecovery:
 
     def last(self, member: Member, rank: int) -> int:
         """Return the sequence of the last update of a rank in a worker's replica."""
-        resume = self.returned[member]
-        return resume.sequence if rank == member.rank else resume.versions.get(rank, 0)
+        return self.returned[member].last(rank)
 
     def kept_from(self, member: Member, rank: int) -> int:
-        """Return the sequence of the first update of a rank that a worker keeps.
-
-        It keeps all later ones in its replica, too. Where it keeps none, it is the next sequence.
-        """
-        last = self.last(member, rank)
-        return min(self.returned[member].kept.get(rank, last + 1), last + 1)
+        """Return the sequence of the first update of a rank that a worker keeps."""
+        return self.returned[member].kept_from(rank)
 
     # Private.
 

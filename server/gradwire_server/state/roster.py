@@ -24,7 +24,6 @@ from gradwire_protocol.messages.kinds import WORKERS_MAX
 from gradwire_protocol.messages.link import Link, UpdateReceived
 from gradwire_protocol.messages.replicas import Digest
 from gradwire_protocol.messages.snapshots import SnapshotFeed
-from gradwire_server.state.backlog import Backlog
 from gradwire_server.state.buffer_feed import BufferFeed
 from gradwire_server.state.replica_copy import ReplicaCopy
 from gradwire_server.updates.update_rate import UpdateRate
@@ -76,7 +75,6 @@ class Member:
     """The reason in its LEAVE."""
     removing: bool = False
     """Whether it is being removed: its updates are still accepted, and trigger nothing else."""
-    backlog: Backlog = field(init=False)
     pace: UpdateRate[UpdateReceived] = field(default_factory=UpdateRate)
     """Its updates that wait because it sends them too fast."""
     norms: Norms = field(default_factory=Norms)
@@ -103,7 +101,6 @@ class Member:
     def __post_init__(self) -> None:
         """Set the fields that follow from others."""
         self.observes = self.stands_by or role_of(self.link.connection) is Role.OBSERVER
-        self.backlog = Backlog()
 
     def move_to(self, phase: Phase) -> None:
         """Change the phase, along `TRANSITIONS`."""

@@ -40,8 +40,8 @@ class Totals:
         return sum(run.layout.elements for run in self._runs() if run is not without)
 
     def sum_bytes(self) -> int:
-        """Return the memory of the sums for slow members, in bytes."""
-        return sum(run.relay.conflation.nbytes for run in self._runs())
+        """Return the memory that logs take beyond their limit, in bytes."""
+        return sum(run.relay.sum_bytes for run in self._runs())
 
     def _runs(self) -> list[Run]:
         return [master.run for master in self._masters if master.run is not None]

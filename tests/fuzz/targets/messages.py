@@ -84,8 +84,8 @@ def seeds() -> Iterable[bytes]:
         Snapshot(0, bytes(4 * REPLICA_ELEMENTS)),
         Snapshot(BLOCK_ELEMENTS, bytes(4)),
         EncodedUpdate(1, 2**40, b"body of an update"),
-        Conflated(0, b"body of a part", None),
-        Conflated(2**16, b"", Span(versions, versions, 7, 2)),
+        Conflated(3, b"body of a part", None),
+        Conflated(2**40, b"", Span(versions, versions, 7, 2, versions)),
         Stable(versions),
     )
     for record in (*EXAMPLES, *others):

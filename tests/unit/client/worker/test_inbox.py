@@ -1,6 +1,7 @@
 """The inbox: bounded, in order, and exact whatever is conflated."""
 
 from threading import Thread
+from typing import TypeAlias
 
 import numpy as np
 import pytest
@@ -8,24 +9,52 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gradwire.worker.inbox import Arrivals, Inbox
+from gradwire.worker.sums import Sum
 from gradwire_codecs import MalformedUpdateError, Replica, encode
-from gradwire_protocol.messages.updates import EncodedUpdate
+from gradwire_protocol.messages.updates import EncodedUpdate, Span
 
 ELEMENTS = 200
 
 
-def updates(seed: int, n: int, ranks: int = 3) -> list[tuple[int, EncodedUpdate]]:
-    """Return updates of some ranks, each with consecutive sequences."""
+Put: TypeAlias = tuple[int, EncodedUpdate] | Sum
+
+
+def updates(seed: int, n: int, ranks: int = 3) -> list[Put]:
+    """Return updates of some ranks, each with consecutive sequences; some come as a sum."""
     random = np.random.default_rng(seed)
     sequences = dict.fromkeys(range(ranks), 0)
-    made = []
+    made: list[Put] = []
     for _ in range(n):
         rank = int(random.integers(ranks))
         sequences[rank] += 1
         change = random.normal(0, 0.01, ELEMENTS).astype(np.float32)
         [body] = encode(change, Replica.zeros(ELEMENTS), threshold=0.01)
-        made.append((rank, EncodedUpdate(sequences[rank], 0, body)))
+        if random.random() < 0.3:
+            span = Span({rank: sequences[rank] - 1}, {rank: sequences[rank]}, 1, 1, {})
+            made.append(Sum([body], span))
+        else:
+            made.append((rank, EncodedUpdate(sequences[rank], 0, body)))
     return made
+
+
+def apply(replica: Replica, each: Put) -> None:
+    if isinstance(each, Sum):
+        for change in each.changes(ELEMENTS):
+            replica.apply(change)
+    else:
+        replica.apply(each[1].body)
+
+
+def version_of(each: Put) -> tuple[int, int]:
+    if isinstance(each, Sum):
+        [version] = each.versions.items()
+        return version
+    rank, update = each
+    return rank, update.sequence
+
+
+def size_of(each: Put) -> int:
+    return each.nbytes if isinstance(each, Sum) else len(each[1].body)
 
 
 def total(arrivals: list[Arrivals]) -> Replica:
@@ -34,16 +63,23 @@ def total(arrivals: list[Arrivals]) -> Replica:
     for taken in arrivals:
         if taken.conflated is not None:
             replica.values += taken.conflated
-        for _, update in taken.updates:
-            replica.apply(update.body)
+        for each in taken.updates:
+            apply(replica, each)
     return replica
 
 
-def one_by_one(put: list[tuple[int, EncodedUpdate]]) -> Replica:
+def one_by_one(put: list[Put]) -> Replica:
     replica = Replica.zeros(ELEMENTS)
-    for _, update in put:
-        replica.apply(update.body)
+    for each in put:
+        apply(replica, each)
     return replica
+
+
+def put_into(inbox: Inbox, each: Put) -> None:
+    if isinstance(each, Sum):
+        inbox.put_sum(each)
+    else:
+        inbox.put_update(*each)
 
 
 @given(
@@ -58,7 +94,7 @@ def test_conflation_is_exact(seed: int, n: int, bytes_max: int, take_after: set[
 
     taken = []
     for i, each in enumerate(put):
-        inbox.put_update(*each)
+        put_into(inbox, each)
         if i in take_after:
             taken.append(inbox.take_all())
     taken.append(inbox.take_all())
@@ -66,9 +102,9 @@ def test_conflation_is_exact(seed: int, n: int, bytes_max: int, take_after: set[
     assert total(taken).values.tobytes() == one_by_one(put).values.tobytes()
     at = 0
     for arrivals in taken:
-        assert sum(len(update.body) for _, update in arrivals.updates) <= bytes_max
+        assert sum(map(size_of, arrivals.updates)) <= bytes_max
         conflated = put[at : at + arrivals.conflated_count]
-        assert arrivals.conflated_versions == {rank: u.sequence for rank, u in conflated}
+        assert arrivals.conflated_versions == dict(map(version_of, conflated))
         at += len(conflated)
         assert arrivals.updates == put[at : at + len(arrivals.updates)]
         at += len(arrivals.updates)
@@ -77,10 +113,10 @@ def test_conflation_is_exact(seed: int, n: int, bytes_max: int, take_after: set[
 
 def test_the_oldest_updates_are_conflated_and_no_more_than_needed() -> None:
     put = updates(2, 6)
-    inbox = Inbox(ELEMENTS, bytes_max=sum(len(u.body) for _, u in put[4:]))
+    inbox = Inbox(ELEMENTS, bytes_max=sum(map(size_of, put[4:])))
 
     for each in put:
-        inbox.put_update(*each)
+        put_into(inbox, each)
     taken = inbox.take_all()
 
     assert taken.updates == put[4:]
@@ -101,7 +137,7 @@ def test_one_thread_may_put_while_another_one_takes() -> None:
 
     def put_all() -> None:
         for each in put:
-            inbox.put_update(*each)
+            put_into(inbox, each)
 
     thread = Thread(target=put_all)
     thread.start()
@@ -116,8 +152,7 @@ def test_one_thread_may_put_while_another_one_takes() -> None:
     versions: dict[int, int] = {}
     for arrivals in taken:
         versions |= arrivals.conflated_versions
-        for rank, update in arrivals.updates:
-            assert rank is not None
-            assert update.sequence == versions.get(rank, 0) + 1
-            versions[rank] = update.sequence
-    assert versions == {rank: update.sequence for rank, update in put}
+        for rank, sequence in map(version_of, arrivals.updates):
+            assert sequence == versions.get(rank, 0) + 1
+            versions[rank] = sequence
+    assert versions == dict(map(version_of, put))

@@ -4,9 +4,9 @@ import pytest
 
 from gradwire.errors import ConnectionLostError, ProtocolError
 from gradwire.worker.membership import Clocks, Membership
-from gradwire.worker.peer_sequences import Sum
+from gradwire.worker.sums import Sum
 from gradwire_protocol.limits import MIB
-from gradwire_protocol.messages.updates import EncodedUpdate
+from gradwire_protocol.messages.updates import EncodedUpdate, Span
 from support.wording import naming
 
 ELEMENTS = 6
@@ -40,7 +40,8 @@ def test_a_relayed_update_of_no_use_ends_it(membership: Membership) -> None:
 
 
 def test_a_part_of_a_sum_that_is_no_update_ends_it(membership: Membership) -> None:
-    membership.on_sum(Sum((b"no update",), {0: 3}, 3))
+    for _ in range(3):  # more than the inbox keeps without looking inside
+        membership.on_sum(Sum((b"?" * (8 * MIB),), Span({0: 0}, {0: 3}, 3, 1, {})))
 
     assert membership.closed
     assert isinstance(membership.error, ProtocolError)

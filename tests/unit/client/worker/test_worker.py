@@ -20,15 +20,17 @@ from gradwire.worker.dialing import KEYS
 from gradwire.worker.inbox import Rebase
 from gradwire.worker.membership import Membership
 from gradwire.worker.state import Stage
+from gradwire.worker.sums import Sum
 from gradwire.worker.worker import Worker
 from gradwire_codecs.arrays import Int32Array
 from gradwire_protocol import CloseCode, ConnectionConfig, Endpoint
+from gradwire_protocol.delivery.outgoing import Priority
 from gradwire_protocol.limits import WINDOW_BYTES, charge_of
 from gradwire_protocol.messages.admission import Join, Peer, RefusalCode, Refuse, Welcome
 from gradwire_protocol.messages.buffers.layout import BufferLayout, BufferTensor, BufferValues
 from gradwire_protocol.messages.buffers.message import Buffers
 from gradwire_protocol.messages.fields import BLOCK_ELEMENTS, SEQUENCE_MAX
-from gradwire_protocol.messages.kinds import EndCode
+from gradwire_protocol.messages.kinds import CONFLATED_STREAM, EndCode, Kind
 from gradwire_protocol.messages.layout import Layout, Tensor
 from gradwire_protocol.messages.link import Control
 from gradwire_protocol.messages.replicas import Blocks, Snapshot, Want
@@ -88,6 +90,10 @@ class Listening(Membership):
 
     def on_update(self, rank: int, update: EncodedUpdate) -> None:
         self.told.append(("update", rank, update.sequence))
+
+    def on_sum(self, total: Sum) -> None:
+        own = [(each.sequence, each.body) for each in total.own]
+        self.told.append(("sum", total.versions, own))
 
     def on_delivered(self, size: int, seconds: float | None = None) -> None:
         self.told.append(("delivered", size))
@@ -256,8 +262,63 @@ def test_sequences_are_not_used_twice_so_they_can_run_out() -> None:
 
 
 def say_part(talk: Conversation, body: bytes, span: Span | None) -> None:
-    talk.master.link.send_conflated(Conflated(0, body, span))
+    payload = Conflated(9, body, span).pack()
+    connection = talk.master.link.connection
+    connection.send(CONFLATED_STREAM, 0, Kind.CONFLATED, payload, Priority.CONFLATED)
     talk.network.turn(talk.master.host)
+
+
+def test_a_sum_is_taken_after_what_comes_before_it_and_less_our_own_updates() -> None:
+    talk = Conversation().live(rank=3, sequence=4, versions={0: 1, 1: 7})
+    talk.push(b"ours", b"another of ours")
+    talk.side.told.clear()
+
+    say_part(talk, b"body", Span({0: 3, 1: 7, 3: 4}, {0: 5, 3: 6}, 4, 1, {}))
+    talk.master.say_update(0, 6, b"after it")
+    for sequence in (3, 2):
+        talk.network.run_for(1.0)
+        assert talk.side.about("sum") == []
+        talk.master.say_update(0, sequence, b"before it")
+    talk.side.wait_for("sum")
+    talk.side.wait_for("update", 3)
+
+    assert [told for told in talk.side.told if told[0] != "delivered"] == [
+        ("update", 0, 2),
+        ("update", 0, 3),
+        ("sum", {0: 5}, [(5, b"ours"), (6, b"another of ours")]),
+        ("update", 0, 6),
+    ]
+
+
+def test_a_sum_with_own_updates_that_are_not_kept_any_more_is_asked_for_without_them() -> None:
+    talk = Conversation().live(rank=3, sequence=4, versions={0: 1})
+    talk.push(b"ours", b"another of ours")
+    talk.worker.own_updates.forget(5)
+
+    say_part(talk, b"body", Span({0: 1, 3: 4}, {0: 5, 3: 6}, 6, 1, {}))
+    resume = talk.master.wait_for(Join, 2).resume
+
+    assert talk.side.about("sum") == []
+    assert resume is not None
+    assert (resume.versions, resume.sequence, resume.kept) == ({0: 1}, 6, {3: 6})
+
+
+def test_own_updates_that_are_stable_are_kept_until_we_have_what_the_master_had() -> None:
+    talk = Conversation().live(rank=3, versions={0: 1})
+    talk.push(b"ours")
+    talk.network.kill(talk.master.host)
+    talk.network.run_for(60.0)
+    talk.master = ScriptedPeer(talk.network, MASTER)
+    talk.master.wait_for(Join)
+    talk.master.say(replace(welcome_to(sequence=1, versions={0: 4, 3: 1}), resumed=True))
+    talk.master.say(Stable({0: 1, 3: 1}))
+    talk.side.wait_for("stable")
+    kept = len(talk.worker.own_updates)
+
+    say_part(talk, b"body", Span({0: 1, 3: 0}, {0: 4, 3: 1}, 4, 1, {}))
+    talk.side.wait_for("sum")
+
+    assert (kept, len(talk.worker.own_updates)) == (1, 0)
 
 
 # A replica that is compared with the master's.
@@ -349,8 +410,8 @@ def test_what_a_master_does_not_say_ends_it(message: Control) -> None:
         (lambda talk: talk.master.say(welcome_to()), ("the master at master", "Welcome", "LIVE")),
         (lambda talk: talk.master.say_update(2, 11, b"less"), ("own rank", 2)),
         (
-            lambda talk: say_part(talk, b"body", Span({1: 5}, {1: 6}, 1, 1)),
-            ("updates 6 to 6", "rank 1", 4),
+            lambda talk: say_part(talk, b"body", Span({1: 3}, {1: 6}, 3, 1, {})),
+            ("updates 4 to 6", "rank 1", 4),
         ),
         (lambda talk: talk.master.say(Blocks({}, bytes(16))), ("digests", 2, 1)),
         (lambda talk: talk.master.say(Blocks({}, bytes(12))), ("digests", 1.5, 1)),
@@ -358,7 +419,7 @@ def test_what_a_master_does_not_say_ends_it(message: Control) -> None:
     ids=[
         "a second welcome",
         "an update of its own rank",
-        "a sum that leaves something out",
+        "a sum of what came before",
         "digests of too many blocks",
         "a part of a digest",
     ],

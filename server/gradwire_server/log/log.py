@@ -1,0 +1,300 @@
+"""`Log`: the accepted updates in the order of their acceptance.
+
+::
+
+    position    0        …       412       413       414       415  head
+                ├─ dropped ─┼─ one segment ─┼─ update ─┼─ update ─┤
+    cursors                 ▲ a slow member            ▲ most members
+
+A *position* counts accepted updates. The shared parameters at position p are the first ones and all
+updates up to p, so a position says all about a replica. A member has a *cursor*: the position up to
+which it was sent the log, and what is under way. Nothing else is kept for it.
+
+When a member can take more, it is sent what lies between its cursor and the head: one update as it
+came, or several as one sum. So updates are merged where the master or a link is busy, and nowhere
+else. A sum is made once for all members whose cursors are equal. Therefore it has the updates of
+its receivers, too: each subtracts its own, which it keeps until they are stable.
+
+Between two neighbouring cursors nobody needs what is in between. When the log takes more memory
+than it may, such updates become one segment: at most one more than there are cursors, and each at
+most as large as the model. So memory follows from how many members are slow, not from for how long.
+What all have acknowledged is kept while there is room, for workers that come back.
+"""
+
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from itertools import takewhile
+
+from gradwire_codecs import Update
+from gradwire_protocol import ShapedMessage
+from gradwire_protocol.messages.fields import raise_to
+from gradwire_protocol.messages.updates import EncodedUpdate
+from gradwire_server.log.cursor import Cursor
+from gradwire_server.log.segments import Segment
+
+
+class Log:
+    """Accepted updates, and the cursors of members.
+
+    Parameters
+    ----------
+    elements : int
+        Length of the vector.
+    bytes_max : int
+        Memory from which on the oldest segments are dropped, and others merged.
+    """
+
+    def __init__(self, elements: int, bytes_max: int) -> None:
+        self.elements = elements
+        self.bytes_max = bytes_max
+        self.runs: Callable[[], int] = lambda: 1
+        """Returns the number of runs that share `bytes_max`."""
+        self.head = 0
+        """Position of the last update."""
+        self.nbytes = 0
+        """Memory of all segments."""
+        self.versions: dict[int, int] = {}
+        """By rank, the last update at the head."""
+        self.dropped: dict[int, int] = {}
+        """By rank, the last update that is not in the log any more."""
+        self._stable: dict[int, int] = {}
+        self._stable_at = 0
+        """What was stable when it was last asked, and the position of that."""
+        self._segments: deque[Segment] = deque()
+        self._cursors: dict[Cursor, Callable[[], bool]] = {}
+        """With each, whether it counts."""
+        self._fresh: list[Segment] = []
+        """Those that were added since the last pass, decoded."""
+        self._sums: dict[tuple[int, int], Segment] = {}
+        """Those that were made since the last update was accepted, by start and stop."""
+        self._merges_at = bytes_max
+
+    def __iter__(self) -> Iterator[Segment]:
+        """Iterate over the segments, in order."""
+        return iter(self._segments)
+
+    def __len__(self) -> int:
+        """Return the number of segments."""
+        return len(self._segments)
+
+    # Cursors.
+
+    def subscribe(
+        self,
+        rank: int,
+        now: float,
+        position: int | None = None,
+        *,
+        counts: Callable[[], bool] = lambda: True,
+    ) -> Cursor:
+        """Return a cursor for a member that has everything up to a position, usually the head.
+
+        `counts` returns whether what it lacks is not stable.
+        """
+        cursor = Cursor(rank, self.head if position is None else position, now)
+        self._cursors[cursor] = counts
+        return cursor
+
+    def unsubscribe(self, cursor: Cursor) -> None:
+        """Forget a member that has left."""
+        self._cursors.pop(cursor, None)
+
+    # Updates.
+
+    def start_from(self, versions: Mapping[int, int], stable: Mapping[int, int]) -> None:
+        """Begin with a replica that contains these updates; none of them is in the log."""
+        self.versions = dict(versions)
+        self.dropped = dict(versions)
+        self._stable = dict(stable)
+
+    def skip_to(self, rank: int, sequence: int) -> None:
+        """Skip lost updates of a rank, up to this one."""
+        self.versions[rank] = self.dropped[rank] = self._stable[rank] = sequence
+
+    def append(
+        self,
+        rank: int,
+        encoded: EncodedUpdate,
+        message: ShapedMessage,
+        decoded: Update | None,
+        now: float,
+    ) -> Segment:
+        """Write down the next accepted update; return it."""
+        self.head += 1
+        segment = Segment.of(self.head, rank, encoded, message, decoded, now)
+        self.versions[rank] = encoded.sequence
+        self._segments.append(segment)
+        self.nbytes += segment.nbytes
+        if decoded is not None:
+            self._fresh.append(segment)
+        self._sums.clear()
+        self.compact()
+        return segment
+
+    def compact(self, *, at_once: bool = False) -> None:
+        """Drop what all have, then merge what lies between cursors, where memory is short.
+
+        Merging costs what all segments have, so it waits until there is half as much again as after
+        the last time, unless it has to be done `at_once`.
+        """
+        if self.nbytes <= self.limit:
+            return
+        needed = min((cursor.acknowledged for cursor in self._cursors), default=self.head)
+        if self._segments[0].stop <= needed:
+            _ = self.stable  # it is told by the segments
+        while self.nbytes > self.limit and self._segments and self._segments[0].stop <= needed:
+            segment = self._segments.popleft()
+            self.nbytes -= segment.nbytes
+            raise_to(self.dropped, segment.after)
+        if self.nbytes > (self.limit if at_once else max(self.limit, self._merges_at)):
+            self._merge()
+
+    def next_of(self, cursor: Cursor, *, singly_bytes: float = 0) -> Segment | None:
+        """Return what a member is to be sent next.
+
+        None where it lacks nothing but updates of its own: then it counts as having these. If what
+        it lacks takes no more than `singly_bytes`, it gets each update by itself, as far as these
+        were not merged.
+        """
+        others = self.others_after(cursor.sent, cursor.rank)
+        if not others:
+            cursor.sent = self.head
+            return None
+        if len(others) == 1 or (
+            singly_bytes and sum(each.nbytes for each in others) <= singly_bytes
+        ):
+            return others[0]
+        return self._sum_of(self._after(cursor.sent))
+
+    def versions_before(self, segment: Segment) -> dict[int, int]:
+        """Return by rank the last update before a segment."""
+        versions = dict(self.versions)
+        for later in self._after(segment.stop)[::-1]:
+            versions.update(later.before)
+        versions.update(segment.before)
+        return versions
+
+    def end_pass(self) -> None:
+        """Note that members were served: what comes next is merged with little of what is here."""
+        for segment in self._fresh:
+            segment.forget_decoded()
+        self._fresh.clear()
+
+    def lacking(
+        self, versions: Mapping[int, int], *, without: int, kept_from: int = 1
+    ) -> tuple[int, list[Segment]] | None:
+        """Return the segments that a version vector lacks, and the position before the first.
+
+        Parameters
+        ----------
+        without : int
+            Updates of this rank do not count: they are those of who has the version vector.
+        kept_from : int
+            The first of these that it can subtract from a sum.
+
+        Returns
+        -------
+        tuple or None
+            None where the log does not have all of them, or has some only together with others that
+            the version vector contains or cannot subtract.
+        """
+        if any(
+            sequence > versions.get(rank, 0)
+            for rank, sequence in self.dropped.items()
+            if rank != without
+        ):
+            return None
+        position = self.head
+        found: list[Segment] = []
+        for segment in self._segments:
+            ranks = [rank for rank in segment.after if rank != without]
+            if all(segment.after[rank] <= versions.get(rank, 0) for rank in ranks):
+                continue
+            has_some = any(segment.before[rank] < versions.get(rank, 0) for rank in ranks)
+            if has_some or segment.before.get(without, kept_from) + 1 < kept_from:
+                return None
+            position = min(position, segment.start)
+            found.append(segment)
+        return position, found
+
+    @property
+    def stable(self) -> dict[int, int]:
+        """By rank, the last update that all have who count; in rounds, of contributions as well.
+
+        An update stays stable when a member comes that lacks it.
+        """
+        counted = (each.acknowledged for each, counts in self._cursors.items() if counts())
+        position = min(counted, default=self.head)
+        for segment in self._after(self._stable_at):
+            if segment.stop > position:
+                break
+            raise_to(self._stable, segment.after)
+            raise_to(self._stable, segment.closes)
+        self._stable_at = max(self._stable_at, position)
+        return dict(self._stable)
+
+    @property
+    def limit(self) -> int:
+        """Memory from which on segments are dropped or merged."""
+        return self.bytes_max // max(self.runs(), 1)
+
+    def has_earlier_after(self, position: int, rank: int, sequence: int) -> bool:
+        """Return whether updates of a rank with a lower sequence are after a position."""
+        later = self._after(position)
+        return any(each.before.get(rank, sequence) + 1 < sequence for each in later)
+
+    def others_after(self, position: int, rank: int) -> list[Segment]:
+        """Return the segments after a position that have updates of other ranks than this one."""
+        return [each for each in self._after(position) if each.after.keys() != {rank}]
+
+    def count_after(self, cursor: Cursor) -> int:
+        """Return how many updates of others a member lacks."""
+        lacking = self._after(cursor.acknowledged)
+        return sum(segment.updates_without(cursor.rank) for segment in lacking)
+
+    def oldest_after(self, cursor: Cursor) -> float | None:
+        """Return when the oldest update was accepted that a member lacks; None without any."""
+        for segment in self.others_after(cursor.acknowledged, cursor.rank):
+            return segment.accepted_at
+        return None
+
+    def merged(self, run: list[Segment]) -> list[Segment]:
+        """Return segments as few: one, unless an element would leave the range."""
+        merged = []
+        while run:
+            segment = self._sum_of(run)
+            merged.append(segment)
+            run = [each for each in run if each.start >= segment.stop]
+        return merged
+
+    # Private.
+
+    def _after(self, position: int) -> list[Segment]:
+        """Return the segments after a position, in order."""
+        later = takewhile(lambda each: each.stop > position, reversed(self._segments))
+        return list(later)[::-1]
+
+    def _sum_of(self, parts: list[Segment]) -> Segment:
+        """Return segments as one, or as many of the first ones as have a sum."""
+        while len(parts) > 1:
+            key = parts[0].start, parts[-1].stop
+            found = self._sums.get(key) or Segment.merged(parts, self.elements)
+            if found is not None:
+                self._sums[key] = found
+                return found
+            parts = parts[: len(parts) // 2]
+        return parts[0]
+
+    def _merge(self) -> None:
+        """Merge what lies between two cursors."""
+        positions = {position for cursor in self._cursors for position in cursor.positions}
+        kept: deque[Segment] = deque()
+        run: list[Segment] = []
+        for segment in self._segments:
+            run.append(segment)
+            if segment.stop in positions or segment.stop == self.head:
+                kept.extend(self.merged(run))
+                run = []
+        self._segments = kept
+        self.nbytes = sum(segment.nbytes for segment in kept)
+        self._merges_at = self.nbytes + self.limit // 2
