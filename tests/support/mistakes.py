@@ -121,7 +121,8 @@ class Place:
     def plain(self, message: str) -> str:
         """Return a message without what differs from machine to machine."""
         # A busy machine says that it waits, and for what.
-        message = re.sub(r"(?m)^gradwire( run)?: waiting \(\d+ s\) .*\n", "", message)
+        waits = r"(?m)^gradwire( run)?: waiting (\(\d+ s\)|for the master) .*\n"
+        message = re.sub(waits, "", message)
         for place, name in self.names.items():
             message = message.replace(place, name)
         for pattern, name in (

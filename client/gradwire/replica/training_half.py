@@ -9,7 +9,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from gradwire.errors import ConnectionLostError, DivergedError
-from gradwire.optimizer.averaged import Averaged
 from gradwire.optimizer.delays import Delays
 from gradwire.replica.compensation import Compensation
 from gradwire.replica.divergence import Divergence
@@ -21,6 +20,7 @@ from gradwire.replica.thresholds import Thresholds
 from gradwire.replica.waits import Procedure, until
 from gradwire.settings.settings import Settings
 from gradwire.target.parameters import Parameters
+from gradwire.target.with_state import Averaged
 from gradwire.worker.membership import Membership
 from gradwire.worker.worker import Worker
 from gradwire_codecs import Feedback, LocalFeedback, Replica
