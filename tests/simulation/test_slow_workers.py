@@ -277,6 +277,25 @@ def test_once_its_link_is_quick_again_a_worker_gets_updates_by_themselves() -> N
     run.finish()
 
 
+def test_a_worker_that_keeps_its_own_updates_no_more_gets_those_of_others_without_them() -> None:
+    run = begin(6, Link(delay=0.002))
+    run.join_and_wait(3)
+    slow = run.workers[0]
+    run.network.set_link(MASTER, slow.name, Link(rate=30e3, queue_bytes=20_000))
+    run.train(30)
+    assert [member.join.name for member in run.state.relay.behind] == [slow.name]
+
+    slow.worker.own_updates.forget(slow.sent)
+    speed_up(run, slow)
+    run.network.run(lambda: slow.reconnections == 1, seconds=60)
+    run.train(10)
+    run.finish()
+
+    assert slow.done
+    assert slow.rebases == 0
+    assert slow.reconnections == 1
+
+
 def test_nothing_is_stable_before_a_slow_worker_has_it() -> None:
     run = begin(3, Link(), slow_seconds=1e3)
     run.join_and_wait(3)

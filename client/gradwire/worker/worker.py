@@ -430,11 +430,12 @@ class Worker:
         if self.stage is Stage.JOINING or self.state.gave_up:
             return
         if not self._peers.take_sums(self.rank, self._own, link.connection):
-            # Over a new connection, the master sends what others have made without ours.
+            # Over a new connection, the master sends what others have made without ours. It keeps
+            # our place, as for a path on which nothing gets through.
             reason = "a sum has own updates that are not kept any more"
-            link.connection.close(EndCode.ABORTED, reason, now)
-            lost = Disconnected(CloseCode.RESET, reason, by_peer=False)
-            assert self._reconnect(lost, now), "a worker that has sent updates takes part"
+            link.connection.close(CloseCode.STALLED, reason, now)
+            is_dialling = self._reconnect(Disconnected(CloseCode.RESET, reason, by_peer=False), now)
+            assert is_dialling, "a worker that has sent updates takes part"
 
     def _delivered(self, event: MessageDelivered, now: float) -> None:
         if event.stream == SNAPSHOT_STREAM:

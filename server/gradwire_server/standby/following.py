@@ -48,7 +48,7 @@ class Following:
         """Whether the replica is complete."""
         return self.run is not None and self.run.founded
 
-    def begin(self, welcome: Welcome) -> None:
+    def begin(self, welcome: Welcome, now: float) -> None:
         """Prepare for the run that a WELCOME describes."""
         if self.run is not None:
             raise InvalidMessageError("Welcome for a second time")
@@ -61,9 +61,9 @@ class Following:
         self._apart = Replica(np.zeros(welcome.layout.elements, np.int32))
         early, self._early = self._early, []
         for message in early:
-            self.receive(message)
+            self.receive(message, now)
 
-    def receive(self, message: Snapshot | UpdateReceived) -> None:
+    def receive(self, message: Snapshot | UpdateReceived, now: float) -> None:
         """Add a block of the replica, or an update.
 
         Raises `InvalidMessageError` if it does not fit the run.
@@ -75,7 +75,7 @@ class Following:
         elif isinstance(message, Snapshot):
             self._receive_block(self.run, message)
         else:
-            self._receive_update(self.run, message)
+            self._receive_update(self.run, message, now)
 
     def _receive_block(self, run: Run, block: Snapshot) -> None:
         if run.assembly is None or self._apart is None:
@@ -89,7 +89,7 @@ class Following:
                 run.name, sum(run.relay.versions.values()),
             )  # fmt: skip
 
-    def _receive_update(self, run: Run, received: UpdateReceived) -> None:
+    def _receive_update(self, run: Run, received: UpdateReceived, now: float) -> None:
         rank, sequence = received.rank, received.update.sequence
         if rank not in self._origins:
             self._origins[rank] = InOrder(run.relay.next_sequence(rank))
@@ -107,7 +107,7 @@ class Following:
                 raise InvalidMessageError(
                     f"update {ready.update.sequence} of rank {rank}: {error}"
                 ) from None
-            run.relay.accept(rank, ready.update, ready.message, 0.0)
+            run.relay.accept(rank, ready.update, ready.message, now)
             if run.mode.has_outer_step:
                 self._result.append(update)
             if ready.update.closes:

@@ -154,7 +154,7 @@ class Standby:
             case MessageReceived():
                 try:
                     for message in up.receive(event):
-                        self._receive(up, message)
+                        self._receive(up, message, now)
                 except InvalidMessageError as error:
                     self._complain(f"the primary sent an invalid message: {error}")
                     up.connection.close(CloseCode.INVALID_MESSAGE, str(error), now)
@@ -176,20 +176,20 @@ class Standby:
         if self._asking is None:
             self._dial_at = now + DIAL_SECONDS
 
-    def _receive(self, up: Link, message: Message) -> None:
+    def _receive(self, up: Link, message: Message, now: float) -> None:
         following = self.following
         match message:
             case Welcome():
-                following.begin(message)
+                following.begin(message, now)
                 assert following.run is not None
                 state = self._master.state
                 state.end_run()
                 state.serve(following.run)
             case UpdateReceived():
                 up.connection.release(message.charge)
-                following.receive(message)
+                following.receive(message, now)
             case Snapshot():
-                following.receive(message)
+                following.receive(message, now)
             case Voters():
                 self.voters = frozenset(message.workers)
                 self._primary_term = message.term

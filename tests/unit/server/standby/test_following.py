@@ -49,9 +49,9 @@ def follow(messages: Sequence[Said]) -> Following:
     following = Following(RelayLimits())
     for message in messages:
         if isinstance(message, Welcome):
-            following.begin(message)
+            following.begin(message, 0.0)
         else:
-            following.receive(message)
+            following.receive(message, 0.0)
     return following
 
 
