@@ -65,6 +65,8 @@ class Cursor:
         """Charges of what was sent and is not acknowledged with all before it."""
         self.progress_at = now
         """When a message was delivered last, or nothing was lacking."""
+        self.sends_sum = False
+        """Whether parts of a sum were not sent yet: nothing may follow before."""
         self.drop_reason: str | None = None
         """Why the member has to be expelled; None while it keeps up."""
         self._under_way: dict[int, _UnderWay] = {}
@@ -85,11 +87,6 @@ class Cursor:
     def is_idle(self) -> bool:
         """Whether nothing is under way."""
         return not self._under_way
-
-    @property
-    def sends_sum(self) -> bool:
-        """Whether parts of a sum were not sent yet: nothing may follow before."""
-        return any(each.parts is not None for each in self._under_way.values())
 
     @property
     def oldest(self) -> float | None:
@@ -132,6 +129,7 @@ class Cursor:
             return
         each = self._under_way[segment.stop] = _UnderWay(self.sent, segment, parts=parts)
         self.sent = segment.stop
+        self.sends_sum = True
         for _ in range(PARTS_UNDER_WAY_MAX):
             self._send_part(each, link, numbers)
 
@@ -148,11 +146,12 @@ class Cursor:
         self._send_part(each, link, numbers)
         if each.left or each.parts is not None:
             return None
-        for first, done in list(self._under_way.items()):
-            if done.left or done.parts is not None:
+        while self._under_way:
+            stop, first = next(iter(self._under_way.items()))
+            if first.left or first.parts is not None:
                 break
-            self.nbytes -= done.charge
-            del self._under_way[first]
+            self.nbytes -= first.charge
+            del self._under_way[stop]
         return each.segment
 
     # Private.
@@ -180,7 +179,7 @@ class Cursor:
             return
         part = next(each.parts, None)
         if part is None:
-            each.parts = None
+            each.parts, self.sends_sum = None, False
             return
         message = numbers.shaped(part, link)
         self._count(each, message)
