@@ -282,15 +282,28 @@ class Log:
         return found
 
     def _sum_of(self, parts: list[Segment]) -> Segment:
-        """Return segments as one, or as many of the first ones as have a sum."""
+        """Return segments as one, or as many of the first ones as have a sum.
+
+        What was already added up for who is further goes into it as it is.
+        """
         while len(parts) > 1:
             key = parts[0].start, parts[-1].stop
-            found = self._sums.get(key) or Segment.merged(parts, self.elements)
+            found = self._sums.get(key)
+            if found is None:
+                found = Segment.merged(self._with_sums(parts), self.elements)
             if found is not None:
                 self._sums[key] = found
                 return found
             parts = parts[: len(parts) // 2]
         return parts[0]
+
+    def _with_sums(self, parts: list[Segment]) -> list[Segment]:
+        """Return segments with the longest sum that has the last ones in their place."""
+        first, stop = parts[0].start, parts[-1].stop
+        start = min((s for s, end in self._sums if end == stop and s > first), default=None)
+        if start is None:
+            return parts
+        return [*(each for each in parts if each.stop <= start), self._sums[start, stop]]
 
     def _merge(self) -> None:
         """Merge what lies between two cursors."""

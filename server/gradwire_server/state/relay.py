@@ -160,9 +160,10 @@ class Relay:
     def serve(self, now: float) -> None:
         """Send every member that can take more what it lacks."""
         self.is_due = False
-        for member, cursor in self._members.items():
-            if cursor.sent < self.log.head:
-                self._serve(member, cursor, now)
+        waiting = [each for each in self._members.items() if each[1].sent < self.log.head]
+        # Who is furthest first: the sum for the next one is made of that one.
+        for member, cursor in sorted(waiting, key=lambda each: -each[1].sent):
+            self._serve(member, cursor, now)
             if cursor.sent < self.log.head or cursor.sends_sum:
                 self._behind[member] = cursor
         self.log.end_pass()
