@@ -150,19 +150,9 @@ class EndpointDriver(ABC):
         return None
 
     def _report_events(self, now: float) -> bool:
-        """Report all events to the application; return whether the driver is still open.
-
-        What the application has to do when it has handled all of them, it does at once, and not a
-        round of the loop later.
-        """
-        has_news = False
+        """Report all events to the application; return whether the driver is still open."""
         while (item := self._endpoint.next_event()) is not None:
             self._application.handle_event(*item, now)
-            has_news = True
-        if has_news:
-            due = self._application.next_timer()
-            if due is not None and due <= now:
-                self._application.handle_timer(now)
         return not self._closed
 
     def _turn_soon(self) -> None:

@@ -5,7 +5,6 @@ import logging
 import socket
 from contextlib import suppress
 from itertools import pairwise
-from typing import cast
 
 import pytest
 
@@ -234,39 +233,6 @@ async def test_the_endpoint_s_timer_and_the_application_s_both_fire() -> None:
     [first], [second] = it.endpoint.fired_at, it.application.fired_at
     assert first >= now + 0.0002
     assert second >= now + 0.003
-
-
-class Collecting(Alarm):
-    """An application that acts on events when it has heard all of them."""
-
-    def __init__(self, endpoint: ScriptedEndpoint) -> None:
-        super().__init__()
-        self.endpoint = endpoint
-        self.heard = 0
-        self.acted_on: list[int] = []
-
-    def handle_event(self, connection: Connection, event: Event, now: float) -> None:
-        self.heard += 1
-        self.deadline = now
-
-    def handle_timer(self, now: float) -> None:
-        super().handle_timer(now)
-        self.acted_on.append(self.heard)
-        self.endpoint.steps += "a"
-
-
-@on_loops
-async def test_what_is_due_when_all_events_were_reported_is_done_in_the_same_turn() -> None:
-    it = Driven()
-    application = it.driver._application = Collecting(it.endpoint)
-    it.give(1)
-    for _ in range(3):
-        it.endpoint.events.append((cast("Connection", None), cast("Event", None)))
-
-    it.driver.turn()
-
-    assert application.acted_on == [3]
-    assert it.endpoint.steps.startswith("at")
 
 
 @on_loops
