@@ -398,7 +398,7 @@ FAULTS: list[tuple[Plant, str, int]] = [
     (one_of_two_is_not_added, "contributed: a mean is not the mean", 0),
     (who_contributes_nothing_is_divided_by, "contributed: a mean is not the mean", 0),
     (a_new_master_takes_what_was_contributed_for_contained, "contributed: .* in 0 rounds", 2),
-    (contributions_are_forgotten_when_they_are_sent, "were sent and 0 are kept", 0),
+    (contributions_are_forgotten_when_they_are_sent, "were sent and 0 are kept", 10),
     (a_new_master_uses_the_rank_of_the_last_one, "bits: result .* is another one", 3),
     (what_was_contributed_stays_in_the_parameters, "conservation: .* neither sent nor kept", 4),
     (a_new_master_wants_contributions_from_who_has_them, "contributed: .* in 0 rounds", 3),

@@ -204,9 +204,7 @@ class Master:
         self._repairs.handle_timer()
         self.items.handle_timer()
         if self.run is not None and self.run.relay.is_due:
-            self.run.relay.serve(now)
-            self._departures.drop_for_memory()
-            self._state.queues_grew = True
+            self._relay(self.run)
         self._departures.handle_timer()
         self._conclude()
 
@@ -469,8 +467,17 @@ class Master:
         self._repairs.check_digest(member)
         self._departures.check_completion(member)
 
+    def _relay(self, run: Run) -> None:
+        """Send every member what it lacks and can take."""
+        run.relay.serve(self._state.now)
+        self._departures.drop_for_memory()
+        self._state.queues_grew = True
+
     def _conclude(self) -> None:
         """Do what is due after every event."""
+        run = self.run
+        if run is not None and run.relay.is_due and run.relay.is_quiet(self._state.now):
+            self._relay(run)
         self.terms.conclude()
         if self.terms.in_charge and self._rounds.conclude():
             self._stability.expect()

@@ -24,6 +24,9 @@ from gradwire_server.log.log import Log
 from gradwire_server.log.segments import Segment
 from gradwire_server.state.roster import Member, Phase
 
+QUIET_SECONDS: Final = 0.001
+"""If so long ago the last update was passed on, the next one is at once: nothing comes together."""
+
 UNSENT_BYTES_MAX: Final = 64_000
 """While more bytes wait to leave for a member, it is sent no further updates: they become one sum
 meanwhile. As much as one system call sends."""
@@ -48,6 +51,7 @@ class Relay:
         self._sum_bytes: Callable[[], int] = lambda: self.sum_bytes
         self.is_due = False
         """Whether `serve` may have something to do."""
+        self._served_at = -math.inf
 
     def share(self, runs: Callable[[], int], sum_bytes: Callable[[], int]) -> None:
         """Share the limits with other runs.
@@ -159,7 +163,7 @@ class Relay:
 
     def serve(self, now: float) -> None:
         """Send every member that can take more what it lacks."""
-        self.is_due = False
+        self.is_due, self._served_at = False, now
         waiting = [each for each in self._members.items() if each[1].sent < self.log.head]
         # Who is furthest first: the sum for the next one is made of that one.
         for member, cursor in sorted(waiting, key=lambda each: -each[1].sent):
@@ -168,6 +172,10 @@ class Relay:
                 self._behind[member] = cursor
         self.log.end_pass()
         self.log.compact()
+
+    def is_quiet(self, now: float) -> bool:
+        """Return whether nothing was passed on for a moment."""
+        return now >= self._served_at + QUIET_SECONDS
 
     def on_delivered(self, member: Member, stream: int, number: int, now: float) -> Segment | None:
         """Note that a message was delivered; return its segment if that was the last one of it."""
