@@ -216,27 +216,3 @@ with gradwire.join(target, threshold=0.5, master=sys.argv[1]) as session:
         assert script.returncode == 7
         assert run_status(master.announcement["http"])["versions"] == {"0": 1}
         assert metrics(master.announcement["http"])['gradwire_leaves_total{reason="left"}'] == 1
-
-
-@pytest.mark.deep("more ways for masters and workers to end")
-def test_a_master_that_is_restarted_while_the_old_one_drains_waits_for_that(
-    tmp_path: Path,
-) -> None:
-    """At the same port, with the same folder, as a service manager starts it."""
-    with ExitStack() as stack:
-        options = ("--checkpoint", str(tmp_path), "--resume", "auto")
-        old = stack.enter_context(MasterProcess(*options, "--drain-seconds", str(2 * SILENCE)))
-        still, other = start(stack, old.address, 2)
-        wait_for_process(partial(has_live, old, 2), "both to be live")
-        halt(still)
-        old.signal(signal.SIGTERM)
-        wait_for_process(lambda: has_heard_of_it(other), "a word")
-
-        new = stack.enter_context(MasterProcess(*options, listen=old.address))
-        status, _, _ = old.wait()
-        new_status, _, err = new.stop(signal.SIGTERM)
-
-    assert new.address == old.address
-    assert (status, new_status) == (0, 0)
-    assert "waiting for the master to end that drains and writes to" in err
-    assert "goes on from" in err
