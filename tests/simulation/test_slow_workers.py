@@ -72,7 +72,10 @@ class Bound:
         relay, settings = run.relay, self.run.settings
         assert relay.is_due or relay.sum_bytes <= settings.conflation_bytes_max
         segment = ENTRY_BYTES + HIT_BYTES * self.run.elements
-        most = 1.5 * settings.update_log_bytes_max + segment * (1 + 2 * len(self.run.master.roster))
+        # What is under way cannot be merged, and is in the log until it is acknowledged.
+        under_way = sum(len(cursor._under_way) for cursor in relay._members.values())
+        places = 1 + 2 * len(self.run.master.roster) + under_way
+        most = 1.5 * settings.update_log_bytes_max + segment * places
         assert relay.is_due or relay.log.nbytes <= most
         largest = charge_of(8 * self.run.elements + 1_024)  # one may always be under way
         limit = settings.relay_backlog_bytes_max
