@@ -263,10 +263,20 @@ class Log:
         return None
 
     def merged(self, run: list[Segment]) -> list[Segment]:
-        """Return segments as few: one, unless an element would leave the range."""
+        """Return segments, of which some may be left out, as few: one, unless an element overflows.
+
+        Sums of what adjoins are not used: they may have what is left out, and others must not get
+        these.
+        """
         merged = []
         while run:
-            segment = self._sum_of(run)
+            part, segment = run, run[0]
+            while len(part) > 1:
+                total = Segment.merged(part, self.elements)
+                if total is not None:
+                    segment = total
+                    break
+                part = part[: len(part) // 2]
             merged.append(segment)
             run = [each for each in run if each.start >= segment.stop]
         return merged
