@@ -1,5 +1,6 @@
 """`Cursor`: how far a member has the log, and what is under way to it."""
 
+from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
@@ -65,14 +66,16 @@ class Cursor:
         """Charges of what was sent and is not acknowledged with all before it."""
         self.progress_at = now
         """When a message was delivered last, or nothing was lacking."""
-        self.sends_sum = False
-        """Whether parts of a sum were not sent yet: nothing may follow before."""
         self.drop_reason: str | None = None
         """Why the member has to be expelled; None while it keeps up."""
         self._under_way: dict[int, _UnderWay] = {}
         """By the position at which a segment ends; in order."""
         self._messages: dict[tuple[int, int], int] = {}
         """By stream and number: the position at which its segment ends."""
+        self._parts_under_way = 0
+        """Messages of sums that were not delivered yet."""
+        self._feeds: deque[_UnderWay] = deque()
+        """Sums of which not all parts were sent, in the order in which they go."""
         self._last_number = -1
         """Of the sums' messages that were sent."""
 
@@ -89,11 +92,9 @@ class Cursor:
         return not self._under_way
 
     @property
-    def oldest(self) -> float | None:
-        """When the oldest update under way was accepted; None without any."""
-        for each in self._under_way.values():
-            return each.segment.accepted_at
-        return None
+    def sends_sum(self) -> bool:
+        """Whether parts of a sum were not sent yet: nothing may follow before."""
+        return bool(self._feeds)
 
     @property
     def positions(self) -> Iterator[int]:
@@ -110,16 +111,24 @@ class Cursor:
         link.relay_update(message)
 
     def send_sum(
-        self, segment: Segment, parts: Iterator[Conflated], link: Link, numbers: Numbers
+        self,
+        segment: Segment,
+        parts: Iterator[Conflated],
+        link: Link,
+        numbers: Numbers,
+        *,
+        is_shared: bool,
     ) -> None:
-        """Begin to send a sum.
+        """Begin to send a sum, after those that are being sent.
 
         Parameters
         ----------
         parts : iterator
-            Its messages. Where there is only one, it is made once for all members.
+            Its messages.
+        is_shared : bool
+            Whether its only message, where there is but one, is the same for all members.
         """
-        if segment.is_whole:
+        if is_shared and segment.is_whole and not self._feeds:
             message = segment.shared
             # A member's numbers have to rise, and others may have been sent this sum before.
             if message is None or message.number <= self._last_number:
@@ -129,9 +138,9 @@ class Cursor:
             return
         each = self._under_way[segment.stop] = _UnderWay(self.sent, segment, parts=parts)
         self.sent = segment.stop
-        self.sends_sum = True
-        for _ in range(PARTS_UNDER_WAY_MAX):
-            self._send_part(each, link, numbers)
+        self._feeds.append(each)
+        while self._feeds and self._parts_under_way < PARTS_UNDER_WAY_MAX:
+            self._send_part(link, numbers)
 
     def on_delivered(
         self, stream: int, number: int, link: Link, numbers: Numbers, now: float
@@ -143,7 +152,8 @@ class Cursor:
             return None
         self.progress_at = now
         each.left -= 1
-        self._send_part(each, link, numbers)
+        self._parts_under_way -= stream == CONFLATED_STREAM
+        self._send_part(link, numbers)
         if each.left or each.parts is not None:
             return None
         while self._under_way:
@@ -166,6 +176,7 @@ class Cursor:
         charge = charge_of(message.total)
         each.charge += charge
         each.left += 1
+        self._parts_under_way += message.stream == CONFLATED_STREAM
         self.nbytes += charge
         self._messages[message.stream, message.number] = each.segment.stop
 
@@ -173,14 +184,16 @@ class Cursor:
         self._last_number = message.number
         link.relay_sum(message)
 
-    def _send_part(self, each: _UnderWay, link: Link, numbers: Numbers) -> None:
-        """Send the next part of a sum, if there is one."""
-        if each.parts is None:
-            return
-        part = next(each.parts, None)
-        if part is None:
-            each.parts, self.sends_sum = None, False
-            return
-        message = numbers.shaped(part, link)
-        self._count(each, message)
-        self._relay(message, link)
+    def _send_part(self, link: Link, numbers: Numbers) -> None:
+        """Send the next part of the first sum that has one."""
+        while self._feeds:
+            each = self._feeds[0]
+            assert each.parts is not None
+            part = next(each.parts, None)
+            if part is not None:
+                message = numbers.shaped(part, link)
+                self._count(each, message)
+                self._relay(message, link)
+                return
+            each.parts = None
+            self._feeds.popleft()

@@ -21,7 +21,7 @@ from gradwire_protocol.messages.updates import WAITING_SUMS_BYTES_MAX, Conflated
 from gradwire_server.config import RELAY_LIMITS, RelayLimits
 from gradwire_server.log.cursor import Cursor, Numbers
 from gradwire_server.log.log import Log
-from gradwire_server.log.segments import Segment
+from gradwire_server.log.segments import ENTRY_BYTES, Segment
 from gradwire_server.state.roster import Member, Phase
 
 QUIET_SECONDS: Final = 0.001
@@ -153,12 +153,12 @@ class Relay:
         is_all = lacking == self.log.others_after(position, member.rank)
         if is_all and not self.log.has_earlier_after(position, member.rank, kept_from):
             return  # it is served like all
-        if sum(charge_of(each.message.total) for each in lacking if each.message) <= self._room:
-            for segment in lacking:
-                self._send(member, cursor, segment, versions)
-        else:
-            for segment in self.log.merged(lacking):
-                self._send(member, cursor, segment, versions)
+        if sum(charge_of(each.nbytes - ENTRY_BYTES) for each in lacking) > self._room:
+            lacking = self.log.merged(lacking)
+        reached = dict(versions)
+        for segment in lacking:
+            self._send(member, cursor, segment, dict(reached))
+            reached.update(segment.after)  # the next one waits for this one
         cursor.sent = self.log.head
 
     def serve(self, now: float) -> None:
@@ -325,7 +325,8 @@ class Relay:
             cursor.send_update(segment, member.link)
         else:
             parts = self._parts(segment, before)
-            cursor.send_sum(segment, parts, member.link, self._numbers)
+            is_shared = before is None
+            cursor.send_sum(segment, parts, member.link, self._numbers, is_shared=is_shared)
 
     def _parts(self, segment: Segment, before: Mapping[int, int] | None) -> Iterator[Conflated]:
         """Yield the parts of a sum; nothing is done for it before the first is asked for."""

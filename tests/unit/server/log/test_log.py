@@ -134,7 +134,7 @@ class World:
             receiver.cursor.send_update(segment, link)
         else:
             parts = segment.parts(self.log.versions_before(segment))
-            receiver.cursor.send_sum(segment, parts, link, self.numbers)
+            receiver.cursor.send_sum(segment, parts, link, self.numbers, is_shared=True)
         last = receiver.under_way[-1]
         self.carried[rank, last.stream, last.number] = {
             (each, sequence)
@@ -257,6 +257,32 @@ def test_a_large_sum_goes_in_parts_and_nothing_follows_before_they_were_sent(
         world.deliver(2)
     assert receiver.cursor.acknowledged == world.log.head
     assert receiver.values.tolist() == world.replica.tolist()
+
+
+def test_sums_that_follow_one_another_are_sent_one_after_the_other(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Numbers below the last one of a sum that was taken do not count any more."""
+    monkeypatch.setattr("gradwire_server.log.segments.PART_HITS", 2)
+    monkeypatch.setattr("gradwire_server.log.cursor.PARTS_UNDER_WAY_MAX", 3)
+    world = World()
+    for number in range(4):
+        world.append(number % 2, number)
+    first = world.send(2)
+    for number in range(4):
+        world.append(number % 2, number)
+    second = world.send(2)
+
+    assert first is not None
+    assert second is not None
+    order = []
+    while world.receivers[2].under_way:
+        order.append(Conflated.parse(world.receivers[2].under_way[0].payload).position)
+        world.deliver(2)
+    assert order == sorted(order)
+    assert set(order) == {first.stop, second.stop}
+    assert world.receivers[2].cursor.acknowledged == world.log.head
+    assert world.receivers[2].values.tolist() == world.replica.tolist()
 
 
 def test_a_single_update_is_sent_as_it_came() -> None:

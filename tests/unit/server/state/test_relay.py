@@ -151,6 +151,23 @@ def test_versions_that_are_no_place_in_the_log_get_what_they_lack_all_the_same(
     assert passing.said(2) == [(0, 1), (0, 2), (0, 3)]
 
 
+def test_the_sum_for_who_has_gaps_is_for_nobody_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Though what another one lacks begins and ends at the same places."""
+    passing = Passing(monkeypatch, RelayLimits(backlog_bytes_max=1), 4)
+    relay = passing.relay
+    for rank in (2, 3):
+        relay.remove(passing.members[rank])
+    passing.accept(0, 1, 0, 1, 0)
+    has = {2: {1: 1}, 3: {1: 2}}
+
+    for rank, versions in has.items():
+        relay.catch_up(passing.enter(rank), versions, 3.0)
+
+    assert [passing.said(rank) for rank in has] == [[{0: 3, 1: 2}], [{0: 3}]]
+    spans = [Conflated.parse(passing.sent[rank][0].payload).span for rank in has]
+    assert [span and span.before for span in spans] == [{0: 0, 1: 1}, {0: 0, 1: 2}]
+
+
 def test_what_was_dropped_or_merged_with_what_is_here_cannot_be_had(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
