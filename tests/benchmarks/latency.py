@@ -1,11 +1,9 @@
 """How long 4 KB updates take from one worker to another, through a real master.
 
-Under no load, beside a raw UDP echo of the same size: both are two hops. And to a worker that is
-just receiving a snapshot of 60 MB at 100 Mbit/s: small updates must not wait behind it.
+Under no load, beside a raw UDP echo of the same size: both are two hops.
 """
 
 import asyncio
-import sys
 import time
 from dataclasses import dataclass
 from statistics import median
@@ -13,15 +11,12 @@ from typing import Final
 
 import numpy as np
 
-from benchmarks.figures import Figure, at_most, within
+from benchmarks.figures import Figure, at_most
 from benchmarks.masters import Master, form
 from benchmarks.programs import FIRST_CORE, LAST_CORE, Program, on_core
 from benchmarks.rivals import udp_echo
 from benchmarks.workers import Progress, closing, join_all, update_of_size
 from gradwire_udp import new_event_loop
-from support.emulator import emulated_link
-from support.link import Link
-from support.namespaces import can_have_machines
 
 UPDATE_BYTES: Final = 4096
 
@@ -33,42 +28,21 @@ class Plan:
     runs: int = 5
     round_trips: int = 1000
     """Of each run, and as many before that are not counted."""
-    snapshot_elements: int = 15_000_000
-    interval_seconds: float = 0.010
-    """Between the updates that come while the snapshot does. They come before it, so that it waits
-    where these alone are more than the machine carries."""
-    echo_trips: int = 100
     keys: bool = True
     """Whether the master and its workers have keys."""
 
 
 FULL: Final = Plan()
-QUICK: Final = Plan(
-    runs=1, round_trips=10, snapshot_elements=100_000, interval_seconds=0.2, echo_trips=5
-)
+QUICK: Final = Plan(runs=1, round_trips=10)
 
 AIMS: Final = {50: 3.0, 99: 10.0}
 """Percentile, and times the echo's."""
 
-LINK_RATE: Final = 100e6
-RTT: Final = 0.020
-SLACK_SECONDS: Final = 0.020
-
-STREAM: Final = "benchmarks.update_stream"
 ECHO: Final = udp_echo.__name__
 
 
 def run(plan: Plan) -> list[Figure]:
     """Measure."""
-    figures = _under_no_load(plan)
-    if can_have_machines():
-        figures.append(_beside_a_snapshot(plan))
-    else:
-        print("no network namespaces here: no latency beside a snapshot", file=sys.stderr)
-    return figures
-
-
-def _under_no_load(plan: Plan) -> list[Figure]:
     elements, body = update_of_size(UPDATE_BYTES, 100 * UPDATE_BYTES)
     ours, echoes = [], []
     with (
@@ -118,36 +92,3 @@ async def _relayed(master: Master, elements: int, body: bytes, count: int) -> li
                 await progress.wait(10)
             taken.append(came - began)
     return taken
-
-
-def _beside_a_snapshot(plan: Plan) -> Figure:
-    link = Link(rate=LINK_RATE, delay=RTT / 2)
-    elements = ("--elements", str(plan.snapshot_elements))
-    with emulated_link(link, link, seed=1) as (here, there):
-        with Program(ECHO, "serve", "--host", here.address, prefix=here.prefix) as echo:
-            port = str(echo.announcement["port"])
-            with Program(ECHO, "measure", "--host", here.address, "--port", port, "--count",
-                         str(plan.echo_trips), prefix=there.prefix) as client:  # fmt: skip
-                rival = float(np.percentile(client.announcement["seconds"], 99))
-        with Master(keys=plan.keys, listen=f"{here.address}:0", prefix=here.prefix) as master:
-            environ = master.environ()
-            with (
-                Program(STREAM, "push", *elements, "--interval-seconds", str(plan.interval_seconds),
-                        environ=environ, prefix=here.prefix) as pusher,
-                Program(STREAM, "receive", *elements, environ=environ,
-                        prefix=there.prefix) as receiver,
-            ):  # fmt: skip
-                pusher.tell()
-                came = receiver.read()
-                pusher.tell()
-                sent = pusher.read()["at"]
-    taken = [at - sent[sequence] for sequence, at in came["at"].items()]
-    print(
-        f"snapshot of {4e-6 * plan.snapshot_elements:g} MB in {came['seconds']:.2f} s, "
-        f"{len(taken)} updates meanwhile, median {1e3 * median(taken):.1f} ms",
-        file=sys.stderr,
-    )
-    name = f"4 KB update while a snapshot flows, {form(keys=plan.keys)}, {1e3 * RTT:g} ms, p99"
-    return within(name, 1e3 * float(np.percentile(taken, 99)), "ms",
-                  "raw UDP echo, idle link, p99", 1e3 * rival,
-                  aim=1e3 * (2 * RTT + SLACK_SECONDS), runs=1)  # fmt: skip

@@ -5,7 +5,9 @@ send and receive; so what is measured is the relay: the bytes that it hands on p
 second of its processor time. The rivals do the same work with the same workers' part.
 
 Two of ours are measured: the transport alone, which does what the rivals do, and a real master,
-which decodes each update too and adds it to its replica.
+which decodes each update too and adds it to its replica. It passes on as one sum what has come
+together, and is counted by what its workers have then, as if each update had come by itself. All
+updates here are the same one, so such a sum is no larger.
 """
 
 import asyncio
@@ -24,14 +26,9 @@ from benchmarks.programs import FIRST_CORE, LAST_CORE, Meter, Program, on_core
 from benchmarks.rivals import datagram_transport, tcp_relay, zeromq_relay
 from benchmarks.work import Rate, Work
 from benchmarks.workers import Progress, closing, join_all, update_of_size
-from gradwire_protocol.limits import charge_of
-from gradwire_server.config import BACKLOG_BYTES_MAX
 from gradwire_udp import new_event_loop
 
 UPDATE_BYTES: Final = 300_000
-HEADER_BYTES_MAX: Final = 1024
-"""What a message is larger than the update in it."""
-
 GIGABITS: Final = 6.0
 
 
@@ -52,11 +49,6 @@ FULL: Final = Plan()
 QUICK: Final = Plan(workers=(2,), runs=1, gigabits=0.02, scaling_plan=scaling.QUICK)
 
 WORKERS_AIMED: Final = (4, 16)
-
-BACKLOG_SHARE: Final = 0.75
-"""The part of what a master keeps for one worker that we let be under way to it. What is beyond all
-of it the master adds up, and sends less; the rest is for updates that have come to the worker and
-are not acknowledged yet."""
 
 MASTER, TRANSPORT = "gradwire master", "gradwire transport"
 ZEROMQ, TCP = "ZeroMQ PUB/SUB over TCP", "asyncio TCP server"
@@ -124,7 +116,7 @@ def _exchange_with_master(elements: int, work: Work, *, keys: bool) -> Meter:
 async def _send_and_receive(master: Master, elements: int, work: Work) -> Meter:
     progress = Progress()
     workers = await join_all(work.workers, elements, master, progress)
-    ahead_max = min(2 * work.AHEAD, updates_ahead_max(work))
+    ahead_max = 2 * work.AHEAD
     with closing(workers):
         with Meter(master.pid) as meter:
             while any(worker.received < work.expected for worker in workers):
@@ -135,15 +127,6 @@ async def _send_and_receive(master: Master, elements: int, work: Work) -> Meter:
                         worker.push(work.body)
                 await progress.wait(60)
         return meter
-
-
-def updates_ahead_max(work: Work) -> int:
-    """Return how many updates each worker may be ahead of what the slowest one has received.
-
-    So many that a master hands each on by itself, as all relays do here.
-    """
-    kept = BACKLOG_SHARE * BACKLOG_BYTES_MAX / charge_of(len(work.body) + HEADER_BYTES_MAX)
-    return max(1, int(kept / work.others))
 
 
 def _name(who: str, workers: int, plan: Plan) -> str:

@@ -1,7 +1,8 @@
 """What an accepted update costs a master with 4 to 256 workers that keep it busy, over loopback.
 
 A real master on one core, over real sockets. All workers live in this process, on the other core,
-and each has some updates of 4 KB under way all the time. What passes on together is added up, so
+and each has some updates of 4 KB under way all the time; those of different workers change
+different parameters. What passes on together is added up, so
 the cost of an update should not grow with the workers as the number of pairs does; nor should what
 comes down to a worker.
 """
@@ -63,11 +64,11 @@ class Cost:
 
 def run(plan: Plan) -> list[Figure]:
     """Measure."""
-    _, body = update_of_size(UPDATE_BYTES, ELEMENTS)
+    bodies = bodies_of(max(plan.workers))
     costs: dict[int, list[Cost]] = {workers: [] for workers in plan.workers}
     for _ in range(plan.runs):
         for workers, measured in costs.items():
-            measured.append(_measure(workers, body, plan))
+            measured.append(_measure(bodies[:workers], plan))
     least = plan.workers[0]
     figures = []
     for workers in plan.workers:
@@ -81,7 +82,7 @@ def run(plan: Plan) -> list[Figure]:
             else beside(name, value, "us", among_least, rival, runs=plan.runs)
         )
         ratio = median(cost.bytes_ratio for cost in costs[workers])
-        each = len(body) / 1e3
+        each = len(bodies[0]) / 1e3
         values = (
             f"bytes down to each of {workers} workers, for each update of another",
             ratio * each,
@@ -99,32 +100,36 @@ def _name(workers: int, plan: Plan) -> str:
     return f"master's processor, per accepted 4 KB update of {workers}, {form(keys=plan.keys)}"
 
 
-def _measure(workers: int, body: bytes, plan: Plan) -> Cost:
+def bodies_of(workers: int) -> list[bytes]:
+    """Return the update that each worker sends again and again."""
+    return [update_of_size(UPDATE_BYTES, ELEMENTS, seed=rank)[1] for rank in range(workers)]
+
+
+def _measure(bodies: Sequence[bytes], plan: Plan) -> Cost:
     with (
         Master("--workers-max", str(max(plan.workers)), keys=plan.keys, core=FIRST_CORE) as master,
         on_core(LAST_CORE),
         asyncio.Runner(loop_factory=new_event_loop) as runner,
     ):
-        return runner.run(_keep_busy(master, workers, body, plan))
+        return runner.run(_keep_busy(master, bodies, plan))
 
 
-async def _keep_busy(master: Master, count: int, body: bytes, plan: Plan) -> Cost:
-    progress = Progress()
+async def _keep_busy(master: Master, bodies: Sequence[bytes], plan: Plan) -> Cost:
+    progress, count = Progress(), len(bodies)
     workers = await join_all(count, ELEMENTS, master, progress)
     each = max(plan.updates // count, 2 * UNDER_WAY)
     before = sum(worker.bytes_received for worker in workers)
     with closing(workers):
         with Meter(master.pid) as meter:
             while any(worker.received < each * (count - 1) for worker in workers):
-                for worker in workers:
+                for worker, body in zip(workers, bodies, strict=True):
                     while worker.sent < min(each, worker.delivered + UNDER_WAY):
                         worker.push(body)
                 await progress.wait(60)
         down = sum(worker.bytes_received for worker in workers) - before
     accepted = each * count
-    return Cost(
-        1e6 * meter.processor_seconds / accepted, down / (accepted * (count - 1) * len(body))
-    )
+    singly = (count - 1) * each * sum(map(len, bodies))
+    return Cost(1e6 * meter.processor_seconds / accepted, down / singly)
 
 
 def draw(figures: list[Figure], folder: Path, plan: Plan) -> None:

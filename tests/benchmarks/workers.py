@@ -231,7 +231,7 @@ async def join_all(
     return workers
 
 
-def update_of_size(size: int, elements: int | None = None) -> tuple[int, bytes]:
+def update_of_size(size: int, elements: int | None = None, *, seed: int = 0) -> tuple[int, bytes]:
     """Return an update of about so many bytes, and how many parameters it is for.
 
     Parameters
@@ -239,8 +239,10 @@ def update_of_size(size: int, elements: int | None = None) -> tuple[int, bytes]:
     size : int
     elements : int
         How many parameters there have to be; as many as make a fifth of them hits unless given.
+    seed : int
+        Says which parameters it changes.
     """
-    random = np.random.default_rng(0)
+    random = np.random.default_rng(seed)
     if elements is None:
         elements, density = 8 * size, 0.2  # which takes about one bit per element
     else:

@@ -29,7 +29,7 @@ NEED_MACHINES = ("convergence", "defaults", "lossy", "modes", "slowlink")
 OF_THEIR_OWN = ("codec", "codec-size", "sealed", "spark")
 """These have tests of their own; that of the last one is ``spark/test_benchmark.py``."""
 
-KEYLESS = ("convergence", "defaults", "latency", "overhead", "relay", "slowlink")
+KEYLESS = ("convergence", "defaults", "latency", "overhead", "relay", "scale", "slowlink")
 """These can be measured without keys as well."""
 
 

@@ -1,7 +1,7 @@
 """`PeerSequences`: how far the updates of each rank have come, one by one or in sums.
 
-A sum counts when all is here that the master had accepted before the first update in it. So the
-versions of a worker have no gap, and whoever has a sum has all that is in earlier ones.
+A worker takes a sum when it has all that the master had accepted before the first update in it. So
+the versions of a worker have no gap, and a worker that has a sum has all that is in earlier ones.
 """
 
 from collections.abc import Mapping
