@@ -8,9 +8,10 @@ from random import Random
 
 import pytest
 
+from gradwire.errors import RefusedError
 from gradwire.worker.state import Stage
 from gradwire_protocol import Priority, ShapedMessage
-from gradwire_protocol.messages.admission import Roster, Welcome
+from gradwire_protocol.messages.admission import RefusalCode, Roster, Welcome
 from gradwire_protocol.messages.kinds import EndCode
 from gradwire_protocol.messages.updates import EncodedUpdate
 from gradwire_server.config import MasterConfig
@@ -116,6 +117,52 @@ def test_a_new_worker_does_not_take_the_rank_of_one_that_the_others_did_not_know
     run.network.run(lambda: newcomer.live and late.lost is None, seconds=60)
 
     assert len({known.rank, late.rank, newcomer.rank}) == 3
+    run.train(3)
+    run.finish()
+
+
+@pytest.mark.parametrize("gathers", [True, False], ids=["in the recovery", "later"])
+def test_who_finds_its_rank_with_the_updates_of_another_one_is_told_to_join_again(
+    gathers: bool,
+) -> None:
+    run, known, late = with_one_that_the_other_does_not_know()
+    run.network.on_datagram = lambda source, target, _: late.name not in (source, target)
+    run.lose_master(known, back_after=0.1)
+    newcomer = run.join()
+    run.network.run(lambda: newcomer.live, seconds=120)
+    assert newcomer.rank == late.rank
+    newcomer.step()
+    run.network.run(lambda: newcomer.delivered == 1, seconds=5)
+    run.network.kill(newcomer.host)
+    run.lose_master(known, back_after=0.1)
+    run.network.run(lambda: gathers or known.lost is None, seconds=60)
+    run.network.on_datagram = lambda *_: True
+
+    run.network.run(lambda: late.closed, seconds=60)
+
+    assert isinstance(late.error, RefusedError)
+    assert late.error.code == RefusalCode.NOT_EXPECTED
+
+
+def test_the_rank_of_one_without_updates_is_kept_for_it_through_two_restarts() -> None:
+    """The others have nothing of it but its rank, which they saw in a roster."""
+    run = begin(3, Random(3))
+    run.join_and_wait(2)
+    stays, silent = run.workers
+    rank = silent.rank
+    stays.step()
+    run.network.on_datagram = lambda source, target, _: silent.name not in (source, target)
+    for _ in range(2):
+        run.lose_master(stays, back_after=0.1)
+        [newcomer] = run.join_and_wait(1)
+        assert newcomer.rank != rank
+        run.network.kill(newcomer.host)
+        run.network.run(lambda: len(run.master.roster) == 1, seconds=30)
+    run.network.on_datagram = lambda *_: True
+
+    run.wait_until_all_are_back()
+
+    assert silent.rank == rank
     run.train(3)
     run.finish()
 

@@ -82,6 +82,7 @@ class Admission:
                 kept,
                 worker.term,
                 leaving=worker.leave_reason is not None,
+                heard_of=tuple(sorted(worker.heard_of - versions.keys() - {rank})),
             ),
         )
 
@@ -133,7 +134,7 @@ class Admission:
         worker.rank = welcome.rank
         worker.welcome = welcome
         self._origins.log.results_kept = welcome.mode.results_kept
-        worker.workers = len(welcome.roster)
+        worker.note_roster(welcome.roster)
         self._own.sequence = welcome.sequence
         self._membership.on_welcome(welcome)
         early, self._early = self._early, []

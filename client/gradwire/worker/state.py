@@ -11,7 +11,8 @@
 While the master is not in charge, JOINING leads back to CONNECTING.
 """
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import Final
 
@@ -21,7 +22,7 @@ from gradwire.worker.own_updates import OwnUpdates
 from gradwire.worker.peer_updates import PeerUpdates
 from gradwire.worker.reconnection import Reconnection
 from gradwire.worker.update_log import OwnUpdate
-from gradwire_protocol.messages.admission import Join, Welcome
+from gradwire_protocol.messages.admission import Join, Peer, Welcome
 from gradwire_protocol.messages.fields import REASON_CHARACTERS_MAX
 from gradwire_protocol.messages.link import Control, Link
 from gradwire_protocol.messages.updates import EncodedUpdate
@@ -71,6 +72,8 @@ class WorkerState:
     rank: int = -1
     workers: int = 0
     """How many take part, itself included."""
+    heard_of: set[int] = field(default_factory=set)
+    """The ranks that have been in a roster."""
     term: int = 0
     """The highest one of a master that this worker followed, or promised to follow."""
     took_part: bool = False
@@ -86,6 +89,11 @@ class WorkerState:
     def is_cut_off(self) -> bool:
         """Whether it takes part, has lost its connection, and is not live again yet."""
         return self.reconnection.lost is not None and self.stage is not Stage.CLOSED
+
+    def note_roster(self, peers: Sequence[Peer]) -> None:
+        """Note who takes part."""
+        self.workers = len(peers)
+        self.heard_of.update(peer.rank for peer in peers)
 
     def move_to(self, stage: Stage) -> None:
         """Go on to another stage."""

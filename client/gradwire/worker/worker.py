@@ -344,7 +344,7 @@ class Worker:
         """Take what the master tells all workers."""
         match message:
             case Roster():
-                self.state.workers = len(message.peers)
+                self.state.note_roster(message.peers)
                 self._membership.on_roster(message.peers)
             case Stable():
                 self._peers.origins.log.forget_stable(message.versions)

@@ -6,6 +6,7 @@ from typing import Annotated, ClassVar, Final, TypeAlias
 
 from gradwire_protocol.limits import MESSAGE_BYTES_MAX
 from gradwire_protocol.messages.fields import (
+    RANK,
     REASON_CHARACTERS_MAX,
     ROSTER_BYTES_MAX,
     VERSIONS_BYTES_MAX,
@@ -93,6 +94,9 @@ class Resume(Record):
     """The highest term in which it has followed a master or promised to."""
     leaving: bool = False
     """Whether it only asks for confirmation that it has left."""
+    heard_of: Annotated[tuple[int, ...], listing(RANK, RANKS_MAX)] = ()
+    """Ranks of other workers of which it has no update, and that were in a roster: these may come
+    back, too."""
 
     def last(self, rank: int) -> int:
         """Return the sequence of the last update of a rank in its replica."""
@@ -105,6 +109,11 @@ class Resume(Record):
         """
         last = self.last(rank)
         return min(self.kept.get(rank, last + 1), last + 1)
+
+    @property
+    def known(self) -> set[int]:
+        """Ranks of the other workers that it knows of."""
+        return {*self.versions, *self.heard_of}
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +141,7 @@ class Join(Record):
     """The mode that it wants; None for that of the run. The first worker's is the run's."""
 
     KIND: ClassVar[Kind] = Kind.JOIN
-    BYTES_MAX: ClassVar[int] = LAYOUT_BYTES_MAX + 2 * VERSIONS_BYTES_MAX + SMALL_BYTES_MAX
+    BYTES_MAX: ClassVar[int] = LAYOUT_BYTES_MAX + 3 * VERSIONS_BYTES_MAX + SMALL_BYTES_MAX
 
 
 @dataclass(frozen=True, slots=True)

@@ -248,8 +248,15 @@ class Reception:
         is_expected = lease is not None and lease.rank == resume.rank
         if run.recovered and self._has_left_since(link, resume):
             return
-        is_free = resume.rank not in run.assigned_ranks and state.roster.at(resume.rank) is None
-        if not is_expected and not (run.recovered and is_free):
+        # Of a recovered run, a worker may come back of whom no other one knew, unless its rank was
+        # given to another one: then this master has that one's updates under it.
+        may_return = (
+            run.recovered
+            and resume.rank not in run.assigned_ranks
+            and state.roster.at(resume.rank) is None
+            and resume.sequence >= run.accepted(resume.rank)
+        )
+        if not is_expected and not may_return:
             self.refuse(link.connection, join, not_expected(state.config))
             return
         check_claims(resume, run)

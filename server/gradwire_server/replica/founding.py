@@ -10,7 +10,7 @@ from typing import Final
 
 from gradwire_codecs import unpack_block
 from gradwire_protocol import InOrder, InvalidMessageError
-from gradwire_protocol.messages.admission import Resume, Welcome
+from gradwire_protocol.messages.admission import RefusalCode, Refuse, Resume, Welcome
 from gradwire_protocol.messages.fields import covers
 from gradwire_protocol.messages.link import UpdateReceived
 from gradwire_protocol.messages.replicas import Contents, Snapshot
@@ -26,6 +26,13 @@ logger = logging.getLogger("gradwire.master")
 TIMES_LOST_MAX: Final = 3
 """How often all workers that had the run may be lost before it begins with a new worker. A worker
 that never stays for long enough to send its replica must not hold others up."""
+
+
+RANK_TAKEN: Final = Refuse(
+    RefusalCode.NOT_EXPECTED,
+    "while this worker was away, the master was started anew, and gave its rank to another one: "
+    "join again, as a new worker",
+)
 
 
 def welcome(member: Member, run: Run, roster: Roster, now: float) -> None:
@@ -49,6 +56,8 @@ def recover(run: Run, roster: Roster, now: float) -> None:
     """Choose the heir among the returned workers, and recall updates."""
     recovery = run.recovery
     assert recovery is not None
+    for displaced in recovery.pop_displaced():
+        displaced.link.send(RANK_TAKEN)
     heir = recovery.choose()
     logger.info(
         "%d workers are back: run %r goes on with a replica, %s",

@@ -69,7 +69,7 @@ def continue_run(run: Run, recovery: RunRecovery, now: float) -> None:
     contents = recovery.contents
     assert contents is not None
     run.recovered = run.must_repeat_stable = True
-    run.unclaimed = contents.keys() - owners.keys()
+    run.unclaimed = (contents.keys() | recovery.known) - owners.keys()
     for rank, recalled in recovery.recalled.items():
         if recalled.reached < contents.get(rank, 0):  # the log must not begin with a gap
             recalled.base, recalled.updates = contents[rank], []

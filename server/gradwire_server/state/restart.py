@@ -102,6 +102,28 @@ class RunRecovery:
         known = max((resume.workers for resume in self.returned.values()), default=0)
         return 0 < known <= len(self.returned)
 
+    @property
+    def known(self) -> set[int]:
+        """Ranks of the workers that a returned worker knows of."""
+        return set[int]().union(*(resume.known for resume in self.returned.values()))
+
+    def pop_displaced(self) -> list[Member]:
+        """Forget and return the workers of whose rank another one has more updates.
+
+        Nobody knew of such a worker when an earlier master gave its rank to another one.
+        """
+        displaced = [
+            member
+            for member, resume in self.returned.items()
+            if any(
+                other.versions.get(member.rank, 0) > resume.sequence
+                for other in self.returned.values()
+            )
+        ]
+        for member in displaced:
+            del self.returned[member]
+        return displaced
+
     def choose(self) -> Member | None:
         """Choose the returned worker whose replica is taken; None for the master's own.
 

@@ -306,8 +306,7 @@ class Run:
         """Ranks a returning worker may still claim, as far as those already back know."""
         if self.recovery is None:
             return frozenset()
-        known = [resume.versions for resume in self.recovery.returned.values()]
-        return frozenset().union(*known)
+        return frozenset(self.recovery.known)
 
     @property
     def is_over(self) -> bool:

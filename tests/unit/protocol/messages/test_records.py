@@ -166,7 +166,10 @@ MODES = st.one_of(
 )
 TERMS = st.integers(0, TERM_MAX)
 WORKER_IDS = st.binary(min_size=WORKER_ID_BYTES, max_size=WORKER_ID_BYTES)
-RESUMES = st.builds(Resume, RANKS, SEQUENCES, VERSIONS, st.integers(0, RANKS_MAX), VERSIONS, TERMS)
+RESUMES = st.builds(
+    Resume, RANKS, SEQUENCES, VERSIONS, st.integers(0, RANKS_MAX), VERSIONS, TERMS,
+    heard_of=st.lists(RANKS, max_size=9).map(tuple),
+)  # fmt: skip
 NUMBERS = st.integers(0, NUMBER_MAX)
 PLANS = st.builds(
     Plan,
@@ -365,6 +368,7 @@ REFUSED: tuple[tuple[type[Record], str, object], ...] = (
     (Buffers, "others", bytes(BUFFERS_BYTES_MAX + 1)),
     (Resume, "term", TERM_MAX + 1),
     (Resume, "leaving", 1),
+    (Resume, "heard_of", (RANK_END,)),
     (Welcome, "term", -1),
     (Welcome, "standby", "line\nbreak"),
     (Refuse, "master", "x" * (ADDRESS_CHARACTERS_MAX + 1)),
