@@ -8,10 +8,10 @@ import asyncio
 from collections.abc import Callable
 from functools import partial
 from time import monotonic
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 from gradwire_protocol import Connection, Event
-from gradwire_udp.endpoint_driver import Application
+from gradwire_udp.endpoint_driver import Application, EndpointDriver
 
 
 def new_event_loop() -> asyncio.AbstractEventLoop:
@@ -24,20 +24,7 @@ def new_event_loop() -> asyncio.AbstractEventLoop:
     return loop
 
 
-class Driver(Protocol):
-    """An `EndpointDriver`, or another object with these methods."""
-
-    def turn(self) -> None:
-        """Report events and send trains."""
-
-    async def wait_quiet(self, timeout: float, /) -> None:  # noqa: ASYNC109
-        """Wait until no connection has anything left to send, at most `timeout` seconds."""
-
-    def close(self) -> None:
-        """Close the sockets."""
-
-
-AnyDriver = TypeVar("AnyDriver", bound=Driver)
+AnyDriver = TypeVar("AnyDriver", bound=EndpointDriver)
 
 
 class Drivers:
@@ -46,7 +33,7 @@ class Drivers:
     def __init__(self, application: Application, loop: asyncio.AbstractEventLoop) -> None:
         self._application = application
         self._loop = loop
-        self._drivers: list[Driver] = []
+        self._drivers: list[EndpointDriver] = []
         self._turn_scheduled = False
         self._reported: set[int] = set()
 

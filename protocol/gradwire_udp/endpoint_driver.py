@@ -7,12 +7,11 @@ to send would receive no acknowledgements otherwise.
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
 from contextlib import suppress
 from time import monotonic
 from typing import Final, Protocol
 
-from gradwire_protocol import Address, Connection, Event, State
+from gradwire_protocol import Connection, Endpoint, Event, State
 from gradwire_protocol.connection.timers import earliest
 from gradwire_protocol.connection.train import Train
 from gradwire_udp.process import keep_freed_memory
@@ -24,33 +23,6 @@ TRAINS_PER_TURN_MAX: Final = 16
 BLOCKED_SECONDS: Final = 0.001
 """While the socket takes nothing, the timer fires no more often than this: the endpoint has
 something to send, so its timer is due all the time."""
-
-
-class Driven(Protocol):
-    """The methods of a `gradwire_protocol.Endpoint` that a driver calls."""
-
-    def connections(self) -> Iterable[Connection]:
-        """Iterate over all connections, those that are closing included."""
-
-    def receive(
-        self, view: memoryview, segment: int, address: Address, ecn: int, now: float, /
-    ) -> None:
-        """Process the packets of one read; the view is not used after the return."""
-
-    def next_event(self) -> tuple[Connection, Event] | None:
-        """Return the next event, or None."""
-
-    def next_train(self, now: float, /) -> Train | None:
-        """Return the next train to send, or None; its buffers are valid until the next call."""
-
-    def on_blocked(self, now: float, /) -> None:
-        """Note that the socket takes no more for now."""
-
-    def next_timer(self) -> float | None:
-        """Return when `handle_timer` has to be called at the latest."""
-
-    def handle_timer(self, now: float, /) -> None:
-        """Act on every deadline at or before `now`."""
 
 
 class Application(Protocol):
@@ -70,7 +42,7 @@ class EndpointDriver(ABC):
     """Drives an endpoint until it is closed; all methods have to be called on the loop's thread."""
 
     def __init__(
-        self, endpoint: Driven, application: Application, loop: asyncio.AbstractEventLoop
+        self, endpoint: Endpoint, application: Application, loop: asyncio.AbstractEventLoop
     ) -> None:
         keep_freed_memory()
         self._endpoint = endpoint

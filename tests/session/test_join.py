@@ -150,7 +150,7 @@ def test_who_waits_for_the_first_worker_s_parameters_is_told_its_name(
     worker = Worker(
         join_request(name="gpu7/1234", layout=layout), membership, "", random=Random(1).random
     )
-    network = NetworkThread(Settings(master=master.address), worker, membership)
+    network = NetworkThread(Settings(master=master.address), worker, membership.on_closed)
     network.start(resolve_all(master.address))
     wait_until(lambda: membership.welcome is not None, "the welcome")
 

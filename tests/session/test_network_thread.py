@@ -30,7 +30,7 @@ class Connected:
         self.worker = Worker(
             join_request(), self.membership, master.address, random=Random(1).random
         )
-        self.network = NetworkThread(settings, self.worker, self.membership)
+        self.network = NetworkThread(settings, self.worker, self.membership.on_closed)
         self.network.start(resolve_all(master.address))
 
 

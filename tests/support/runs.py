@@ -4,12 +4,13 @@ from collections.abc import Callable, Mapping
 from itertools import chain
 
 from gradwire_server.checkpoints.writer import CheckpointWriter
+from gradwire_server.runs.background import Background
 from gradwire_server.runs.collector import RUN_LABEL, RunsCollector
 from gradwire_server.runs.runs import Runs
 from gradwire_server.updates.decoding import Decoder
 
 
-class GivenBackground:
+class GivenBackground(Background):
     """A decoder and a writer that are there before their master."""
 
     def __init__(

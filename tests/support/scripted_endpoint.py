@@ -3,13 +3,13 @@
 from collections import deque
 from collections.abc import Callable
 
-from gradwire_protocol import Address, Connection, Event
+from gradwire_protocol import Address, Connection, Endpoint, Event
 from gradwire_protocol.connection.train import Train
 from gradwire_udp import Read
 from support.datagrams import Datagram, cut
 
 
-class ScriptedEndpoint:
+class ScriptedEndpoint(Endpoint):
     """Sends what it is given, and writes down what happens to it."""
 
     def __init__(self) -> None:

@@ -150,7 +150,7 @@ def answer_to(order: Order, settings: Settings) -> str:
     if key is None:
         seconds = min(settings.connect_timeout_seconds, KEYLESS_SECONDS)
         settings = replace(settings, connect_timeout_seconds=seconds)
-    network = NetworkThread(settings, operator, operator, credentials)
+    network = NetworkThread(settings, operator, operator.on_closed, credentials)
     try:
         network.start(addresses)
     except OSError as error:

@@ -78,7 +78,7 @@ def attempt(
         observes=observes,
     )
     waits = Waits(membership)
-    network = NetworkThread(settings, entry.worker, membership, credentials)
+    network = NetworkThread(settings, entry.worker, membership.on_closed, credentials)
     membership.post = network.call
     try:
         network.start(addresses, start_timeout=settings.start_timeout_seconds)

@@ -52,13 +52,6 @@ class Dialler(Application, Protocol):
         """Dial the master by the first way of a dialing."""
 
 
-class Listener(Protocol):
-    """What another thread waits with: a `Membership`."""
-
-    def on_closed(self, error: GradwireError | None) -> None:
-        """Note that the membership is over."""
-
-
 AnyDialler = TypeVar("AnyDialler", bound=Dialler)
 
 
@@ -67,7 +60,7 @@ class NetworkThread(Generic[AnyDialler]):
 
     Parameters
     ----------
-    listener : Listener
+    on_closed : callable
         Told of the failures that would otherwise reach no other thread.
     credentials : Credentials, optional
         To dial with; without them packets are not sealed.
@@ -77,7 +70,7 @@ class NetworkThread(Generic[AnyDialler]):
         self,
         settings: Settings,
         worker: AnyDialler,
-        listener: Listener,
+        on_closed: Callable[[GradwireError | None], None],
         credentials: Credentials | None = None,
     ) -> None:
         self.worker = worker
@@ -85,7 +78,7 @@ class NetworkThread(Generic[AnyDialler]):
         self._credentials = credentials
         self._datagrams = SocketCounters()
         self._streams = TcpCounters()
-        self._listener = listener
+        self._on_closed = on_closed
         self._loop = new_event_loop()
         self._loop.set_exception_handler(self._on_exception)
         self._drivers = Drivers(worker, self._loop)
@@ -277,7 +270,7 @@ class NetworkThread(Generic[AnyDialler]):
         logger.error("the network thread failed", exc_info=error)
         lost = ConnectionLostError(f"the network thread failed: {error!r}; please report this")
         lost.__cause__ = error
-        self._listener.on_closed(lost)
+        self._on_closed(lost)
 
 
 def _open_sockets(

@@ -13,17 +13,16 @@ import asyncio
 import errno
 import os
 import socket
-from collections.abc import Iterable
 from contextlib import suppress
 from time import monotonic
-from typing import Final, Protocol
+from typing import Final
 
-from gradwire_protocol import Address, Connection
+from gradwire_protocol import Address, Endpoint
 from gradwire_protocol.connection.train import ECN_NOT, Train
 from gradwire_protocol.limits import MIB, TRAIN_BYTES_MAX, TRAIN_PACKETS_MAX
 from gradwire_udp.accepting import Acceptor
 from gradwire_udp.counters import TcpCounters
-from gradwire_udp.endpoint_driver import Application, Driven, EndpointDriver
+from gradwire_udp.endpoint_driver import Application, EndpointDriver
 from gradwire_udp.sockets import SocketAddress
 from gradwire_udp.tcp.framing import LENGTH_BYTES, FramingError, ReadBuffer
 from gradwire_udp.tcp.peer import TcpAddress, TcpPeer
@@ -49,18 +48,6 @@ QUEUE_BYTES_MAX: Final = 16 * MIB
 reads none."""
 
 
-class DrivenOverTcp(Driven, Protocol):
-    """The methods of an `Endpoint` that this driver calls."""
-
-    connections_max: int
-
-    def connections(self) -> Iterable[Connection]:
-        """Return all connections."""
-
-    def disconnect_address(self, address: Address, reason: str, /) -> None:
-        """End the connections to an address that no TCP connection leads to any more."""
-
-
 class TcpDriver(EndpointDriver):
     """Drives an endpoint over TCP connections until it is closed.
 
@@ -68,11 +55,9 @@ class TcpDriver(EndpointDriver):
     only dial.
     """
 
-    _endpoint: DrivenOverTcp
-
     def __init__(
         self,
-        endpoint: DrivenOverTcp,
+        endpoint: Endpoint,
         application: Application,
         loop: asyncio.AbstractEventLoop,
         counters: TcpCounters,

@@ -14,9 +14,10 @@ from dataclasses import replace
 from time import monotonic
 from typing import Any, Final
 
+from gradwire_protocol import Endpoint
 from gradwire_protocol.connection.train import Train
 from gradwire_udp.counters import SocketCounters
-from gradwire_udp.endpoint_driver import Application, Driven, EndpointDriver
+from gradwire_udp.endpoint_driver import Application, EndpointDriver
 from gradwire_udp.udp.datagram_socket import DatagramSocket
 from gradwire_udp.udp.kernel_features import EVERYTHING, Features
 
@@ -42,7 +43,7 @@ class UdpDriver(EndpointDriver):
     def __init__(
         self,
         sock: socket.socket,
-        endpoint: Driven,
+        endpoint: Endpoint,
         application: Application,
         loop: asyncio.AbstractEventLoop,
         counters: SocketCounters,

@@ -32,6 +32,7 @@ from gradwire_server.daemon.listening import (
 from gradwire_server.http.access import Access
 from gradwire_server.http.server import HttpServer
 from gradwire_server.metrics import ServerMetrics
+from gradwire_server.runs.background import Background
 from gradwire_server.runs.collector import RunsCollector
 from gradwire_server.runs.runs import Runs
 from gradwire_server.standby.standby import Standby
@@ -347,7 +348,7 @@ class Daemon:
         self._stop("the master was stopped by an internal error")
 
 
-class _Threads:
+class _Threads(Background):
     """Threads that decode updates and write checkpoints for the masters of a daemon."""
 
     def __init__(

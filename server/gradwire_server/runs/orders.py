@@ -10,13 +10,14 @@ import json
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from gradwire_protocol import UsageError
 from gradwire_protocol.crypto.keys import check_name
 from gradwire_protocol.messages.admission import RefusalCode, Refuse
 from gradwire_protocol.messages.orders import Action, Order, OrderDone
-from gradwire_server.state.roster import Member, Roster
+from gradwire_server.master.master import Master
+from gradwire_server.state.roster import Member
 
 logger = logging.getLogger("gradwire.master")
 
@@ -24,38 +25,12 @@ DENIED_NAMES_MAX: Final = 1_000
 """Names denied by order. With 64 bytes each, 1,000 fit into an answer beside the largest roster."""
 
 
-class Ordered(Protocol):
-    """A run, as orders change it. Methods raise `UsageError` for what cannot be done."""
-
-    @property
-    def roster(self) -> Roster:
-        """Its members."""
-
-    def release(self, rank: int, now: float) -> None:
-        """End a quarantine."""
-
-    def expel(self, rank: int, reason: str, now: float) -> None:
-        """Close the connection of a member."""
-
-    def order_checkpoint(self) -> str:
-        """Order a checkpoint; return an answer."""
-
-    def end_run(self, reason: str, now: float) -> str:
-        """End the run; return an answer."""
-
-    def stop_training(self, reason: str, now: float) -> None:
-        """Have all workers end their training."""
-
-    def pause_items(self, now: float, *, paused: bool, epochs: int | None = None) -> None:
-        """Grant no items any more, or those of so many epochs, or all again."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Powers:
     """What orders can do."""
 
     status: Callable[[], dict[str, Any]]
-    runs: Callable[[], Mapping[str, Ordered]]
+    runs: Callable[[], Mapping[str, Master]]
     """Returns the runs in progress, by name."""
     drain: Callable[[bool], None]
     """Lets nobody in any more, or does again."""
@@ -83,13 +58,13 @@ class Orders:
             Action.DENY: self._deny,
             Action.ADMIT: self._admit,
         }
-        self._of_run: Final[dict[str, Callable[[str, Ordered], str]]] = {
+        self._of_run: Final[dict[str, Callable[[str, Master], str]]] = {
             Action.CHECKPOINT: self._checkpoint,
             Action.END_RUN: self._end_run,
             Action.STOP_TRAINING: self._stop_training,
             Action.RESUME_ITEMS: self._resume_items,
         }
-        self._of_members: Final[dict[str, Callable[[str, Ordered, str], str]]] = {
+        self._of_members: Final[dict[str, Callable[[str, Master, str], str]]] = {
             Action.RELEASE: self._release,
             Action.EXPEL: self._expel,
         }
@@ -126,7 +101,7 @@ class Orders:
             return self._of_members[action](operator, self._run(order), name)
         raise UsageError(f"no such order: {action!r}; this master knows {', '.join(Action)}")
 
-    def _run(self, order: Order) -> Ordered:
+    def _run(self, order: Order) -> Master:
         """Return the run that an order is for."""
         runs = self._powers.runs()
         if order.run is not None:
@@ -183,20 +158,20 @@ class Orders:
 
     # Orders to a run.
 
-    def _checkpoint(self, operator: str, run: Ordered) -> str:
+    def _checkpoint(self, operator: str, run: Master) -> str:
         return run.order_checkpoint()
 
-    def _end_run(self, operator: str, run: Ordered) -> str:
+    def _end_run(self, operator: str, run: Master) -> str:
         return run.end_run(f"operator {operator} has ended the run", self._now)
 
-    def _stop_training(self, operator: str, run: Ordered) -> str:
+    def _stop_training(self, operator: str, run: Master) -> str:
         run.stop_training(f"operator {operator} has ordered it", self._now)
         return (
             f"told to end their training; workers: {len(run.roster.workers)}. A script ends "
             "where it looks at session.stopping, or takes session.items(); any other one trains on"
         )
 
-    def _pause_items(self, run: Ordered, epochs: str) -> str:
+    def _pause_items(self, run: Master, epochs: str) -> str:
         if not epochs:
             run.pause_items(self._now, paused=True)
             return "no items are granted any more; workers end those that they hold, and wait"
@@ -205,11 +180,11 @@ class Orders:
         run.pause_items(self._now, paused=False, epochs=int(epochs))
         return f"items of epochs after number {epochs} are not granted; workers wait for them"
 
-    def _resume_items(self, operator: str, run: Ordered) -> str:
+    def _resume_items(self, operator: str, run: Master) -> str:
         run.pause_items(self._now, paused=False)
         return "items are granted again"
 
-    def _release(self, operator: str, run: Ordered, name: str) -> str:
+    def _release(self, operator: str, run: Master, name: str) -> str:
         members = [each for each in _members(run, name) if each.quarantine is not None]
         if not members:
             raise UsageError(f"{name} is not in quarantine")
@@ -217,7 +192,7 @@ class Orders:
             run.release(member.rank, self._now)
         return f"released from quarantine: {_names(members)}"
 
-    def _expel(self, operator: str, run: Ordered, name: str) -> str:
+    def _expel(self, operator: str, run: Master, name: str) -> str:
         members = _members(run, name)
         names = _names(members)
         for member in members:
@@ -231,13 +206,13 @@ class Orders:
         self.denied = names
 
 
-def _in_progress(runs: Mapping[str, Ordered]) -> str:
+def _in_progress(runs: Mapping[str, Master]) -> str:
     if not runs:
         return "there is none"
     return f"runs in progress: {', '.join(map(repr, sorted(runs)))}"
 
 
-def _members(run: Ordered, name: str) -> list[Member]:
+def _members(run: Master, name: str) -> list[Member]:
     """Return the members with this name in their key, or this rank.
 
     Raises `UsageError` if there are none, or if the name of one is the rank of another.

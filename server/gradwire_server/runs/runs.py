@@ -26,7 +26,7 @@ from gradwire_server.config import MasterConfig
 from gradwire_server.master.master import Master
 from gradwire_server.master.reception import RUN_DEFAULT
 from gradwire_server.metrics import ServerMetrics
-from gradwire_server.runs.background import Background, Foreground
+from gradwire_server.runs.background import Background
 from gradwire_server.runs.masters import Masters
 from gradwire_server.runs.newcomers import Newcomers
 from gradwire_server.state.run import Run
@@ -69,7 +69,7 @@ class Runs:
         self._masters = Masters(
             config,
             metrics,
-            background or Foreground(),
+            background or Background(),
             resumed=resumed,
             on_drained=on_drained,
             on_failed=on_failed,

@@ -16,7 +16,7 @@ from gradwire_protocol.messages.kinds import RANK_END, RANKS_MAX
 from gradwire_protocol.messages.layout import NAME_CHARACTERS_MAX
 from gradwire_protocol.messages.orders import RUNS_MAX, Action, Order, OrderDone
 from gradwire_server.master.status import status_of
-from gradwire_server.runs.orders import DENIED_NAMES_MAX, Ordered, Orders, Powers
+from gradwire_server.runs.orders import DENIED_NAMES_MAX, Orders, Powers
 from gradwire_server.state.roster import Member, Roster
 from gradwire_server.state.run import Run
 from support.members import member, roster_of
@@ -64,7 +64,7 @@ class Desk:
 
     def __init__(self, members: Sequence[Member] = ()) -> None:
         self.run = OrderedRun(members)
-        self.runs: dict[str, Ordered] = {"alpha": self.run}
+        self.runs: dict[str, Any] = {"alpha": self.run}
         self.done = self.run.done
         self.drains: list[bool] = []
         self.orders = Orders(

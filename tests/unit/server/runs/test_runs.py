@@ -18,6 +18,7 @@ from gradwire_protocol.messages.updates import Finish, Finished, Leave
 from gradwire_server.checkpoints.writer import CheckpointWriter
 from gradwire_server.config import MasterConfig
 from gradwire_server.metrics import ServerMetrics
+from gradwire_server.runs.background import Background
 from gradwire_server.runs.collector import RunsCollector
 from gradwire_server.runs.runs import Runs
 from gradwire_server.state.run import Run
@@ -39,7 +40,7 @@ def an_update(elements: int) -> bytes:
     return body
 
 
-class Decoders:
+class Decoders(Background):
     """Decoders of the masters, in the order they began, any of which can be made to fail."""
 
     def __init__(self, writers: Sequence[CheckpointWriter] = ()) -> None:
