@@ -1,9 +1,9 @@
 """Counters of one endpoint: packets received, dropped (by reason) and sent again."""
 
 from collections.abc import Hashable
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 
 class Drop(StrEnum):
@@ -54,28 +54,33 @@ class RefusedInit(NamedTuple):
     """The name in the key, where that was proved."""
 
 
+def counted(text: str, metric: str | None = None) -> Any:
+    """Declare a counter: what it says to operators, and its metric, if not named as the field."""
+    return field(default=0, metadata={"text": text, "metric": metric})
+
+
 @dataclass(slots=True)
 class Counters:
     """Counts of one endpoint over all its connections since it was made."""
 
-    packets_accepted: int = 0
-    handshakes_answered: int = 0
-    retries_sent: int = 0
-    resets_sent: int = 0
-    resets_received: int = 0
-    connections_opened: int = 0
-    fragments_sent: int = 0
-    fragments_retransmitted: int = 0
-    packets_lost: int = 0
-    packets_spuriously_lost: int = 0
-    packets_marked: int = 0
-    black_holes: int = 0
-    probe_timeouts: int = 0
-    addresses_changed: int = 0
-    violations: int = 0
-    idle_timeouts: int = 0
-    epochs_begun: int = 0
-    stalls: int = 0
+    packets_accepted: int = counted("Packets of established connections, authentic and new.")
+    handshakes_answered: int = counted("Handshakes answered, repeated ones included.")
+    retries_sent: int = counted("INITs that were asked to come back with a cookie.")
+    resets_sent: int = counted("Packets of unknown sessions that were answered with a RESET.")
+    resets_received: int = counted("Connections that the other side did not know any more.")
+    connections_opened: int = counted("Connections established.")
+    fragments_sent: int = counted("Fragments of messages sent, retransmitted ones included.")
+    fragments_retransmitted: int = counted("Fragments of messages sent again.")
+    packets_lost: int = counted("Packets taken for lost.")
+    packets_spuriously_lost: int = counted("Packets taken for lost and acknowledged after all.")
+    packets_marked: int = counted("Packets received with the ECN mark 'congestion experienced'.")
+    black_holes: int = counted("Times that a path stopped to carry large datagrams.")
+    probe_timeouts: int = counted("Times that nothing was acknowledged for a probe timeout.")
+    addresses_changed: int = counted("Workers that moved to another address while connected.")
+    violations: int = counted("Connections closed because the peer broke the protocol.")
+    idle_timeouts: int = counted("Connections closed because nothing was heard any more.")
+    epochs_begun: int = counted("Times that a worker went on to its next key.")
+    stalls: int = counted("Connections closed because a message made no progress.")
     drops: dict[Drop, int] = field(default_factory=lambda: dict.fromkeys(Drop, 0))
     refused: dict[Drop, RefusedInit] = field(default_factory=dict, compare=False)
     """By reason: an INIT that was refused, the first one since the owner has taken the entry out.
@@ -92,7 +97,3 @@ class Counters:
         self.drops[reason] += 1
         if reason not in self.refused:
             self.refused[reason] = RefusedInit(address, bytes(key_id), name)
-
-    def flat(self) -> dict[str, int]:
-        """Return every counter that is one number by its name."""
-        return {f.name: getattr(self, f.name) for f in fields(self) if f.type is int}

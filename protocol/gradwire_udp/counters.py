@@ -2,56 +2,65 @@
 
 from dataclasses import dataclass
 
+from gradwire_protocol.counters import counted
+
 
 @dataclass(slots=True)
 class SocketCounters:
     """Counts of a UDP socket; bytes are those of UDP payloads."""
 
-    reads: int = 0
-    """System calls that returned data; with GRO one of them returns many datagrams."""
-    datagrams_received: int = 0
-    bytes_received: int = 0
+    datagrams_received: int = counted("UDP datagrams received.")
+    bytes_received: int = counted("UDP payload received.", "received_bytes")
+    datagrams_sent: int = counted("UDP datagrams handed to the kernel.")
+    bytes_sent: int = counted("UDP payload handed to the kernel.", "sent_bytes")
+    send_errors: int = counted("Datagrams that the kernel refused to send; recovered from as lost.")
+    reads: int = counted(
+        "System calls that brought datagrams; many each, where the kernel joins them.",
+        "socket_reads",
+    )
+    trains_sent: int = counted(
+        "System calls that sent datagrams; many each, where the kernel cuts them.",
+        "socket_writes",
+    )
+    receive_drops: int = counted(
+        "Datagrams, or batches of them, dropped by the kernel because nobody read them "
+        "in time: the master is too slow, or net.core.rmem_max too small.",
+        "receive_buffer_drops",
+    )
+    oversize: int = counted(
+        "Datagrams larger than the link takes; the search for their size causes some.",
+        "datagrams_oversize",
+    )
+    gso_fallbacks: int = counted(
+        "Trains that the kernel refused to cut, and that went out one by one.",
+        "segmentation_fallbacks",
+    )
     marked: int = 0
     """Datagrams received with the mark CE: a router on the way had a queue."""
     truncated: int = 0
     """Reads dropped because the buffer was too small for them, which should never happen."""
-    receive_drops: int = 0
-    """Datagrams, or with GRO batches, that the kernel dropped: they were not read in time."""
-
-    trains_sent: int = 0
-    """System calls that sent data; with GSO one of them sends many datagrams."""
-    datagrams_sent: int = 0
-    bytes_sent: int = 0
-    oversize: int = 0
-    """Datagrams refused as too large for the link; the search for the largest size causes some."""
-    send_errors: int = 0
-    """Datagrams refused for any other reason."""
-    gso_fallbacks: int = 0
-    """Trains that the kernel refused to cut and that went out datagram by datagram."""
 
 
 @dataclass(slots=True)
 class TcpCounters:
     """Counts of a driver's TCP connections; bytes are those of packets and their lengths."""
 
-    accepted: int = 0
-    """Connections that peers have opened."""
-    turned_away: int = 0
-    """Connections closed because there were too many, or because no connection of ours used
-    them."""
-    violations: int = 0
-    """Connections closed because of bytes that are no packets with their lengths."""
-    broken: int = 0
-    """Connections that ended, but were not closed on purpose by this side."""
-    open: int = 0
-    """Connections that are open now."""
-
+    bytes_received: int = counted("TCP payload received.", "tcp_received_bytes")
+    bytes_sent: int = counted("TCP payload handed to the kernel.", "tcp_sent_bytes")
+    packets_received: int = counted("Packets received over TCP.", "tcp_packets_received")
+    packets_sent: int = counted("Packets sent over TCP.", "tcp_packets_sent")
+    accepted: int = counted("TCP connections that were opened.", "tcp_connections_accepted")
+    turned_away: int = counted(
+        "TCP connections closed because there were too many, or nothing came over them.",
+        "tcp_connections_turned_away",
+    )
+    broken: int = counted("TCP connections that ended without our doing.", "tcp_connections_broken")
+    violations: int = counted(
+        "TCP connections closed because something else came than packets.", "tcp_violations"
+    )
     reads: int = 0
     """System calls that returned data."""
-    packets_received: int = 0
-    bytes_received: int = 0
-
-    packets_sent: int = 0
-    bytes_sent: int = 0
+    open: int = 0
+    """Connections that are open now."""
     queued_bytes: int = 0
     """Bytes that the kernel has not taken yet."""

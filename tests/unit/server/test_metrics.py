@@ -11,7 +11,7 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
 from gradwire_codecs import Replica, encode
-from gradwire_protocol import CloseCode, Drop
+from gradwire_protocol import CloseCode, Counters, Drop
 from gradwire_protocol.limits import FINISHED_RANGES_MAX
 from gradwire_protocol.messages.admission import RefusalCode
 from gradwire_protocol.messages.link import UpdateReceived
@@ -149,8 +149,9 @@ def test_the_collector_shows_the_counters_of_socket_and_endpoint() -> None:
         name = named.get(field.name, field.name)
         if name not in not_shown:
             assert run.sample(f"{name}_total") == getattr(sockets, field.name)
-    for name, value in counters.flat().items():
-        assert run.sample(f"{name}_total") == value
+    for field in fields(Counters):
+        if field.name not in ("drops", "refused"):
+            assert run.sample(f"{field.name}_total") == getattr(counters, field.name)
     for reason, value in counters.drops.items():
         assert run.sample("datagrams_dropped_total", reason=reason.value) == value
     assert counters.drops[Drop.SHORT] == 1
