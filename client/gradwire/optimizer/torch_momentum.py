@@ -14,7 +14,6 @@ import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
 import torch
@@ -24,8 +23,12 @@ from gradwire.optimizer.momentum import Lag, compensated, rate_factor
 NEGLIGIBLE: Final = 1e-7
 """A factor this near to 1 does not change a float32 by more than rounding does."""
 
-ADAMS: Final = (torch.optim.Adam, torch.optim.NAdam, torch.optim.RAdam, torch.optim.Adamax,
-                torch.optim.SparseAdam)  # fmt: skip
+ADAMS: Final = (
+    torch.optim.Adam,
+    torch.optim.RAdam,
+    torch.optim.Adamax,
+    torch.optim.SparseAdam,
+)
 """Those of torch's optimizers whose first beta is the momentum of a mean of gradients."""
 
 ADAMS_STATE: Final = frozenset({"exp_avg", "exp_avg_sq"})
@@ -54,25 +57,24 @@ class Kind:
     nesterov: bool
     sums: bool
     """Whether it is a sum of gradients, and not a mean."""
-    decay: float | None
-    """NAdam's `momentum_decay`, by which its momenta approach its beta; None for all others."""
 
     @classmethod
     def of(cls, optimizer: torch.optim.Optimizer, group: Mapping[str, Any]) -> "Kind | None":
         """Return the kind of a group's momentum; None without momentum, or of one that is unknown.
 
-        An optimizer that is not torch's shows with its first step whether it is like Adam.
+        An optimizer that is not torch's shows with its first step whether it is like Adam. NAdam
+        keeps its momenta, which grow with its steps.
         """
-        decay = group["momentum_decay"] if isinstance(optimizer, torch.optim.NAdam) else None
-        nesterov = decay is not None or bool(group.get("nesterov"))
+        nesterov = bool(group.get("nesterov"))
         if isinstance(group.get("betas"), tuple | list) and group["betas"]:
-            if not (isinstance(optimizer, ADAMS) or _keeps_adams_state(optimizer, group)):
+            is_like_adam = isinstance(optimizer, ADAMS) or _keeps_adams_state(optimizer, group)
+            if not is_like_adam or isinstance(optimizer, torch.optim.NAdam):
                 return None
-            return cls("betas", nesterov, sums=False, decay=decay)
+            return cls("betas", nesterov, sums=False)
         if group.get("momentum") is None:
             return None
         # Muon keeps a mean under the name of SGD's momentum, and makes all steps of one size.
-        return cls("momentum", nesterov, sums="ns_steps" not in group, decay=None)
+        return cls("momentum", nesterov, sums="ns_steps" not in group)
 
     def own(self, group: Mapping[str, Any]) -> float:
         """Return the momentum of a group."""
@@ -143,7 +145,6 @@ def rescale(
         factor = kind.factor(now, steps) / kind.factor(before, steps)
         if abs(factor - 1.0) > NEGLIGIBLE:
             by_factor[factor].append(average)
-        set_product(kind, state, now.put, steps)
         settled = settled and kind.is_settled(before, now, steps)
     with torch.no_grad():
         for factor, averages in by_factor.items():
@@ -168,9 +169,6 @@ def restored(kind: Kind, state: Mapping[str, Any], held: Present) -> dict[str, A
         steps = steps_of(kind, state)
         name = next(key for key, value in state.items() if value is average)
         copy[name] = average / kind.factor(held, steps)
-        if isinstance(copy.get("mu_product"), torch.Tensor):
-            copy["mu_product"] = copy["mu_product"].clone()
-        set_product(kind, copy, held.own, steps)
     return copy
 
 
@@ -186,27 +184,6 @@ def average_of(kind: Kind, state: Mapping[str, Any]) -> torch.Tensor | None:
 def steps_of(kind: Kind, state: Mapping[str, Any]) -> float:
     """Return the number of steps of a parameter's state; 0 where that does not matter."""
     return float(state["step"]) if kind.key == "betas" else 0.0
-
-
-def set_product(kind: Kind, state: dict[str, Any], beta: float, steps: float) -> None:
-    """Set NAdam's product of the momenta of all steps to the product with this beta."""
-    if kind.decay is None:
-        return
-    product = _product(beta, int(steps), float(kind.decay))
-    if isinstance(state["mu_product"], torch.Tensor):
-        state["mu_product"].fill_(product)
-    else:
-        state["mu_product"] = product
-
-
-@lru_cache(maxsize=16)
-def _product(beta: float, steps: int, decay: float) -> float:
-    product = 1.0
-    for step in range(1, steps + 1):
-        product *= beta * (1.0 - 0.5 * 0.96 ** (step * decay))
-        if product < NEGLIGIBLE**2:
-            return 0.0
-    return product
 
 
 def _keeps_adams_state(optimizer: torch.optim.Optimizer, group: Mapping[str, Any]) -> bool:
