@@ -54,6 +54,7 @@ REMOVED: Final = {
     "estimate --measure": "time a step of the script, and use --step-seconds",
     "estimate --measure-seconds": "time a step of the script, and use --step-seconds",
     "estimate --script": "time a step of the script, and use --step-seconds",
+    "run --one-gpu-each": "use torch.cuda.set_device(int(os.environ['LOCAL_RANK'])) in the script",
 }
 """By the name of the setting, ``link_rate`` for ``--link-rate`` and ``GRADWIRE_LINK_RATE``. An
 option of one command alone stands here as ``estimate --costs``."""

@@ -130,23 +130,6 @@ def test_workers_find_their_place_in_the_environment(gradwire_run: Run) -> None:
     }
 
 
-def test_workers_see_one_gpu_each_where_that_is_asked_for(gradwire_run: Run) -> None:
-    command = python("import os; print(os.environ['CUDA_VISIBLE_DEVICES'])")
-    gpus = {"CUDA_VISIBLE_DEVICES": "3,5"}
-
-    options = [*NO_MASTER, "--one-gpu-each"]
-    apart = gradwire_run(*command, workers=3, options=options, environ=gpus)
-    together = gradwire_run(*command, options=NO_MASTER, environ=gpus)
-    without = gradwire_run(*command, options=options, environ={"CUDA_VISIBLE_DEVICES": ""})
-
-    assert sorted(apart.stdout.splitlines()) == ["[0] 3", "[1] 5", "[2] 3"]
-    assert sorted(together.stdout.splitlines()) == ["[0] 3,5", "[1] 3,5"]
-    assert "--one-gpu-each" in together.stderr
-    assert (without.returncode, without.stdout) == (2, "")
-    assert "no GPU is visible, by CUDA_VISIBLE_DEVICES" in without.stderr
-
-
-@pytest.mark.deep("more of what a launcher can meet")
 def test_a_process_group_meets_beside_gradwire(gradwire_run: Run) -> None:
     code = """
 import numpy as np, torch, torch.distributed as dist, gradwire

@@ -8,9 +8,8 @@ import sys
 from collections.abc import Coroutine, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
-from itertools import takewhile
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal, TextIO
+from typing import Annotated, Any, Literal, TextIO
 
 import typer
 
@@ -20,28 +19,7 @@ from gradwire.errors import DeadlineError, UsageError
 from gradwire_protocol.crypto.keys import WorkerKey
 from gradwire_udp.files.keys import read_keys
 
-VISIBLE: Final = "CUDA_VISIBLE_DEVICES"
-
-DRIVER: Final = Path("/proc/driver/nvidia/gpus")
-"""Has a folder for each GPU that NVIDIA's driver serves."""
-
-NO_GPU: Final = (
-    f"--one-gpu-each: no GPU is visible, by {VISIBLE} or in {DRIVER}; leave it out to train on "
-    "processors"
-)
-
 OnFailure = Literal["stop", "continue", "restart"]
-
-
-def visible_gpus(environ: Mapping[str, str], driver: Path = DRIVER) -> list[str]:
-    """Return the GPUs that a process would see, as ``CUDA_VISIBLE_DEVICES`` names them.
-
-    By that variable, or else by the driver: asking torch takes seconds.
-    """
-    if VISIBLE in environ:
-        names = map(str.strip, environ[VISIBLE].split(","))
-        return list(takewhile(lambda name: name and not name.startswith("-"), names))
-    return [str(number) for number, _ in enumerate(driver.glob("*"))]
 
 
 def run(
@@ -84,14 +62,6 @@ def run(
             "the key of the workers.",
         ),
     ] = None,
-    one_gpu_each: Annotated[
-        bool,
-        typer.Option(
-            "--one-gpu-each",
-            help="Let each worker see one GPU only, for scripts that train on 'cuda'. Without it, "
-            "workers see all, and a worker's is cuda:LOCAL_RANK.",
-        ),
-    ] = False,
     on_failure: Annotated[
         OnFailure,
         typer.Option(
@@ -105,18 +75,19 @@ def run(
 
     What stands behind the command, as in `gradwire run -n 2 python train.py -n 5`, belongs to the
     command. Every worker finds the master's address in GRADWIRE_MASTER, and its place on this
-    machine in LOCAL_RANK. Without --master the run has no other workers: each also finds its place
-    in RANK and WORLD_SIZE, and a script that calls torch.distributed.init_process_group as well
-    finds MASTER_ADDR and a free MASTER_PORT. The command ends when all workers have ended. When a
-    worker fails, it stops the others, and ends with the exit status of that worker, unless
-    --on-failure says otherwise: where the others go on, the status is 0 if one of them succeeds. A
-    master that dies is started again, at the same port and with the same keys, and the workers go
-    on; one that dies three times within a minute ends the run. Ctrl-C and SIGTERM are passed on to
-    the workers; a worker that has not ended 10 seconds after SIGTERM is killed. Processes that a
-    worker has left running in its process group end with it. Master and workers get new keys for
-    every launch, so that no other user of this machine can join.
+    machine in LOCAL_RANK, so that its GPU is cuda:LOCAL_RANK. Without --master the run has no other
+    workers: each also finds its place in RANK and WORLD_SIZE, and a script that calls
+    torch.distributed.init_process_group as well finds MASTER_ADDR and a free MASTER_PORT. The
+    command ends when all workers have ended. When a worker fails, it stops the others, and ends
+    with the exit status of that worker, unless --on-failure says otherwise: where the others go on,
+    the status is 0 if one of them succeeds. A master that dies is started again, at the same port
+    and with the same keys, and the workers go on; one that dies three times within a minute ends
+    the run. Ctrl-C and SIGTERM are passed on to the workers; a worker that has not ended 10 seconds
+    after SIGTERM is killed. Processes that a worker has left running in its process group end with
+    it. Master and workers get new keys for every launch, so that no other user of this machine can
+    join.
     """
-    launcher = Launcher(command, workers, one_gpu_each=one_gpu_each, on_failure=on_failure)
+    launcher = Launcher(command, workers, on_failure=on_failure)
     if master is None:
         work = launcher.run_with_master(listen, http, key_file)
     else:
@@ -138,22 +109,13 @@ class Launcher:
     """Runs workers, with a master or without, and shows what they print."""
 
     def __init__(
-        self,
-        command: Sequence[str],
-        workers: int,
-        *,
-        one_gpu_each: bool = False,
-        on_failure: OnFailure = "stop",
+        self, command: Sequence[str], workers: int, *, on_failure: OnFailure = "stop"
     ) -> None:
         self._command = command
         self._workers = workers
         self._on_failure = on_failure
         # More threads than processors would slow all down.
         self._threads = max((os.cpu_count() or 1) // workers, 1)
-        self._gpus = visible_gpus(os.environ)
-        self._one_gpu_each = one_gpu_each
-        if one_gpu_each and not self._gpus:
-            raise UsageError(NO_GPU)
         self._children: dict[int, Child] = {}
         """The latest process of each rank."""
         self._signals: list[int] = []
@@ -199,11 +161,6 @@ class Launcher:
                 f"each of {self._workers} workers computes with {self._threads} of "
                 f"{os.cpu_count()} processors; set OMP_NUM_THREADS for another number"
             )
-        if len(self._gpus) > 1 and self._workers > 1 and not self._one_gpu_each:
-            self._say(
-                f"workers see all {len(self._gpus)} GPUs, and a worker's is cuda:LOCAL_RANK; with "
-                "--one-gpu-each each sees its own only"
-            )
         common = self._environ(master, is_whole_run=is_whole_run)
         async with asyncio.TaskGroup() as group:
             for rank, key_file in enumerate(key_files):
@@ -212,8 +169,6 @@ class Launcher:
                     place["RANK"] = str(rank)
                 if key_file is not None:
                     place["GRADWIRE_KEY_FILE"] = str(key_file)
-                if self._one_gpu_each:
-                    place[VISIBLE] = self._gpus[rank % len(self._gpus)]
                 group.create_task(self._keep_worker(rank, common | place))
         if self._one_succeeded and not self._signals:
             self._status = 0

@@ -52,7 +52,11 @@ class Ending:
             if self._advance(for_others=for_others):
                 return
             if half.clock() >= deadline:
-                raise DeadlineError(self._timeout_message("finish" if for_others else "leave"))
+                method = "finish" if for_others else "leave"
+                raise DeadlineError(
+                    f"{method}() waited in vain for {self._purpose()}. Call it again to wait on, "
+                    "or close() to leave as it is"
+                )
             yield Wait(partial(self._has_news, before), deadline, self._purpose)
 
     # Private.
@@ -90,23 +94,6 @@ class Ending:
         if membership.finished is None:
             return "other workers to finish: " + ", ".join(map(self._progress, membership.others))
         return f"{self._missing()} updates of other workers to arrive"
-
-    def _timeout_message(self, method: str) -> str:
-        """Return the error message of a method that has waited for too long."""
-        membership = self._half.membership
-        if self.has_begun and not self._is_announced:
-            return (
-                f"{method}() waited in vain for the slowest worker to take what is left: "
-                f"{self._sending.unflushed} of our elements are not sent yet. Call it again to "
-                "wait on, or close() to leave without sending them"
-            )
-        if membership.finished is None:
-            others = ", ".join(f"{peer.rank} ({peer.name})" for peer in membership.others)
-            return (
-                f"{method}() waited in vain for these ranks to finish: {others}. "
-                "Call it again to wait on, or close() to leave without them"
-            )
-        return f"{method}() waited in vain for {self._missing()} updates of other workers to arrive"
 
     def _progress(self, peer: Peer) -> str:
         """Return how far another worker is, and how fast."""

@@ -100,7 +100,7 @@ def test_a_process_looks_for_no_garbage_when_it_ends() -> None:
         ["--listen", "0.0.0.0:1", "--epochs", "3"],
         ["--help"],
         ["-h"],
-        ["--one-gpu-each", "--workers=9"],
+        ["--http=off", "--workers=9"],
         ["--no-such-option"],
         ["--", "-n", "2"],
         ["left", "-n", "2", "--", "right"],

@@ -91,7 +91,7 @@ def test_an_end_that_is_waited_for_in_vain_names_the_others_and_can_be_tried_aga
     wait = rig.wait_of(finish)
     rig.now = wait.deadline
 
-    with pytest.raises(DeadlineError, match=naming("0 (zero)")):
+    with pytest.raises(DeadlineError, match=naming("rank 0 (zero")):
         rig.play(finish)
 
     rig.membership.on_finished({0: 7, 1: 5})
