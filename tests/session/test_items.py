@@ -3,7 +3,6 @@
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
-from threading import Barrier
 
 import numpy as np
 import pytest
@@ -11,7 +10,7 @@ import pytest
 from gradwire import Item, Session, UsageError
 from gradwire_protocol import Role
 from support.local_master import LocalMaster
-from support.sessions import RUN_KEY, change, finish, join
+from support.sessions import RUN_KEY, change, join
 from support.waiting import SOON, wait_until
 from support.wording import naming
 
@@ -22,33 +21,6 @@ def loop(session: Session, count: int = 6, **options: int) -> Iterator[Item]:
         session.push(change(0.5, 0, 0, 0))
         session.pull()
         yield item
-
-
-def run_together(*sessions: Session, count: int, **options: int) -> list[list[Item]]:
-    """Let every session take items until there are none, each on a thread of its own."""
-    met = Barrier(len(sessions))
-
-    def take(session: Session) -> list[Item]:
-        met.wait(SOON)
-        return list(loop(session, count, **options))
-
-    with ThreadPoolExecutor(len(sessions)) as pool:
-        return list(pool.map(take, sessions))
-
-
-def all_items(count: int, epochs: int) -> set[Item]:
-    return {Item(epoch, index) for epoch in range(epochs) for index in range(count)}
-
-
-def test_workers_divide_the_items_of_all_epochs_among_themselves(master: LocalMaster) -> None:
-    one, other = join(master), join(master)
-
-    taken = run_together(one, other, count=7, epochs=3)
-
-    together = taken[0] + taken[1]
-    assert len(together) == len(set(together))
-    assert set(together) == all_items(7, 3)
-    finish(one, other)
 
 
 def test_all_workers_shuffle_alike_and_each_epoch_anew(master: LocalMaster) -> None:
@@ -136,22 +108,6 @@ def test_one_loop_at_a_time_runs_over_a_work(master: LocalMaster) -> None:
             next(session.items("train", 2))
         assert next(session.items("validation", 2)) == Item(0, 0)
     assert str(refused.value) == naming("'train'", "runs already")
-
-
-def test_who_says_that_training_is_to_end_is_heard_by_all(master: LocalMaster) -> None:
-    one, other = join(master), join(master)
-    taken = loop(other, 1_000)
-    next(taken)
-    assert [session.stopping for session in (one, other)] == [None, None]
-
-    one.stop_training("the loss is nan")
-    wait_until(lambda: other.stopping is not None, "the other to hear of it")
-
-    assert list(taken) == []
-    assert [session.stopping for session in (one, other)] == 2 * ["the loss is nan"]
-    late = join(master)
-    wait_until(lambda: late.stopping == "the loss is nan", "the one that joins to hear of it")
-    finish(one, other, late)
 
 
 def test_an_observer_gets_no_items_and_has_no_say(keyed_master: LocalMaster) -> None:

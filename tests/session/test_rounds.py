@@ -159,22 +159,6 @@ def test_diloco_is_the_algorithm_of_the_paper(master: LocalMaster) -> None:
 # Steps of a round.
 
 
-def test_between_two_means_each_worker_trains_by_itself(master: LocalMaster) -> None:
-    (one, mine), (other, theirs) = two(master, Averaging(every=2, bits=0), **EXACT)
-    mine += change(1, 0, 0, 0)
-    theirs += change(0, 3, 0, 0)
-    one.step()
-    other.step()
-    assert (mine.tolist(), theirs.tolist()) == ([1, 0, 0, 0], [0, 3, 0, 0])
-
-    mine += change(1, 0, 0, 0)
-    step_all(one, other)
-
-    assert mine.tolist() == theirs.tolist() == [1, 1.5, 0, 0]
-    assert one.stats.updates_sent == 1
-    finish(one, other)
-
-
 @pytest.mark.parametrize("mode", [Averaging(every=2, bits=0), DiLoCo(every=2, bits=0)], ids=str)
 def test_sparse_rounds_end_with_what_all_have_and_not_with_the_residual(
     master: LocalMaster, mode: Mode
