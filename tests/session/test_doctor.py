@@ -136,3 +136,12 @@ def test_a_port_where_nothing_listens_is_broken(doctor: Doctor) -> None:
     assert status == 5
     assert checks["port"]["state"] == "broken"
     assert checks["port"]["text"] == naming("nothing listens", f"127.0.0.1:{port}")
+
+
+def test_a_key_file_that_is_none_is_broken(doctor: Doctor, tmp_path: Path) -> None:
+    path = tmp_path / "missing.key"
+
+    status, checks = doctor("--master", "127.0.0.1:9", "--key-file", path)
+
+    assert (status, checks["key"]["state"]) == (5, "broken")
+    assert checks["key"]["text"] == naming(path)

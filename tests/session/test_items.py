@@ -10,7 +10,7 @@ import pytest
 from gradwire import Item, Session, UsageError
 from gradwire_protocol import Role
 from support.local_master import LocalMaster
-from support.sessions import RUN_KEY, change, join
+from support.sessions import RUN_KEY, change, finish, join
 from support.waiting import SOON, wait_until
 from support.wording import naming
 
@@ -108,6 +108,22 @@ def test_one_loop_at_a_time_runs_over_a_work(master: LocalMaster) -> None:
             next(session.items("train", 2))
         assert next(session.items("validation", 2)) == Item(0, 0)
     assert str(refused.value) == naming("'train'", "runs already")
+
+
+def test_who_says_that_training_is_to_end_is_heard_by_all(master: LocalMaster) -> None:
+    one, other = join(master), join(master)
+    taken = loop(other, 1_000)
+    next(taken)
+    assert [session.stopping for session in (one, other)] == [None, None]
+
+    one.stop_training("the loss is nan")
+    wait_until(lambda: other.stopping is not None, "the other to hear of it")
+
+    assert list(taken) == []
+    assert [session.stopping for session in (one, other)] == 2 * ["the loss is nan"]
+    late = join(master)
+    wait_until(lambda: late.stopping == "the loss is nan", "the one that joins to hear of it")
+    finish(one, other, late)
 
 
 def test_an_observer_gets_no_items_and_has_no_say(keyed_master: LocalMaster) -> None:

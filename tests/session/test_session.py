@@ -20,6 +20,8 @@ from gradwire_protocol.messages.link import Link, Message
 from gradwire_protocol.messages.replicas import Snapshot
 from gradwire_protocol.messages.updates import Finish, Finished, Leave
 from gradwire_server.config import MasterConfig
+from gradwire_server.master import intake
+from gradwire_server.updates.vetting import NORMS_MIN, OutlierPolicy
 from support.local_master import Answering, LocalMaster
 from support.peer import welcome
 from support.sessions import (
@@ -364,6 +366,40 @@ def test_a_script_that_has_trained_and_does_not_finish_leaves_with_a_warning(
     assert caplog.messages[-1] == naming("left", "the process ended")
     [line] = done.stderr.splitlines()
     assert line == naming("GradwireWarning", "rank 0", "3 steps", "finish()", "with gradwire.join")
+
+
+# What the master passes on of updates that are far too large.
+
+
+def outliers(policy: OutlierPolicy) -> MasterConfig:
+    return MasterConfig(outliers=policy, outlier_norm_multiple=10.0)
+
+
+def sharing_as_equals(one: Session, other: Session, n: int = 2 * NORMS_MIN) -> None:
+    """Let both send so much that each is a reference for the other."""
+    for _ in range(n):
+        one.push(change(HALF, 0, 0, 0))
+        other.push(change(0, HALF, 0, 0))
+    pull(one, n)
+    pull(other, n)
+
+
+def test_a_worker_in_quarantine_is_told_at_once_and_when_the_others_have_finished(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(intake, "WORKERS_MIN", 2)
+    mine, theirs = zeros(), zeros()
+    with LocalMaster(outliers("quarantine")) as master:
+        one, other = join(master, mine), join(master, theirs)
+        sharing_as_equals(one, other)
+
+        other.push(change(0, 0, 40.0, 0))
+        wait_until(lambda: master.sample("gradwire_quarantined_workers") == 1, "the quarantine")
+        wait_until(lambda: "keeps the updates of this worker aside" in caplog.text, "a warning")
+        one.finish()
+
+        assert mine.tolist() == [HALF * 2 * NORMS_MIN, HALF * 2 * NORMS_MIN, 0, 0]
+        assert str(loss_of(other)) == naming("quarantine", "update")
 
 
 # Numbers.
