@@ -1,5 +1,6 @@
 """Bounded staleness in sessions, against a real master on loopback."""
 
+import logging
 import signal
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -107,6 +108,18 @@ def test_a_step_that_changes_nothing_counts(master: LocalMaster) -> None:
     wait_until(lambda: heard(one)[other.rank] == clock(other), "all of them")
     assert one.digest() == other.digest()
     finish(one, other)
+
+
+def test_the_end_of_the_master_ends_a_wait(
+    pool: ThreadPoolExecutor, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.CRITICAL)
+    with LocalMaster() as master:
+        one, _ = two(master)
+        waiting = until_it_waits(pool, one)
+
+        master.stop("maintenance")
+        waiting.result(SOON)
 
 
 def test_a_signal_handler_may_close_a_session_that_waits(
