@@ -251,13 +251,6 @@ threading.Event().wait()
     assert "rank 1 ended with status 7" in done.stderr
 
 
-def test_a_program_that_does_not_exist_is_named(gradwire_run: Run) -> None:
-    done = gradwire_run("no-such-program", options=NO_MASTER)
-
-    assert done.returncode == 2
-    assert "cannot run 'no-such-program': No such file or directory" in done.stderr
-
-
 @pytest.mark.parametrize("number", variants(signal.SIGINT, signal.SIGTERM))
 def test_a_signal_is_passed_on_to_the_workers(number: int) -> None:
     code = f"""

@@ -13,7 +13,6 @@ from gradwire_protocol import (
     Drop,
     InvalidDatagramError,
     Keyring,
-    Role,
     Suite,
     WorkerKey,
 )
@@ -158,26 +157,6 @@ def first_packet(agreement: Agreement) -> bytes:
 
 
 # Who is let in.
-
-
-@SUITES
-def test_who_has_a_key_is_let_in_and_known_by_its_name_and_role(suite: Suite) -> None:
-    door, initiator = Door.for_suite(suite), initiator_of(suite)
-
-    agreement = door.agree(initiator)
-    assert agreement.peer_session_id in door.responder
-    assert len(door.responder) == 1
-    half_open = door.establish(agreement)
-
-    assert half_open is not None
-    assert (half_open.address, half_open.session_id) == ("peer:1", agreement.peer_session_id)
-    assert half_open.agreement.peer_session_id == 7
-    assert half_open.agreement.limits == LIMITS
-    identity = half_open.agreement.identity
-    assert (identity is None) == (suite is Suite.CHECKSUM)
-    assert identity is None or (identity.name, identity.role) == ("worker", Role.WORKER)
-    assert len(door.responder) == 0
-    assert door.drops() == {}
 
 
 @pytest.mark.parametrize(
