@@ -33,6 +33,16 @@ def test_an_end_without_a_step_warns(
     assert line == naming("rank 0", *SAID)
 
 
+def test_a_script_that_ends_without_a_step_and_without_an_end_is_warned(
+    master: LocalMaster,
+) -> None:
+    session = join(master)
+
+    assert session._loss_warning() == naming("rank 0", *SAID)
+    session.close()
+    assert session._loss_warning() is None
+
+
 @pytest.mark.parametrize(("end", "is_warned"), [("", True), ("raise LookupError", False)])
 def test_a_script_that_crashes_before_its_first_step_has_another_reason(
     master: LocalMaster, end: str, *, is_warned: bool
