@@ -155,33 +155,6 @@ def test_the_documentation_says_how_to_read_a_checkpoint_without_gradwire(
 
 
 @pytest.mark.deep("checkpoints that are damaged or gone")
-def test_a_damaged_checkpoint_is_named_and_without_any_other_it_does_not_start(
-    tmp_path: Path,
-) -> None:
-    options = ("--checkpoint", str(tmp_path), *NEVER)
-    for _ in range(2):
-        with MasterProcess(*options, "--resume", "auto") as master:
-            session = join(master)
-            train(session)
-            session.close()
-            master.stop(signal.SIGTERM)
-    newer, older = (tmp_path / name for name in names_in(tmp_path))
-    newer.write_bytes(newer.read_bytes()[:-1])
-
-    with MasterProcess(*options, "--resume", str(tmp_path)) as master:
-        versions = status(master)["versions"]
-        _, _, err = master.stop(signal.SIGTERM)
-    older.write_bytes(b"")
-    with MasterProcess(*options, "--resume", str(tmp_path)) as master:
-        failed, out, why = master.wait()
-
-    assert versions == {"0": 3}
-    assert f"a checkpoint cannot be used: {newer}: it has " in err
-    assert (failed, out, master.announcement) == (2, "", {})
-    assert f"gradwire master: --resume: no checkpoint in {tmp_path} can be used, of 2: " in why
-
-
-@pytest.mark.deep("checkpoints that are damaged or gone")
 def test_a_folder_that_is_gone_stops_nothing_and_may_come_back(tmp_path: Path) -> None:
     folder = tmp_path / "checkpoints"
     with MasterProcess("--checkpoint", str(folder), *OFTEN) as master:

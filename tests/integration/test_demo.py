@@ -1,18 +1,15 @@
 """``gradwire demo``, with fewer workers and steps."""
 
 import json
-import signal
-import subprocess
 import sys
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from support.processes import Running, children_of, completed, has_ended
+from support.processes import completed
 from support.tiers import count
-from support.waiting import JOB, wait_for_process
+from support.waiting import JOB
 
 WORKERS = count(4, quick=2, of="workers of the demo")
 STEPS = count(150, quick=20, of="steps of the demo")
@@ -82,18 +79,3 @@ def test_the_table_the_progress_and_the_picture_are_there(outcome: Outcome) -> N
     assert outcome.result["digests"][0] in outcome.table
     assert f"step {STEPS} of {STEPS}" in outcome.messages
     assert outcome.picture.startswith(b"\x89PNG\r\n")
-
-
-@pytest.mark.deep("signals that end the demo")
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP])
-def test_a_signal_ends_the_demo_and_all_its_processes(number: int, tmp_path: Path) -> None:
-    with Running(DEMO, cwd=tmp_path, stderr=subprocess.PIPE) as process:
-        while not process.read_line("the first steps", process.stderr).startswith("[0] step"):
-            pass
-        started = children_of(process.pid)
-
-        process.send_signal(number)
-        process.communicate()
-
-    assert process.returncode == 128 + number
-    wait_for_process(lambda: all(map(has_ended, started)), "all processes to end")

@@ -1,8 +1,6 @@
 """Real processes that are told to end by SIGTERM: what they have sent arrives first."""
 
-import json
 import signal
-import sys
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
@@ -23,7 +21,7 @@ from support.driven_worker import (
 )
 from support.health import metrics, run_status
 from support.local_master import MasterProcess
-from support.processes import Running, python, stands_still
+from support.processes import stands_still
 from support.waiting import SILENCE, wait_for_process
 
 LARGE = 1_000_000
@@ -163,56 +161,3 @@ def test_a_worker_that_dies_while_the_others_wait_for_it_to_finish_is_not_waited
         assert len({end["digest"] for end in ends}) == 1
         assert len({end["parameters"] for end in ends}) == 1
         assert metrics(http)["gradwire_runs_finished_total"] == 1
-
-
-TRAINS = """
-import numpy as np, gradwire
-target = np.zeros(1000, np.float32)
-session = gradwire.join(target, threshold=1e-3)
-session.wait()
-print("up", flush=True)
-while True:
-    target += np.random.default_rng().normal(0, 1e-2, target.size).astype(np.float32)
-    session.step()
-"""
-
-
-@pytest.mark.deep("more ways for masters and workers to end")
-def test_workers_of_a_launcher_that_is_told_to_end_leave_in_order() -> None:
-    with MasterProcess() as master:
-        options = ["--master", master.address]
-        command = [sys.executable, "-m", "gradwire", "run", "-n", "3", *options, "--"]
-        with Running([*command, *python(TRAINS.replace("wait()", "wait(3)"))]) as launcher:
-            for _ in range(3):
-                assert launcher.read_line("a worker to be up").endswith("up\n")
-
-            launcher.send_signal(signal.SIGTERM)
-            launcher.communicate()
-
-        counted = metrics(master.announcement["http"])
-        assert launcher.returncode == 128 + signal.SIGTERM
-        assert counted['gradwire_leaves_total{reason="left"}'] == 3
-        assert counted["gradwire_workers"] == 0
-
-
-@pytest.mark.deep("more ways for masters and workers to end")
-def test_a_handler_of_the_script_decides_what_becomes_of_its_session() -> None:
-    code = """
-import json, signal, sys, numpy as np, gradwire
-signal.signal(signal.SIGTERM, lambda *_: sys.exit(7))
-target = np.zeros(10, np.float32)
-with gradwire.join(target, threshold=0.5, master=sys.argv[1]) as session:
-    session.push(np.ones(10, np.float32))
-    print(json.dumps(session.rank), flush=True)
-    signal.pause()
-"""
-    with MasterProcess() as master:
-        with Running(python(code, master.address)) as script:
-            assert json.loads(script.read_line("its rank")) == 0
-
-            script.send_signal(signal.SIGTERM)
-            script.communicate()
-
-        assert script.returncode == 7
-        assert run_status(master.announcement["http"])["versions"] == {"0": 1}
-        assert metrics(master.announcement["http"])['gradwire_leaves_total{reason="left"}'] == 1

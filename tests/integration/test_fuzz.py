@@ -1,7 +1,5 @@
 """Every parser bears what nobody would send; and what fuzzing is for, it finds."""
 
-import subprocess
-import sys
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -9,7 +7,6 @@ import pytest
 
 from fuzz import corpus
 from fuzz.campaign import Budget, Campaign, Turn, total
-from support.processes import completed
 from support.tiers import IS_DEEP, count, variants
 
 EXECUTIONS = count(30_000, quick=2_000, of="inputs of fuzzing for each parser")
@@ -94,23 +91,3 @@ def fuzz_faulty_target(fault: str, folder: Path, monkeypatch: pytest.MonkeyPatch
     # With this seed, found after 201 inputs, or 7 million of "growth"; on a busy machine as well.
     budget = Budget(executions=20_000_000, seed=1)
     return Campaign(folder).take_turn(fault, budget, module=module.stem)
-
-
-def test_an_input_is_run_again_by_its_name() -> None:
-    file = corpus.inputs("frames")[0]
-
-    done = fuzz("frames", str(file))
-
-    assert (done.returncode, done.stdout) == (0, f"frames: nothing wrong with {file}\n")
-
-
-def test_a_target_that_does_not_exist_is_refused() -> None:
-    done = fuzz("nothing")
-
-    assert done.returncode == 2
-    assert "neither targets nor files for one: nothing" in done.stderr
-
-
-def fuzz(*arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, str(corpus.REPOSITORY / "tests" / "fuzz"), *arguments]
-    return completed(command)

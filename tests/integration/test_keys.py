@@ -130,12 +130,6 @@ def test_a_worker_with_a_key_is_told_that_the_master_may_have_none(keys: Keys) -
     assert message == naming("silent", "without a key")
 
 
-@pytest.mark.deep("more of what keys can meet")
-def test_a_worker_may_be_given_the_run_key_itself(keys: Keys) -> None:
-    with MasterProcess("--key-file", str(keys.run)) as master:
-        join(master, keys.run).close()
-
-
 # Keys that change while the run goes on.
 
 

@@ -179,13 +179,3 @@ def test_a_master_that_begins_a_new_run_waits_for_nobody_of_the_old_one(new_run:
 
             wait_for_process(is_back, "the worker to be back")
             old.close()
-
-
-@pytest.mark.deep("more orders of operators")
-def test_who_is_no_operator_gives_no_orders_by_any_key_of_the_run(tmp_path: Path) -> None:
-    site = Site(tmp_path)
-    with site.master:
-        site.operator_key = site.key("gpu1")
-        assert site.operate("drain") == (2, "")
-        site.operator_key = site.run_key
-        assert site.operate("checkpoint") == (4, "")

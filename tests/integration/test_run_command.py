@@ -23,9 +23,6 @@ from support.processes import Running, children_of, has_ended, python
 from support.tiers import variants
 from support.waiting import PROCESS, until, wait_for_process
 
-REPOSITORY = Path(__file__).parents[2]
-
-
 NO_MASTER = ("--master", "127.0.0.1:1")
 """Nothing is dialled by programs that know nothing of gradwire."""
 
@@ -89,19 +86,6 @@ with gradwire.join(target) as session:
             print("without:", error, flush=True)
 """
 """A worker that tells where its key is, and tries to get in without one."""
-
-
-@pytest.mark.deep("more of what a launcher can meet")
-def test_the_example_trains_on_two_workers_that_end_with_equal_replicas(gradwire_run: Run) -> None:
-    example = str(REPOSITORY / "docs" / "examples" / "train.py")
-
-    done = gradwire_run(sys.executable, example, "--steps", "60")
-
-    assert done.returncode == 0, done.stderr
-    lines = done.stdout.splitlines()
-    assert {line[:4] for line in lines} == {"[0] ", "[1] "}
-    replicas = {line.split("replica ")[1].split(",")[0] for line in lines if "replica" in line}
-    assert len(replicas) == 1
 
 
 def test_workers_find_their_place_in_the_environment(gradwire_run: Run) -> None:
@@ -203,28 +187,6 @@ def test_master_and_workers_get_keys_that_are_gone_in_the_end(gradwire_run: Run)
 
 
 @pytest.mark.deep("more of what a launcher can meet")
-def test_a_run_key_that_is_given_is_the_masters_and_stays(
-    gradwire_run: Run, tmp_path: Path
-) -> None:
-    path = tmp_path / "run.key"
-    run_key = RunKey(bytes(SECRET_BYTES))
-    write_key(path, run_key.format())
-    code = """
-import os, pathlib, numpy as np, gradwire
-print(pathlib.Path(os.environ["GRADWIRE_KEY_FILE"]).read_text().strip(), flush=True)
-gradwire.join(np.zeros(10, np.float32)).close()
-"""
-
-    as_option = gradwire_run(*python(code), workers=1, options=["--key-file", str(path)])
-    by_name = gradwire_run(*python(code), workers=1, environ={"GRADWIRE_KEY_FILE": str(path)})
-
-    for done in (as_option, by_name):
-        assert done.returncode == 0, done.stderr
-        assert done.stdout == f"[0] {run_key.worker_key('rank-0').format()}\n"
-    assert path.exists()
-
-
-@pytest.mark.deep("more of what a launcher can meet")
 @pytest.mark.parametrize(
     ("options", "said"),
     [
@@ -270,13 +232,6 @@ threading.Event().wait()
 
     assert done.returncode == 7
     assert "rank 1 ended with status 7" in done.stderr
-
-
-def test_a_program_that_does_not_exist_is_named(gradwire_run: Run) -> None:
-    done = gradwire_run("no-such-program", options=NO_MASTER)
-
-    assert done.returncode == 2
-    assert "cannot run 'no-such-program': No such file or directory" in done.stderr
 
 
 @pytest.mark.parametrize("number", variants(signal.SIGINT, signal.SIGTERM))
@@ -395,20 +350,6 @@ def test_where_all_fail_that_is_the_exit_status(gradwire_run: Run, what: str, st
 
     assert ended.returncode == 7
     assert len(ended.stdout.splitlines()) == starts
-
-
-def test_a_script_with_an_address_of_its_own_joins_the_launchers_master(gradwire_run: Run) -> None:
-    code = """
-import numpy as np, gradwire
-target = np.zeros(10, np.float32)
-with gradwire.join(target, master="192.0.2.1:40123", key_file="gpu1.key") as session:
-    session.step()
-print("joined", flush=True)
-"""
-    done = gradwire_run(*python(code), workers=1)
-
-    assert (done.returncode, done.stdout) == (0, "[0] joined\n"), done.stderr
-    assert "master=192.0.2.1:40123 and key_file=gpu1.key: gradwire run has started" in done.stderr
 
 
 TRAINS_UNTIL_IT_IS_BACK = """

@@ -208,32 +208,6 @@ def test_an_optimizer_is_scaled_by_its_rate(master: LocalMaster, feedback: Feedb
     assert optimizer.param_groups[0]["lr"] == 1.0
 
 
-@pytest.mark.parametrize(
-    ("make", "expected"),
-    [
-        (torch.optim.SGD, 1 / 4),
-        (torch.optim.Rprop, 1 / 2),
-        (lambda p, lr: torch.optim.Adam(p, lr, betas=(0.0, 0.0)), 1 / 2),
-    ],
-    ids=["SGD", "Rprop", "Adam"],
-)
-def test_workers_together_make_the_step_of_their_mean_gradient(
-    master: LocalMaster, make: Callable[..., torch.optim.Optimizer], expected: float
-) -> None:
-    model = linear()
-    optimizer = make(model.parameters(), 1.0)
-    session = join(master, model, optimizer=optimizer)
-    _others = [join(master, linear()) for _ in range(3)]
-    session.wait(4)
-
-    step(model, optimizer, -1.0, 0, 0, 0)
-    session.step()
-
-    assert weights(model)[0] == pytest.approx(expected)
-    assert session.stats.scale == expected
-    assert optimizer.param_groups[0]["lr"] == 1.0
-
-
 @FEEDBACKS
 @pytest.mark.parametrize(
     ("make", "lowest", "highest"),

@@ -1,7 +1,6 @@
 """Averaging with the state of optimizers, in sessions against a real master."""
 
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -12,7 +11,7 @@ from torch import nn
 from gradwire import Averaging, DivergedError, RefusedError, UsageError
 from gradwire_server.config import MasterConfig
 from support.local_master import LocalMaster
-from support.sessions import join, participant_of
+from support.sessions import at_once, join, participant_of
 from support.tiers import variants
 from support.wording import naming
 
@@ -71,14 +70,9 @@ class Trainer:
         ]
 
 
-def both(*calls: Callable[[], Any]) -> list[Any]:
-    with ThreadPoolExecutor(len(calls)) as pool:
-        return [future.result() for future in [pool.submit(call) for call in calls]]
-
-
 def play(workers: list[Trainer], steps: int) -> None:
     for _ in range(steps):
-        both(*(worker.step for worker in workers))
+        at_once(*(worker.step for worker in workers))
 
 
 def assert_equal(ours: list[dict[str, Any]], theirs: list[dict[str, Any]]) -> None:
@@ -96,7 +90,7 @@ def test_after_a_round_all_optimizers_have_the_same_state(master: LocalMaster, n
     assert_equal(first, second)
     if "step" in first[0]:
         assert [state["step"].item() for state in first] == [EVERY * ROUNDS] * len(first)
-    both(*(worker.session.finish for worker in workers))
+    at_once(*(worker.session.finish for worker in workers))
     assert_equal(*(worker.states() for worker in workers))
 
 
@@ -157,17 +151,7 @@ def test_it_is_the_mean_and_what_bits_leave_out_follows(
         # Half a unit of this round and of the last one: of what workers left, and of what the
         # master did.
         assert off <= 1.01 * (units[-1] + units[-2]) + 2 * resolution
-    both(*(worker.session.finish for worker in workers))
-
-
-def test_steps_are_those_of_the_worker_with_most(master: LocalMaster) -> None:
-    workers = [Trainer(master, "adamw", seed) for seed in (1, 2)]
-    for _ in range(3):  # as a script that makes several steps before it calls session.step()
-        workers[1].train()
-    play(workers, EVERY)
-    for worker in workers:
-        assert [state["step"].item() for state in worker.states()] == [3 + EVERY] * 2
-    both(*(worker.session.finish for worker in workers))
+    at_once(*(worker.session.finish for worker in workers))
 
 
 def test_a_worker_that_joins_later_begins_with_the_state(master: LocalMaster) -> None:
@@ -177,7 +161,7 @@ def test_a_worker_that_joins_later_begins_with_the_state(master: LocalMaster) ->
     assert_equal(first.states(), later.states())
     play([first, later], EVERY)
     assert_equal(first.states(), later.states())
-    both(first.session.finish, later.session.finish)
+    at_once(first.session.finish, later.session.finish)
 
 
 def test_a_run_begins_with_the_state_of_its_first_worker(master: LocalMaster) -> None:
@@ -193,7 +177,7 @@ def test_a_run_begins_with_the_state_of_its_first_worker(master: LocalMaster) ->
         for parameter, other in zip(mine, others, strict=True):
             for key, value in optimizer.state[parameter].items():
                 torch.testing.assert_close(its.state[other][key], value, rtol=1e-4, atol=1e-7)
-        both(first.finish, second.finish)
+        at_once(first.finish, second.finish)
 
 
 # What cannot be averaged.
@@ -241,7 +225,7 @@ def test_a_master_that_insists_has_its_first_worker_say_what_is_kept() -> None:
         assert str(participant_of(second.session).welcome.mode) == (
             "averaging(every=2, optimizer_state=Adam[exp_avg exp_avg_sq max_exp_avg_sq; step])"
         )
-        both(first.session.finish, second.session.finish)
+        at_once(first.session.finish, second.session.finish)
 
 
 def test_a_state_that_is_no_number_is_named(master: LocalMaster) -> None:

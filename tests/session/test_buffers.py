@@ -1,7 +1,6 @@
 """Sessions of modules with BatchNorm against a real master on loopback."""
 
 import logging
-from collections.abc import Callable
 
 import pytest
 import torch
@@ -16,7 +15,6 @@ from support.sessions import (
     state_of,
     variance_of,
 )
-from support.waiting import wait_until
 from support.wording import naming
 
 
@@ -32,18 +30,6 @@ def test_at_the_end_all_have_the_mean_and_the_largest_count(master: LocalMaster)
     assert [state_of(norm)["num_batches_tracked"].item() for norm in norms] == [9] * 3
     assert [session.stats.buffers_averaged for session in sessions] == [1, 2, 2]
     assert [session.stats.buffers_refused for session in sessions] == [0] * 3
-
-
-def test_who_comes_later_begins_with_what_the_others_have(master: LocalMaster) -> None:
-    first = join(master, norm_of(5.0), buffer_steps=1)
-    first.step()
-    wait_until(lambda: master.sample("gradwire_buffers_received_total") == 1, "its buffers")
-    norm = norm_of(1.0)
-
-    later = join(master, norm)
-
-    assert variance_of(norm) == [5.0, 5.0]
-    assert later.stats.buffers_averaged == 1
 
 
 def test_without_sharing_each_keeps_its_own(master: LocalMaster) -> None:
@@ -145,38 +131,6 @@ def test_the_buffers_of_a_run_whose_first_worker_is_gone_are_still_the_run_s(
     join(master, second)
 
     assert buffers_in(second) == buffers_in(Ordered(1))
-
-
-@pytest.mark.parametrize(
-    "spectral_norm",
-    [nn.utils.spectral_norm, nn.utils.parametrizations.spectral_norm],
-    ids=["hook", "parametrization"],
-)
-def test_a_model_with_a_spectral_norm_can_be_evaluated(
-    master: LocalMaster, spectral_norm: Callable[[nn.Module], nn.Module]
-) -> None:
-    """Its vectors are unit vectors of any sign: their mean was 0, and the model's output NaN."""
-    modules = []
-    for seed in range(2):
-        torch.manual_seed(seed)
-        modules.append(spectral_norm(nn.Linear(8, 8)))
-    sessions = [join(master, module, buffer_steps=1) for module in modules]
-    for module in modules:
-        module.eval()
-    vectors = [name for name, _ in modules[1].named_buffers()]
-    for name in vectors:
-        modules[1].get_buffer(name).neg_()
-    for _ in range(3):
-        for session in sessions:
-            session.step()
-
-    finish(*sessions)
-
-    outputs = [module(torch.ones(1, 8)) for module in modules]
-    assert outputs[0].isfinite().all()
-    assert outputs[0].tolist() == outputs[1].tolist()
-    for name in vectors:
-        assert modules[0].get_buffer(name).norm().item() == pytest.approx(1.0)
 
 
 def test_what_is_infinite_and_no_statistic_travels(master: LocalMaster) -> None:

@@ -1,7 +1,6 @@
 """The mode ``central``, in sessions against a real master: gradients go there, steps come back."""
 
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -12,7 +11,7 @@ import gradwire
 from gradwire import Central
 from gradwire_server.config import MasterConfig
 from support.local_master import LocalMaster
-from support.sessions import change, join, zeros
+from support.sessions import at_once, change, join, values_of, zeros
 from support.tiers import variants
 from support.wording import naming
 
@@ -22,11 +21,6 @@ WORKERS = 3
 FEATURES = 6
 EXACT: dict[str, Any] = {"threshold": GRADIENT_QUANTUM, "shake_up_steps": 0}
 """With bits=0: everything is sent."""
-
-
-def at_once(*calls: Callable[[], Any]) -> list[Any]:
-    with ThreadPoolExecutor(len(calls)) as pool:
-        return [future.result() for future in [pool.submit(call) for call in calls]]
 
 
 def net() -> nn.Module:
@@ -44,10 +38,6 @@ def loss_of(module: nn.Module, seed: int) -> torch.Tensor:
 def backward(module: nn.Module, seed: int, share: float = 1.0) -> None:
     """Compute the gradient of a batch, or a share of it."""
     (share * loss_of(module, seed)).backward()  # type: ignore[no-untyped-call]
-
-
-def values_of(module: nn.Module) -> torch.Tensor:
-    return torch.cat([parameter.detach().flatten() for parameter in module.parameters()])
 
 
 LOCAL: list[tuple[Any, Callable[[Any], torch.optim.Optimizer]]] = [

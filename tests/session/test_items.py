@@ -3,7 +3,6 @@
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
-from threading import Barrier
 
 import numpy as np
 import pytest
@@ -22,33 +21,6 @@ def loop(session: Session, count: int = 6, **options: int) -> Iterator[Item]:
         session.push(change(0.5, 0, 0, 0))
         session.pull()
         yield item
-
-
-def run_together(*sessions: Session, count: int, **options: int) -> list[list[Item]]:
-    """Let every session take items until there are none, each on a thread of its own."""
-    met = Barrier(len(sessions))
-
-    def take(session: Session) -> list[Item]:
-        met.wait(SOON)
-        return list(loop(session, count, **options))
-
-    with ThreadPoolExecutor(len(sessions)) as pool:
-        return list(pool.map(take, sessions))
-
-
-def all_items(count: int, epochs: int) -> set[Item]:
-    return {Item(epoch, index) for epoch in range(epochs) for index in range(count)}
-
-
-def test_workers_divide_the_items_of_all_epochs_among_themselves(master: LocalMaster) -> None:
-    one, other = join(master), join(master)
-
-    taken = run_together(one, other, count=7, epochs=3)
-
-    together = taken[0] + taken[1]
-    assert len(together) == len(set(together))
-    assert set(together) == all_items(7, 3)
-    finish(one, other)
 
 
 def test_all_workers_shuffle_alike_and_each_epoch_anew(master: LocalMaster) -> None:

@@ -7,13 +7,12 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import get_args
 
-import numpy as np
 import pytest
 
 import gradwire
 from gradwire.settings.settings import Transport
 from support.local_master import LocalMaster
-from support.sessions import finish, join, loss_of, zeros
+from support.sessions import join, zeros
 from support.waiting import JOB, PROCESS, SOON, wait_until
 from support.wording import naming
 
@@ -99,38 +98,6 @@ def test_a_master_that_is_not_there_yet_is_waited_for(transport: Transport) -> N
             session = joining.result(PROCESS)
             assert session.transport == transport
             session.close()
-
-
-def test_workers_of_both_kinds_end_with_the_same_parameters(master: LocalMaster) -> None:
-    """Large enough that updates are cut differently for either."""
-    rng = np.random.default_rng(1)
-    start = rng.normal(0, 0.1, 50_000).astype(np.float32)
-    transports: tuple[Transport, ...] = ("udp", "tcp", "udp", "tcp")
-    targets = [start.copy() for _ in transports]
-    sessions = [
-        join(master, own, transport=transport, threshold=None, target_density=0.2)
-        for own, transport in zip(targets, transports, strict=True)
-    ]
-
-    for _ in range(10):
-        for own, session in zip(targets, sessions, strict=True):
-            own += rng.normal(0, 1e-3, start.size).astype(np.float32)
-            session.step()
-    finish(*sessions)
-
-    assert len({own.tobytes() for own in targets}) == 1
-    assert not np.array_equal(targets[0], start)
-    assert len({session.digest() for session in sessions}) == 1
-    assert [session.transport for session in sessions] == list(transports)
-    assert master.listening.counters.violations == 0
-
-
-def test_a_master_that_stops_is_heard_over_tcp(master: LocalMaster) -> None:
-    session = join(master, transport="tcp")
-
-    master.stop("maintenance")
-
-    assert "maintenance" in str(loss_of(session))
 
 
 # A name with several addresses.

@@ -9,7 +9,6 @@ from gradwire.settings.training import Feedback
 from support.local_master import LocalMaster
 from support.sessions import (
     change,
-    finish,
     join,
     norm_of,
     pull,
@@ -46,19 +45,6 @@ def test_the_setting_for_the_end_of_a_run_is_not_for_who_leaves(master: LocalMas
     pull(other, 1)
 
     assert theirs.tolist() == [0.25, 0, 0, 0]
-
-
-def test_the_others_train_on_and_finish_without_it(master: LocalMaster) -> None:
-    first, second, third = zeros(), zeros(), zeros()
-    one, other, another = (join(master, target) for target in (first, second, third))
-    one.push(change(0.25, 0, 0, 0))
-
-    one.leave()
-    other.push(change(0, 1, 0, 0))
-    finish(other, another)
-
-    assert second.tolist() == third.tolist() == [0.25, 1, 0, 0]
-    assert other.digest() == another.digest()
 
 
 def test_workers_that_come_one_after_the_other_train_one_run(master: LocalMaster) -> None:

@@ -1,6 +1,5 @@
 """A session with an observer's key: it receives, sends nothing, and nobody waits for it."""
 
-import numpy as np
 import pytest
 
 import gradwire
@@ -10,14 +9,11 @@ from support.local_master import LocalMaster
 from support.sessions import (
     RUN_KEY,
     change,
-    finish,
     join,
-    pull,
     stepping_changes,
     zeros,
 )
 from support.waiting import wait_until
-from support.wording import naming
 
 ONE = change(1.0, 0.0, 0.0, 0.0)
 
@@ -47,32 +43,3 @@ def test_a_step_applies_what_workers_sent_and_sends_nothing(master: LocalMaster)
     assert target.tolist() == ONE.tolist()
     assert observer.stats.updates_sent == 0
     assert master.sample("gradwire_updates_accepted_total") == 1
-
-
-def test_finish_ends_with_the_bits_that_the_workers_have(master: LocalMaster) -> None:
-    worker = worker_in(master)
-    observer = observer_in(master)
-    worker.push(np.full(4, 0.75, np.float32))
-    before = observer.finished
-
-    finish(worker, observer)
-
-    assert not before
-    assert observer.finished
-    assert observer.digest() == worker.digest()
-
-
-def test_finish_says_whom_it_waits_for(master: LocalMaster) -> None:
-    worker = worker_in(master)
-    observer = observer_in(master)
-
-    with pytest.raises(gradwire.DeadlineError, match=naming("ranks", "0 (gpu1")):
-        observer.finish(timeout=0.1)
-
-    assert [update.rank for update in _pulled(worker, observer)] == [0]
-
-
-def _pulled(worker: gradwire.Session, observer: gradwire.Session) -> list[gradwire.PeerUpdate]:
-    """Return what the observer hears of an update that the worker sends now."""
-    worker.push(ONE)
-    return pull(observer, 1)

@@ -59,30 +59,6 @@ def push_and_pull(session: Session) -> None:
 # What the parts are called for.
 
 
-def test_a_push_and_a_pull_are_a_step_to_the_parts(master: LocalMaster) -> None:
-    with join(master) as one:
-        recorder = recorded(one)
-        one.step()
-        of_step = recorder.calls.copy()
-        recorder.calls.clear()
-
-        push_and_pull(one)
-
-        assert recorder.calls == of_step == ["before", "stepped"]
-
-
-def test_several_pushes_are_ended_by_one_pull(master: LocalMaster) -> None:
-    with join(master) as one:
-        recorder = recorded(one)
-
-        one.push(change(HALF, 0, 0, 0))
-        one.push(change(HALF, 0, 0, 0))
-        one.pull()
-        one.pull()
-
-        assert recorder.calls == ["before", "before", "stepped"]
-
-
 def test_where_nothing_was_trained_nothing_is_pushed_but_what_is_given(
     master: LocalMaster,
 ) -> None:

@@ -1,8 +1,7 @@
 """Modes with rounds, in sessions against a real master: means, bits, who comes and who goes."""
 
 import threading
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -16,7 +15,16 @@ from gradwire_codecs.replica.round_sum import RANGE_ELEMENTS_MIN
 from gradwire_protocol import Role
 from gradwire_server.config import MasterConfig
 from support.local_master import LocalMaster
-from support.sessions import RUN_KEY, change, finish, join, participant_of, zeros
+from support.sessions import (
+    RUN_KEY,
+    at_once,
+    change,
+    finish,
+    join,
+    participant_of,
+    values_of,
+    zeros,
+)
 from support.waiting import SOON, wait_until
 from support.wording import naming
 
@@ -26,12 +34,6 @@ STEPS = 30
 WORKERS = 3
 BATCH = 8
 FEATURES = 6
-
-
-def at_once(*calls: Callable[[], Any]) -> list[Any]:
-    """Call all at once, each on a thread of its own."""
-    with ThreadPoolExecutor(len(calls)) as pool:
-        return [future.result() for future in [pool.submit(call) for call in calls]]
 
 
 def step_all(*sessions: Session) -> None:
@@ -58,10 +60,6 @@ def batch_of(rank: int, step: int) -> tuple[torch.Tensor, torch.Tensor]:
 def net() -> nn.Module:
     torch.manual_seed(0)
     return nn.Sequential(nn.Linear(FEATURES, 8), nn.Tanh(), nn.Linear(8, 2))
-
-
-def values_of(module: nn.Module) -> torch.Tensor:
-    return torch.cat([parameter.detach().flatten() for parameter in module.parameters()])
 
 
 def train(module: nn.Module, batches: list[tuple[torch.Tensor, torch.Tensor]]) -> None:
@@ -157,22 +155,6 @@ def test_diloco_is_the_algorithm_of_the_paper(master: LocalMaster) -> None:
 
 
 # Steps of a round.
-
-
-def test_between_two_means_each_worker_trains_by_itself(master: LocalMaster) -> None:
-    (one, mine), (other, theirs) = two(master, Averaging(every=2, bits=0), **EXACT)
-    mine += change(1, 0, 0, 0)
-    theirs += change(0, 3, 0, 0)
-    one.step()
-    other.step()
-    assert (mine.tolist(), theirs.tolist()) == ([1, 0, 0, 0], [0, 3, 0, 0])
-
-    mine += change(1, 0, 0, 0)
-    step_all(one, other)
-
-    assert mine.tolist() == theirs.tolist() == [1, 1.5, 0, 0]
-    assert one.stats.updates_sent == 1
-    finish(one, other)
 
 
 @pytest.mark.parametrize("mode", [Averaging(every=2, bits=0), DiLoCo(every=2, bits=0)], ids=str)

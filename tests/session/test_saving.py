@@ -1,15 +1,13 @@
 """What a script saves, within a session and after it, is as if nothing had been joined."""
 
-import copy
 import pickle
 from pathlib import Path
 
-import pytest
 import torch
 from torch import nn
 
 from support.local_master import LocalMaster
-from support.saving import LOADING, SAVING, Load, Saved, outcome, with_values
+from support.saving import SAVING, Saved, outcome, with_values
 from support.sessions import join
 
 
@@ -71,22 +69,3 @@ def test_a_module_that_was_pickled_within_a_session_needs_no_gradwire(master: Lo
 
     assert b"gradwire" not in content
     assert loaded(torch.ones(2, 3)).tolist() == module(torch.ones(2, 3)).tolist()
-
-
-@pytest.mark.parametrize("load", LOADING.values(), ids=LOADING)
-def test_what_a_session_has_saved_is_loaded_within_it_in_each_way_and_it_goes_on(
-    master: LocalMaster, load: Load, tmp_path: Path
-) -> None:
-    """As where a script evaluates its best model, and puts the last one back."""
-    module = net()
-    expected = [parameter.detach() + 2 for parameter in net().parameters()]
-    session = join(master, module, scale="sum")
-    train(module)
-    session.step()
-
-    load(module, copy.deepcopy(module), tmp_path)
-    train(module)
-    session.finish()
-
-    for parameter, value in zip(module.parameters(), expected, strict=True):
-        torch.testing.assert_close(parameter.detach(), value)

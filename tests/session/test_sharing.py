@@ -12,7 +12,6 @@ import torch
 import gradwire.worker.membership
 from gradwire import PeerUpdate, Session
 from gradwire.settings.training import Feedback
-from gradwire.worker.inbox import Inbox
 from gradwire_codecs import Observation, TargetDensity
 from gradwire_codecs.arrays import Float32Array
 from gradwire_protocol.delivery.shaped_message import Payload
@@ -223,36 +222,6 @@ def test_a_network_that_is_behind_gets_no_more_and_nothing_is_lost(master: Local
 
     assert mine.tolist() == theirs.tolist() == [50.0, 0, 0, HALF]
     assert one.digest() == other.digest()
-
-
-def test_updates_that_were_conflated_are_applied_and_counted(
-    master: LocalMaster, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """An inbox for some three updates, and nobody who pulls while twenty come in."""
-    monkeypatch.setattr(
-        gradwire.worker.membership, "Inbox", lambda elements, _: Inbox(elements, bytes_max=40)
-    )
-    mine, theirs = zeros(), zeros()
-    one, other = join(master, mine), join(master, theirs)
-    for i in range(20):
-        one.push(np.roll(change(HALF, 0, -1.0, 0), i))
-        delivered(one, i + 1)
-        wait_until(lambda: master.master.unstable == 0, "the other worker to have everything")
-
-    pulled: list[PeerUpdate] = []
-
-    def everything_is_applied() -> bool:
-        pulled.extend(other.pull())
-        return other.stats.updates_applied == 20
-
-    wait_until(everything_is_applied, "all updates")
-
-    assert 0 < len(pulled) < 5
-    assert [u.sequence for u in pulled] == list(range(21 - len(pulled), 21))
-    assert other.stats.updates_conflated == 20 - len(pulled)
-    assert other.state_dict()["versions"] == {0: 20, 1: 0}
-    assert theirs.tolist() == mine.tolist() == [-2.5] * 4
-    assert other.digest() == one.digest()
 
 
 # Saving.

@@ -110,22 +110,6 @@ def test_a_step_that_changes_nothing_counts(master: LocalMaster) -> None:
     finish(one, other)
 
 
-@pytest.mark.parametrize("how", ["leaves", "finishes"])
-def test_who_goes_while_it_is_waited_for_is_waited_for_no_longer(
-    master: LocalMaster, pool: ThreadPoolExecutor, how: str
-) -> None:
-    one, other = two(master)
-    waiting = until_it_waits(pool, one)
-
-    going = pool.submit(other.close if how == "leaves" else other.finish)
-    waiting.result(SOON)
-    steps(one, 10)
-    one.finish()
-    going.result(SOON)
-
-    assert one.stats.steps_waited == 1
-
-
 def test_the_end_of_the_master_ends_a_wait(
     pool: ThreadPoolExecutor, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -163,16 +147,6 @@ def test_a_signal_handler_may_close_a_session_that_waits(
     finally:
         signal.signal(signal.SIGUSR1, before)
     assert one.stats.steps_waited == 1
-
-
-def test_a_worker_without_a_bound_is_not_waited_for(master: LocalMaster) -> None:
-    one, other = bounded(master), join(master)
-    other.step()
-
-    steps(one, 20)
-
-    assert one.stats.steps_waited == 0
-    assert other.stats.updates_sent == 0  # without a bound, nothing is sent where nothing changes
 
 
 def test_what_is_sent_in_a_wait_is_not_taken_for_training(

@@ -1,7 +1,6 @@
 """DiLoCo in streams: fragments of the parameters in turn, while training goes on."""
 
 import threading
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final
 
@@ -13,7 +12,7 @@ from gradwire_codecs.arrays import Float32Array
 from gradwire_codecs.replica.fragments import fragments_of
 from gradwire_codecs.replica.round_sum import ranges_of
 from support.local_master import LocalMaster
-from support.sessions import join, participant_of
+from support.sessions import at_once, join, participant_of
 from support.waiting import wait_until
 
 STREAMS: Final = 2
@@ -68,12 +67,6 @@ def two(master: LocalMaster) -> list[Trainer]:
     trainers = [Trainer(master) for _ in range(WORKERS)]
     wait_until(lambda: len(trainers[0].session.workers) == WORKERS, "both to take part")
     return trainers
-
-
-def at_once(*calls: Callable[[], Any]) -> None:
-    with ThreadPoolExecutor(len(calls)) as pool:
-        for future in [pool.submit(call) for call in calls]:
-            future.result()
 
 
 def reference(steps: int) -> tuple[Any, float]:

@@ -1,5 +1,6 @@
 """Sessions as tests use them: small targets, a fixed threshold, deadlines that fit a test."""
 
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, cast
 
@@ -87,6 +88,11 @@ def variance_of(norm: nn.Module) -> list[float]:
     return cast("list[float]", state_of(norm)["running_var"].tolist())
 
 
+def values_of(module: nn.Module) -> torch.Tensor:
+    """Return all parameters of a module."""
+    return torch.cat([parameter.detach().flatten() for parameter in module.parameters()])
+
+
 def change(*values: float) -> Float32Array:
     return np.array(values, np.float32)
 
@@ -104,11 +110,15 @@ def pull(session: Session, n: int) -> list[PeerUpdate]:
     return pulled
 
 
+def at_once(*calls: Callable[[], Any]) -> list[Any]:
+    """Call all at once, each on a thread of its own; return what they return."""
+    with ThreadPoolExecutor(len(calls)) as pool:
+        return [future.result() for future in [pool.submit(call) for call in calls]]
+
+
 def finish(*sessions: Session) -> None:
-    """Let all finish at once, each on a thread of its own."""
-    with ThreadPoolExecutor(len(sessions)) as pool:
-        for finishing in [pool.submit(session.finish) for session in sessions]:
-            finishing.result()
+    """Let all finish at once."""
+    at_once(*(session.finish for session in sessions))
 
 
 def delivered(session: Session, n: int) -> None:

@@ -49,7 +49,6 @@ DEEP_PATHS: Final = {
     "integration/test_compiled_modules.py": "frameworks: torch's compiler",
     "integration/test_two_machines.py": "real processes between network namespaces",
     "session/integrations": "frameworks: Lightning and transformers",
-    "unit/support/test_emulator.py": "real sockets between network namespaces",
 }
 """Folders and files that are not even imported in the quick tier, and what is in them."""
 

@@ -14,14 +14,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from pyspark.ml import Pipeline, PipelineModel
+from pyspark.ml import Pipeline
 from pyspark.ml.evaluation import MulticlassClassificationEvaluator
 from pyspark.ml.feature import StringIndexer, VectorAssembler
 from pyspark.ml.tuning import CrossValidator, ParamGridBuilder
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from torch import nn
-from torchmetrics.classification import MulticlassAccuracy, MulticlassAUROC, MulticlassF1Score
+from torchmetrics.classification import MulticlassAccuracy
 
 from gradwire import Session, UsageError
 from gradwire.spark import TorchEstimator, TorchModel
@@ -80,29 +80,6 @@ def test_all_items_are_trained_on_once_and_the_model_is_good(
     assert found["accuracy"] > ACCURACY_MIN
 
 
-def test_metrics_are_those_of_one_process(trained: TorchModel, held_out: DataFrame) -> None:
-    metrics = {
-        "accuracy": MulticlassAccuracy(10),
-        "f1": MulticlassF1Score(10, average=None),
-        "auroc": MulticlassAUROC(10),
-    }
-
-    found = trained.evaluate(held_out.repartition(7), metrics)
-
-    table = held_out.toArrow()
-    inputs = torch.tensor(table["features"].to_pylist())
-    labels = torch.tensor(table["label"].to_pylist())
-    with torch.no_grad():
-        outputs = trained.module(inputs)
-    loss = float(nn.functional.cross_entropy(outputs, labels))
-    assert found["loss"] == pytest.approx(loss, rel=1e-5)
-    for name, metric in metrics.items():
-        metric.update(outputs, labels)
-        expected = metric.compute().tolist()
-        assert found[name] == pytest.approx(expected, rel=1e-5)
-    assert trained.score(held_out) == pytest.approx(loss, rel=1e-5)
-
-
 def test_running_statistics_of_batch_norm_come_back(
     trained: TorchModel, training: DataFrame
 ) -> None:
@@ -129,15 +106,6 @@ def test_transform_adds_columns_that_evaluators_of_spark_take(
     assert sum(row["probability"].toArray()) == pytest.approx(1.0, abs=1e-5)
     assert row["prediction"] == np.argmax(row["rawPrediction"].toArray())
     assert found.columns[:3] == held_out.columns
-
-
-def test_scores_of_examples_have_the_score_as_their_mean(
-    trained: TorchModel, held_out: DataFrame
-) -> None:
-    scored = trained.scoreExamples(held_out)
-
-    [[mean]] = scored.agg(F.avg("score")).collect()
-    assert mean == pytest.approx(trained.score(held_out), rel=1e-4)
 
 
 def test_the_feature_space_is_what_a_layer_returns(
@@ -297,18 +265,6 @@ def _states(model: TorchModel) -> list[dict[str, torch.Tensor]]:
     """Return what the optimizer has kept for each parameter."""
     assert model.optimizer is not None
     return list(torch.load(io.BytesIO(model.optimizer.content), weights_only=True).values())
-
-
-def test_a_pipeline_is_saved_with_its_torch_stage(
-    trained: TorchModel, held_out: DataFrame, tmp_path: Path
-) -> None:
-    path = str(tmp_path / "pipeline")
-    PipelineModel([trained]).save(path)
-
-    [stage] = PipelineModel.load(path).stages
-
-    assert isinstance(stage, TorchModel)
-    assert stage.score(held_out) == pytest.approx(trained.score(held_out))
 
 
 def test_several_columns_weights_and_outputs(spark: SparkSession) -> None:

@@ -179,24 +179,6 @@ def test_as_a_context_manager_it_leaves_at_once_when_training_fails(
     master.wait_for_workers(0)
 
 
-def test_training_that_begins_anew_after_a_failure_has_one_session(
-    master: LocalMaster, tmp_path: Path
-) -> None:
-    shared, model = callback(master), FailingModel()
-    host = trainer(model, tmp_path, shared)
-    with pytest.raises(ZeroDivisionError):
-        host.train()
-    failed = session_of(shared)
-    model.fails = False
-
-    host.train()
-
-    assert session_of(shared) is not failed
-    with pytest.raises(UsageError, match="the next training began"):
-        failed.step()
-    master.wait_for_workers(0)
-
-
 def test_several_processes_that_are_synchronised_are_refused() -> None:
     arguments: Any = SimpleNamespace(parallel_mode=ParallelMode.DISTRIBUTED, world_size=2)
 
@@ -224,21 +206,6 @@ def test_a_checkpoint_has_the_residual_and_the_next_training_goes_on_from_it(
     # The run has zeros: two steps more, and what was not sent before the checkpoint.
     assert model.weight.tolist() == [0.125 + 0.25] * 4
     assert session_of(shared).stats.steps == 2
-
-
-def test_a_state_from_elsewhere_can_be_given(master: LocalMaster, tmp_path: Path) -> None:
-    with LocalMaster() as first, join(first, Model()) as session:
-        session.push(torch.full((4,), 0.25))
-        state = session.state_dict()
-    peer = join(master, Model())
-    shared, model = callback(master), Model()
-    with torch.no_grad():
-        model.weight.add_(0.25)  # as its own checkpoint has it
-
-    shared.load_state_dict(state)
-    trainer(model, tmp_path, shared, Watching(on_step_begin=peer.close), rate=0.0625).train()
-
-    assert model.weight.tolist() == [6 * 0.0625 + 0.25] * 4
 
 
 def test_the_last_checkpoint_is_of_what_all_workers_end_with(

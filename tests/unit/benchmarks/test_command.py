@@ -12,7 +12,7 @@ import pytest
 from benchmarks import command
 from benchmarks.commit import commit_of
 from benchmarks.figures import Figure, at_most, beside
-from benchmarks.registry import BENCHMARKS, Benchmark
+from benchmarks.registry import Benchmark
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,27 +92,6 @@ def test_full_figures_have_verdicts_and_quick_ones_say_that_they_are_none(
 
 
 @pytest.mark.parametrize(
-    ("options", "keys"), [([], True), (["--no-keys"], False), (["--keys"], True)]
-)
-def test_it_has_keys_unless_told_otherwise(options: list[str], keys: bool, tmp_path: Path) -> None:
-    file = tmp_path / "figures"
-
-    assert command.main(["last", "--json", str(file), *options], INVENTED) == 0
-
-    costs = [line for line in lines_of(file) if line["rival_value"]]
-    assert [line["figure"] for line in costs] == [f"cost, keys {keys}"]
-    assert {line["benchmark"] for line in costs} == {"last"}
-
-
-def test_all_are_listed_with_what_each_says_of_itself(capsys: pytest.CaptureFixture[str]) -> None:
-    assert command.main(["--list"]) == 0
-
-    lines = capsys.readouterr().out.splitlines()
-    assert [line.split()[0] for line in lines] == list(BENCHMARKS)
-    assert all(len(line.split()) > 5 for line in lines)
-
-
-@pytest.mark.parametrize(
     ("arguments", "named"),
     [
         (["nothing"], "nothing"),
@@ -129,22 +108,3 @@ def test_what_makes_no_sense_is_refused(
     assert ended.value.code == 2
     assert named in capsys.readouterr().err.splitlines()[-1]
     assert not Path("docs", "first.png").exists()
-
-
-def test_keys_are_refused_where_they_make_no_difference(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    with pytest.raises(SystemExit):
-        command.main(["transport", "--no-keys"])
-
-    assert "transport" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize("name", BENCHMARKS)
-def test_every_benchmark_has_a_full_plan_and_a_smaller_one(name: str) -> None:
-    module = BENCHMARKS[name].module
-
-    assert isinstance(module.FULL, module.Plan)
-    assert isinstance(module.QUICK, module.Plan)
-    assert module.Plan() == module.FULL
-    assert module.FULL != module.QUICK

@@ -1,14 +1,12 @@
 """Benchmark `convergence` runs, on few steps; what it measures there means nothing."""
 
-import pickle
 from dataclasses import replace
-from math import isfinite
 from pathlib import Path
 
 import pytest
 
-from benchmarks.convergence import alone, simulated
-from benchmarks.convergence.comparison import FULL, figures_of, named, show_rates
+from benchmarks.convergence import simulated
+from benchmarks.convergence.comparison import FULL, figures_of, show_rates
 from benchmarks.convergence.drawing import draw_comparisons
 from benchmarks.convergence.outcome import LAST, Outcome
 from benchmarks.convergence.results import (
@@ -19,28 +17,9 @@ from benchmarks.convergence.results import (
     Comparison,
     Runs,
 )
-from benchmarks.convergence.tasks import TASKS, Task
+from benchmarks.convergence.tasks import TASKS
 
 SHORT = {name: replace(task, steps=4) for name, task in TASKS.items()}
-
-
-@pytest.mark.parametrize("task", SHORT.values(), ids=SHORT)
-def test_every_task_is_trained_by_one_process_and_by_simulated_workers(task: Task) -> None:
-    dense = alone.train(task, task.rates[0], 0, 2)
-    shared = simulated.train(task, task.rates[0], 0, 2)
-
-    assert all(map(isfinite, [*dense.losses, *shared.losses]))
-    assert list(dense.steps) == list(shared.steps) == [1, 2, 3, 4]
-    assert dense.megabytes == 0 < shared.megabytes
-
-
-def test_what_a_pool_is_told_can_travel_and_is_the_task_that_was_meant() -> None:
-    options = {"delay": 0}
-
-    sent = pickle.dumps((named, (simulated.train, "regression", 4, 1e-2, 0, 2, options)))
-
-    function, arguments = pickle.loads(sent)
-    assert list(function(*arguments).steps) == [1, 2, 3, 4]
 
 
 def test_workers_that_take_turns_know_everything_and_late_ones_do_not() -> None:
@@ -50,13 +29,6 @@ def test_workers_that_take_turns_know_everything_and_late_ones_do_not() -> None:
 
     assert list(serial.losses) != list(late.losses)
     assert late.loss > serial.loss
-
-
-def test_a_training_that_diverges_has_no_loss_from_there_on() -> None:
-    outcome = simulated.train(SHORT["regression"], 1e4, 0, 2)
-
-    assert len(outcome.losses) == len(outcome.steps)
-    assert not isfinite(outcome.loss)
 
 
 def test_what_was_compared_is_judged_shown_and_drawn(

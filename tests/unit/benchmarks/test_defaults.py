@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from benchmarks.convergence.tasks import samples_of
 from benchmarks.defaults import simulated
 from benchmarks.defaults.comparison import (
     BYTES_AIM,
@@ -17,29 +16,11 @@ from benchmarks.defaults.comparison import (
     geometric_mean,
     mean_loss,
 )
-from benchmarks.defaults.tasks import TASKS, Task
+from benchmarks.defaults.tasks import TASKS
 
 
 def outcome(loss: float, megabytes: float = 1.0) -> dict[str, Any]:
     return {"loss": loss, "megabytes": megabytes}
-
-
-@pytest.mark.parametrize("task", TASKS.values(), ids=TASKS)
-def test_a_task_learns_at_one_of_its_rates(task: Task) -> None:
-    steps = 12
-    model = task.new_model(0)
-    before = task.evaluate(model)
-    optimizer = task.optimizer(model, task.rates[1])
-    schedule = task.schedule(optimizer, steps)
-    random = samples_of(0, 0)
-    for _ in range(steps):
-        optimizer.zero_grad()
-        loss = task.loss(model, task.draw(random))
-        loss.backward()  # type: ignore[no-untyped-call]
-        optimizer.step()
-        schedule(loss.item())
-
-    assert task.evaluate(model) < before
 
 
 @pytest.mark.parametrize("name", ["softmax", "lstm"])

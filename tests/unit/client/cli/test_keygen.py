@@ -63,16 +63,6 @@ def test_a_run_key_is_written_where_asked_and_its_path_is_all_of_stdout(
     assert err == naming(f"gradwire keygen --worker NAME --from {path}")
 
 
-def test_no_file_is_overwritten(keygen: Keygen) -> None:
-    keygen()
-    before = Path("run.key").read_bytes()
-
-    status, out, err = keygen()
-
-    assert (status, out, err) == (2, [], naming("gradwire:", "run.key", "exists"))
-    assert Path("run.key").read_bytes() == before
-
-
 # Keys of workers.
 
 
@@ -172,16 +162,6 @@ def test_of_several_keys_none_is_written_where_one_exists(keygen: Keygen) -> Non
 
     assert (status, err) == (2, naming("gradwire:", "b.key", "exists"))
     assert not Path("a.key").exists()
-
-
-def test_a_run_key_that_others_can_read_makes_no_keys(keygen: Keygen) -> None:
-    keygen()
-    Path("run.key").chmod(0o644)
-
-    status, _, err = keygen("--worker", "gpu7", "--from", "run.key")
-    Path("run.key").chmod(0o600)
-
-    assert (status, err) == (2, naming("run.key", "0644", "chmod 600 run.key"))
 
 
 # Another run key.

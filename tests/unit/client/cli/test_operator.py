@@ -5,15 +5,11 @@ import pytest
 from gradwire.cli.operate import Operator
 from gradwire.errors import (
     ConnectionLostError,
-    DeadlineError,
     GradwireError,
     ProtocolError,
-    RefusedError,
-    UnreachableError,
 )
 from gradwire.worker.dialing import UDP, Dialing, Way
 from gradwire_protocol import CloseCode, ConnectionConfig, Endpoint
-from gradwire_protocol.messages.admission import RefusalCode, Refuse
 from gradwire_protocol.messages.kinds import CONTROL_STREAM, EndCode
 from gradwire_protocol.messages.link import Control
 from gradwire_protocol.messages.orders import Order, OrderDone
@@ -50,17 +46,6 @@ class Talk:
         with pytest.raises(GradwireError) as raised:
             self.operator.wait(0.0)
         return raised.value
-
-
-def test_a_refusal_is_raised_with_its_reason() -> None:
-    talk = Talk()
-
-    talk.say(Refuse(RefusalCode.ORDER, "gpu1 is unknown"))
-
-    error = talk.error()
-    assert isinstance(error, RefusedError)
-    assert (error.code, str(error)) == (RefusalCode.ORDER, naming("refused", "gpu1 is unknown"))
-    assert talk.master.wait_for_end().code == EndCode.DONE
 
 
 def test_only_the_first_answer_counts() -> None:
@@ -101,14 +86,3 @@ def test_a_connection_that_ends_without_an_answer_is_an_error() -> None:
     error = talk.error()
     assert isinstance(error, ConnectionLostError)
     assert str(error) == naming("the master at master", "the master was stopped")
-
-
-def test_it_dials_again_until_the_time_is_up_where_nobody_answers() -> None:
-    talk = Talk(answers=False)
-    talk.network.run_for(TIMEOUT_SECONDS - 1.0)
-    with pytest.raises(DeadlineError, match=naming("order", "0 s")):
-        talk.operator.wait(0.0)
-
-    talk.network.run_for(2.0)
-
-    assert isinstance(talk.error(), UnreachableError)

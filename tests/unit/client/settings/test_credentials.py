@@ -11,14 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gradwire.errors import UsageError
 from gradwire.settings import credentials as module
 from gradwire.settings.credentials import credentials_of, fastest_suite, own_name
 from gradwire_protocol import Credentials
 from gradwire_protocol.crypto.keys import SECRET_BYTES, RunKey, WorkerKey, check_name
 from gradwire_protocol.crypto.suites import Suite
 from gradwire_udp.files.keys import write_key
-from support.wording import naming
 
 RUN_KEY = RunKey(bytes(range(SECRET_BYTES)))
 OTHER_KEY = RunKey(bytes(SECRET_BYTES))
@@ -57,11 +55,6 @@ def test_a_file_holds_one_or_the_other(tmp_path: Path) -> None:
     own = credentials(key_file=str(tmp_path / "run.key")).key
     assert own is not None
     assert own == RUN_KEY.worker_key(own.name)
-
-
-def test_where_there_is_no_key_in_the_end_it_does_not_go_on_without(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=naming(tmp_path / "run.key", "No such file")):
-        credentials_of(None, str(tmp_path / "run.key"))
 
 
 # Names.

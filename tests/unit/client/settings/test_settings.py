@@ -201,11 +201,6 @@ def test_a_variable_that_says_nothing_is_named(variable: str, text: str) -> None
         resolve_settings({}, MASTER | {variable: text})
 
 
-def test_without_a_master_it_says_how_to_name_one() -> None:
-    with pytest.raises(UsageError, match=naming("master", "GRADWIRE_MASTER", "MASTER_ADDR")):
-        resolve_settings({}, {})
-
-
 DURATIONS = [field.name for field in fields(Settings) if field.name.endswith("_seconds")]
 REFUSED: list[tuple[str, Any, tuple[object, ...]]] = [
     # A setting, a value that it cannot have, and what says which values it can have.

@@ -11,7 +11,7 @@ import pytest
 pytest.importorskip("pyspark", reason="Spark is not installed: make frameworks")
 
 from gradwire.spark.statistics.records import Phase
-from gradwire.spark.statistics.summary import Event, Summary
+from gradwire.spark.statistics.summary import Summary
 from gradwire.spark.training.plan import Outcome
 from gradwire.spark.training.worker import Report, Span
 
@@ -100,12 +100,6 @@ def test_items_say_who_trained_what_in_the_order_of_time() -> None:
     ]
 
 
-def test_what_no_phase_has_measured_is_other() -> None:
-    items = [i for i in Summary(outcome_of_two()).items if i.host == "one"]
-
-    assert [(i.seconds, i.other) for i in items] == [(2.0, 0.25), (2.0, 0.25), (1.5, 0.0)]
-
-
 def test_phases_that_were_measured_as_longer_than_their_item_leave_no_negative_time() -> None:
     outcome = outcome_of_two()
     outcome.reports[1].spans[0].seconds = 1.0
@@ -145,23 +139,6 @@ def test_events_of_a_worker_follow_one_another() -> None:
     assert Counter(event.phase for event in events)["compute"] == 3
 
 
-class RowTaker:
-    """Takes the place of a Spark session; it hands over the rows."""
-
-    def createDataFrame(self, rows: Any, schema: str) -> Any:  # noqa: N802  # as Spark calls it
-        return rows, schema
-
-
-@pytest.mark.parametrize("outcome", [outcome_of_two(), Outcome({})], ids=["some", "none"])
-def test_statistics_are_the_events(outcome: Outcome) -> None:
-    summary = Summary(outcome)
-
-    rows, schema = summary.statistics(RowTaker())
-
-    assert [(*row[:5], row[5].timestamp(), row[6]) for row in rows] == list(summary.events())
-    assert [column.split()[0] for column in schema.split(", ")] == list(Event._fields)
-
-
 def test_items_of_workers_that_were_lost_are_counted() -> None:
     outcome = outcome_of_two()
     outcome.ledger = {"items": 4, "epochs": 2, "done": 8, "finished": 0, "returned": 1}
@@ -192,13 +169,6 @@ def test_text_says_who_did_what() -> None:
     ]
     assert next(line for line in lines if line.startswith("one/7")).split()[1:4] == ["0", "3", "25"]
     assert repr(Summary(outcome)) == str(Summary(outcome))
-
-
-def test_text_of_a_large_training_is_short() -> None:
-    text = str(Summary(outcome_of_many(20_000, 50)))
-
-    assert len(text.splitlines()) < 35
-    assert max(map(len, text.splitlines())) < 120
 
 
 # Page.

@@ -1,7 +1,7 @@
 """Golden files: the bytes of a dense contribution do not change by accident.
 
 ``python tests/golden/contributions`` writes them again when they change on purpose. What damage
-does to such bytes is tested with those of every format, in ``format/test_damage.py``.
+does to such bytes is tested with those of every format, in ``format/test_malformed_update.py``.
 """
 
 import json

@@ -5,13 +5,11 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
 from gradwire_codecs.kernels.compiled import PORTABLE, portable_name, portable_processors
-from support.processes import Running
 from support.tiers import variants
 from support.waiting import PROCESS
 
@@ -158,26 +156,8 @@ def test_kernels_that_are_in_the_cache_are_loaded_without_the_compiler() -> None
     assert said[1] == ["0"]
 
 
-@pytest.mark.deep("more places for compiled kernels")
-def test_without_a_folder_to_write_to_every_process_compiles(folder: Path) -> None:
-    assert [hits(folder) for _ in range(2)] == [0, 0]
-
-
 def test_one_folder_that_can_be_written_to_is_enough(folder: Path) -> None:
     assert [hits(folder, XDG_CACHE_HOME=folder / "cache") for _ in range(2)] == [0, 2]
-
-
-@pytest.mark.deep("more places for compiled kernels")
-def test_processes_that_start_together_do_each_other_no_harm(folder: Path) -> None:
-    environment = surroundings(folder, NUMBA_CACHE_DIR=folder / "cache")
-    with ExitStack() as stack:
-        together = [
-            stack.enter_context(Running(command(PROGRAM), cwd=folder, env=environment))
-            for _ in range(4)
-        ]
-
-        assert [process.wait(PROCESS) for process in together] == [0, 0, 0, 0]
-    assert hits(folder, NUMBA_CACHE_DIR=folder / "cache") == 2
 
 
 @pytest.mark.deep("more places for compiled kernels")

@@ -76,20 +76,6 @@ def test_a_packet_gets_one_answer_however_many_challenges_it_has() -> None:
     assert answers == [[Response(bytes([49] * 8))]]
 
 
-def test_on_another_path_congestion_control_starts_anew() -> None:
-    puppet = Puppet()
-    controller = puppet.connection.sender.recovery.controller
-    initial = controller.window_bytes
-    controller.on_persistent_congestion()
-    assert controller.window_bytes < initial
-    puppet.send(pack_ping(), address="moved")
-    puppet.receive()
-
-    puppet.send(pack_response(puppet.challenges[0].data), address="moved")
-
-    assert controller.window_bytes == initial
-
-
 def test_a_fragment_that_is_larger_than_the_window_leaves_nevertheless() -> None:
     """It was cut for a wider path, too often to be cut again; nothing else is in flight."""
     puppet = Puppet(ConnectionConfig(), datagram_bytes=8900)

@@ -7,7 +7,6 @@ import pytest
 from gradwire_protocol import (
     CloseCode,
     Disconnected,
-    MessageDelivered,
     Priority,
     ShapedMessage,
     UsageError,
@@ -26,18 +25,6 @@ from support.wording import naming
 NARROW = replace(PLAIN, window_bytes=WINDOW_BYTES_MIN)
 
 # Messages.
-
-
-def test_a_message_arrives_and_its_sender_hears_of_it() -> None:
-    pair = Pair().connect()
-
-    pair.initiator.send(bytes(range(256)) * 40, stream=3, number=5)
-    pair.network.run_for(1.0)
-
-    assert pair.responder.heard == [(3, 5, 1, bytes(range(256)) * 40)]
-    assert pair.responder.messages[0].charge == charge_of(256 * 40)
-    assert pair.initiator.events[1:] == [MessageDelivered(3, 5)]
-    assert pair.initiator.connection.bytes_queued == 0
 
 
 def test_what_is_passed_over_is_not_heard_any_more() -> None:
@@ -64,18 +51,6 @@ def test_a_message_of_a_forbidden_size_is_refused_at_once(size: int) -> None:
     assert pair.initiator.connection.bytes_queued == 0
 
 
-def test_a_message_is_measured_in_bytes_whatever_its_elements_are() -> None:
-    connection = Pair().connect().initiator.connection
-    largest = memoryview(bytes(MESSAGE_BYTES_MAX)).cast("Q")
-    too_large = memoryview(bytes(MESSAGE_BYTES_MAX + 8)).cast("Q")
-
-    with pytest.raises(UsageError, match=f"message of {MESSAGE_BYTES_MAX + 8} bytes"):
-        connection.send(0, 0, 1, too_large, Priority.UPDATE)
-    connection.send(0, 0, 1, largest, Priority.UPDATE)
-
-    assert connection.bytes_queued == MESSAGE_BYTES_MAX
-
-
 @pytest.mark.parametrize(
     ("stream", "number", "kind"),
     [(-1, 0, 1), (2**16, 0, 1), (0, -1, 1), (0, 2**32, 1), (0, 0, -1), (0, 0, 2**16)],
@@ -89,16 +64,6 @@ def test_a_message_whose_name_does_not_fit_its_fields_is_refused_at_once(
         connection.send(stream, number, kind, b"x", Priority.UPDATE)
 
     assert connection.bytes_queued == 0
-
-
-def test_a_message_may_have_the_largest_name_there_is() -> None:
-    puppet = Puppet()
-
-    puppet.connection.send(2**16 - 1, 2**32 - 1, 2**16 - 1, b"x", Priority.UPDATE)
-
-    [[data]] = puppet.receive()
-    assert isinstance(data, Data)
-    assert (data.stream, data.number, data.kind) == (2**16 - 1, 2**32 - 1, 2**16 - 1)
 
 
 def test_a_message_that_is_relayed_goes_out_as_it_came_in() -> None:
@@ -130,28 +95,6 @@ def test_a_message_relayed_to_a_connection_that_is_not_open_has_no_effect() -> N
 
 
 # Flow control.
-
-
-def holding(*sizes: int) -> Pair:
-    """Return a pair with messages of these sizes to send, and a responder that releases none."""
-    pair = Pair(config=NARROW).connect()
-    pair.responder.releases = False
-    for size in sizes:
-        pair.initiator.send(bytes(size))
-    return pair
-
-
-def test_a_peer_that_does_not_release_stalls_the_sender_and_releasing_lets_it_go_on() -> None:
-    pair = holding(*[2**20] * 5)
-    pair.network.run_for(8.0)
-    arrived = len(pair.responder.messages)
-    held = pair.responder.connection.bytes_held
-
-    pair.responder.release()
-    pair.network.run(lambda: len(pair.responder.messages) == 5, seconds=1.0)
-
-    assert arrived == 3
-    assert held == 3 * charge_of(2**20)
 
 
 def test_declaring_more_than_the_credit_ends_the_connection() -> None:

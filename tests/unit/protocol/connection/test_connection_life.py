@@ -70,21 +70,6 @@ def test_nobody_there_is_reported_exactly_when_the_time_is_up() -> None:
     assert len(pair.initiator.endpoint) == 0
 
 
-def test_a_connection_that_never_opened_has_nothing_to_measure() -> None:
-    pair = Pair(config=replace(PLAIN, connect_timeout_seconds=5.0))
-    pair.lets_pass = lambda _: False
-    connection = pair.dial().initiator.connection
-
-    for state in (State.CONNECTING, State.CLOSED):
-        pair.initiator.send(b"without effect")
-        assert connection.state is state
-        assert connection.rtt is None
-        assert connection.bytes_queued == 0
-        assert connection.bytes_in_flight == 0
-        assert connection.bytes_held == 0
-        pair.network.run_for(5.0)
-
-
 def test_closing_while_connecting_ends_it_without_a_word() -> None:
     pair = Pair().dial()
     sent = len(pair.wire)
@@ -203,15 +188,6 @@ def test_who_was_told_that_it_is_over_is_silent_and_forgets_it_a_little_later() 
     assert sent == []
     assert states == [(State.DRAINING, 1), (State.CLOSED, 0)]
     assert puppet.events() == [Disconnected(64, "enough", by_peer=True)]
-
-
-def test_closing_twice_is_closing_once() -> None:
-    puppet = Puppet()
-    puppet.connection.close(64, "enough", puppet.now)
-
-    puppet.connection.close(65, "more than enough", puppet.now)
-
-    assert puppet.wait(puppet.now + 10.0) == [[Close(64, "enough")]] * 3
 
 
 @pytest.mark.parametrize("code", [-1, 2**16])

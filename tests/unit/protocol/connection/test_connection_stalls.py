@@ -56,20 +56,6 @@ def test_a_path_that_swallows_all_but_small_packets_ends_the_connection_and_both
     assert len(pair.initiator.endpoint) == len(pair.responder.endpoint) == 0
 
 
-def test_small_messages_that_arrive_do_not_hide_the_one_that_does_not() -> None:
-    pair = Pair(config=HASTY).connect()
-    narrow(pair, 1100)
-    pair.initiator.send(bytes(5000))
-
-    for _ in range(int(3 * PATIENCE / 0.1)):
-        pair.initiator.send(b"small", stream=1)
-        pair.network.run_for(0.1)
-
-    assert {stream for stream, _ in pair.initiator.delivered} == {1}
-    assert isinstance(pair.initiator.events[-1], Disconnected)
-    assert pair.initiator.endpoint.counters.stalls == 1
-
-
 # Not narrow at all.
 
 

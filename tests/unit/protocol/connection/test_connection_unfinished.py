@@ -6,8 +6,8 @@ from typing import Final
 
 import pytest
 
-from gradwire_protocol import CloseCode, Disconnected, State
-from gradwire_protocol.limits import MESSAGE_BYTES_MAX, UNFINISHED_IDLE_TIMEOUTS, charge_of
+from gradwire_protocol import State
+from gradwire_protocol.limits import MESSAGE_BYTES_MAX, UNFINISHED_IDLE_TIMEOUTS
 from gradwire_protocol.wire.frames import Close, pack_ping
 from support.endpoints import PLAIN
 from support.pair import FRAGMENT_BYTES, data_frame
@@ -47,22 +47,6 @@ def wait_for_close(puppet: Puppet) -> Close:
     return close
 
 
-def test_a_message_that_does_not_go_on_ends_the_connection_and_the_peer_is_told() -> None:
-    puppet, begun = play(PATIENCE - 1)
-    assert puppet.connection.state is State.OPEN
-    assert puppet.connection.bytes_held == charge_of(TOTAL)
-
-    close = wait_for_close(puppet)
-
-    assert PATIENCE <= puppet.now - begun <= PATIENCE + 2 * IDLE_SECONDS + 1.0
-    reason = naming("message 0", "stream 0", "1 of 40 fragments", "96 s", "limit")
-    assert puppet.events() == [Disconnected(CloseCode.STALLED, reason, by_peer=False)]
-    assert close == Close(CloseCode.STALLED, reason)
-    assert puppet.endpoint.counters.stalls == 1
-    puppet.wait(puppet.now + 10.0)
-    assert list(puppet.endpoint.connections()) == []
-
-
 @pytest.mark.parametrize(
     "frames",
     [
@@ -79,12 +63,6 @@ def test_nothing_else_makes_up_for_it(frames: Callable[[int], bytes]) -> None:
     puppet, _ = play(PATIENCE + 2 * IDLE_SECONDS, frames)
 
     assert puppet.endpoint.counters.stalls == 1
-
-
-def test_a_message_may_take_for_ever_as_long_as_it_goes_on() -> None:
-    puppet, _ = play(4 * PATIENCE, lambda second: fragment(second // 40))
-
-    assert puppet.connection.state is State.OPEN
 
 
 def test_the_reason_fits_into_a_close_whatever_the_numbers_are() -> None:

@@ -11,7 +11,6 @@ from gradwire_protocol import (
     Disconnected,
     Drop,
     Endpoint,
-    Priority,
     State,
 )
 from gradwire_protocol.wire.packets import (
@@ -37,7 +36,7 @@ from support.endpoints import (
     sent_by,
     versions_for,
 )
-from support.pair import RESPONDER, Pair, heard
+from support.pair import RESPONDER, Pair
 
 # Who is let in.
 
@@ -223,25 +222,3 @@ def test_random_bytes_are_counted_as_dropped_once_and_answered_by_nothing_larger
     assert sum(drops(endpoint).values()) == 1
     assert answers == []
     assert len(endpoint) == 0
-
-
-# What comes in one read.
-
-
-def test_who_reads_everything_into_one_buffer_spoils_nothing() -> None:
-    """`hand_over` fills its buffer with garbage when it is done."""
-    endpoints = {"initiator": dialling(), "responder": listening()}
-    connection = endpoints["initiator"].connect("responder", NOW)
-
-    def exchange() -> None:
-        for source, target in 3 * [("initiator", "responder"), ("responder", "initiator")]:
-            for datagram, _ in sent_by(endpoints[source]):
-                hand_over(endpoints[target], [datagram], source)
-
-    exchange()
-    connection.send(0, 0, 1, b"payload", Priority.UPDATE)
-    exchange()
-
-    [(_, opened), (_, received)] = events_of(endpoints["responder"])
-    assert opened == Connected()
-    assert heard(received) == (0, 0, 1, b"payload")

@@ -86,18 +86,6 @@ def test_who_was_saying_goodbye_is_gone_without_a_word() -> None:
     assert endpoint.next_timer() is None
 
 
-def test_losing_it_twice_is_losing_it_once() -> None:
-    endpoint = listening()
-    opened(endpoint, 5, "here")
-    events_of(endpoint)
-
-    endpoint.disconnect_address("here", "the line is cut")
-    endpoint.disconnect_address("here", "and again")
-    endpoint.disconnect_address("nowhere", "and who")
-
-    assert len(events_of(endpoint)) == 1
-
-
 # Two endpoints of one owner.
 
 

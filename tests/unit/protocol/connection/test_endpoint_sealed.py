@@ -20,13 +20,10 @@ from gradwire_protocol import (
 from gradwire_protocol.connection.connection import RESET_SILENCE_SECONDS
 from gradwire_protocol.limits import (
     EPOCH_PACKETS_BITS,
-    INITS_BURST,
     RESET_DATAGRAM_BYTES_MIN,
     VECTOR_PACKETS_MIN,
 )
 from gradwire_protocol.wire.packets import (
-    INIT_BYTES,
-    RETRY,
     TRANSPORT,
     TRANSPORT_HEADER,
     pack_reset,
@@ -42,7 +39,7 @@ from support.endpoints import (
     sent_by,
     versions_for,
 )
-from support.insides import go_on_from, keys_of
+from support.insides import go_on_from
 from support.keyed import OTHER_RUN_KEY, RUN_KEY, TimeOfDay, dialling_with, listening_with
 from support.wording import naming
 
@@ -99,25 +96,6 @@ def test_a_key_of_ones_own_is_no_keyring_to_let_others_in_with() -> None:
 # Cookies.
 
 
-def test_an_initiator_comes_back_with_its_cookie_at_once() -> None:
-    master, worker = listening_with(RUN_KEY), dialling_with()
-    forged = bytearray(sent_init(dialling_with(seed=9)))
-    forged[100] ^= 1
-    for _ in range(INITS_BURST):
-        assert ask(master, bytes(forged), "flood") == []
-    connection = worker.connect("master", NOW)
-
-    [retry] = ask(master, sent_by(worker)[0][0], "worker")
-    hand_over(worker, [retry], "master")
-    [again] = [datagram for datagram, _ in sent_by(worker)]
-    [accept] = ask(master, again, "worker")
-    hand_over(worker, [accept], "master")
-
-    assert retry[0] == RETRY
-    assert len(again) == INIT_BYTES
-    assert connection.state is State.OPEN
-
-
 def sent_init(endpoint: Endpoint) -> bytes:
     endpoint.connect("master", NOW)
     return sent_by(endpoint)[0][0]
@@ -170,21 +148,6 @@ def restarted_for(connection: Connection, *, size: int = RESET_DATAGRAM_BYTES_MI
     return ask(listening_with(RUN_KEY, seed=7), packet, "worker")
 
 
-def test_a_reset_ends_the_connection_it_was_made_for() -> None:
-    line = Line()
-
-    [reset] = restarted_for(line.dialled)
-    hand_over(line.worker, [reset], "master", line.now)
-
-    [end] = ends(line.worker)
-    assert (end.code, end.by_peer) == (CloseCode.RESET, True)
-    assert line.dialled.state is State.CLOSED
-    assert line.worker.counters.resets_received == 1
-    assert sent_by(line.worker, line.now) == []
-    hand_over(line.worker, [reset], "master", line.now)
-    assert drops(line.worker) == {Drop.UNKNOWN_SESSION: 1}
-
-
 def test_after_a_silence_a_reset_does_not_say_which_side_was_away() -> None:
     """A worker that stood still, as a suspended laptop does, takes what it missed for a restart."""
     reasons = []
@@ -199,18 +162,6 @@ def test_after_a_silence_a_reset_does_not_say_which_side_was_away() -> None:
     assert reasons[1] == naming("restarted", "this process was silent", "41 s")
 
 
-@pytest.mark.parametrize("what", ["session", "token"])
-def test_a_reset_with_another_session_or_token_changes_nothing(what: str) -> None:
-    line = Line()
-    [reset] = restarted_for(line.dialled)
-    at = 4 if what == "session" else 8
-
-    hand_over(line.worker, [reset[:at] + bytes([reset[at] ^ 1]) + reset[at + 1 :]], "master")
-
-    assert line.dialled.state is State.OPEN
-    assert drops(line.worker) == {Drop.UNKNOWN_SESSION: 1}
-
-
 def test_a_connection_that_is_not_open_yet_is_not_reset() -> None:
     worker = dialling_with()
     connection = worker.connect("master", NOW)
@@ -223,29 +174,6 @@ def test_a_connection_that_is_not_open_yet_is_not_reset() -> None:
 # Keyrings.
 
 
-@pytest.mark.parametrize(
-    "keyring", [Keyring([RUN_KEY], ["worker"]), Keyring([OTHER_RUN_KEY])], ids=["denied", "retired"]
-)
-def test_who_is_not_admitted_any_more_is_told_so(keyring: Keyring) -> None:
-    line = Line()
-
-    line.master.set_keyring(keyring, line.now)
-    line.exchange()
-
-    reason = "the key of this worker is not accepted any more"
-    assert ends(line.master) == [Disconnected(CloseCode.DENIED, reason, by_peer=False)]
-    assert ends(line.worker) == [Disconnected(CloseCode.DENIED, reason, by_peer=True)]
-
-
-def test_who_is_admitted_stays() -> None:
-    line = Line()
-
-    line.master.set_keyring(Keyring([OTHER_RUN_KEY, RUN_KEY], ["other"]), line.now)
-    line.exchange()
-
-    assert line.accepted.state is line.dialled.state is State.OPEN
-
-
 def test_who_is_on_the_way_out_is_not_closed_again() -> None:
     line = Line()
     line.accepted.close(CloseCode.NONE, "bye", line.now)
@@ -256,52 +184,7 @@ def test_who_is_on_the_way_out_is_not_closed_again() -> None:
     assert events_of(line.master) == []
 
 
-# Forgeries.
-
-
-@pytest.mark.parametrize("together", [1, VECTOR_PACKETS_MIN])
-def test_too_many_forgeries_end_a_connection_and_both_hear_why(
-    together: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("gradwire_protocol.security.sealed.FORGERIES_MAX", 8)
-    line = Line()
-    header = TRANSPORT_HEADER.pack(TRANSPORT, 0, 0, line.accepted.session_id, 99)
-    forged = header.ljust(100, b"\0")
-
-    for _ in range(8 // together):
-        assert line.accepted.state is State.OPEN
-        hand_over(line.master, [forged] * together, "attacker", line.now)
-    hand_over(line.master, [forged], "attacker", line.now)
-    line.exchange()
-
-    reason = "too many forged packets"
-    assert ends(line.master) == [Disconnected(CloseCode.FORGERIES, reason, by_peer=False)]
-    assert ends(line.worker) == [Disconnected(CloseCode.FORGERIES, reason, by_peer=True)]
-
-
 # Epochs.
-
-
-@pytest.mark.parametrize("size", [100, 100_000])
-def test_an_epoch_begins_and_the_key_before_it_is_erased_in_time(size: int) -> None:
-    """Where packets come singly, and where they come in trains."""
-    line = Line()
-    line.wait(1.0)
-    go_on_from(line.dialled, EPOCH - 1)
-
-    for number in range(2):
-        line.dialled.send(0, number, 1, bytes(size), Priority.UPDATE)
-        line.exchange()
-    counted = line.master.counters.epochs_begun
-    keys = keys_of(line.accepted)
-    kept = keys.cipher(EPOCH - 1)
-    line.wait(3 * line.accepted.sender.recovery.probe_timeout + 0.01)
-
-    assert counted == 1
-    assert kept is not None
-    assert keys.cipher(EPOCH - 1) is None
-    assert line.accepted.state is State.OPEN
-    assert drops(line.master) == {}
 
 
 def test_a_train_that_begins_an_epoch_is_taken_as_a_whole() -> None:

@@ -109,16 +109,6 @@ def test_few_responses_are_owed_and_the_oldest_gives_way() -> None:
     assert owed == list(range(1, RESPONSES_MAX + 1))
 
 
-def test_the_right_response_from_the_right_address_moves_the_peer() -> None:
-    path, data = in_doubt()
-
-    assert path.on_response(data, "away")
-
-    assert path.address == "away"
-    assert path.next_timer is None
-    assert not path.on_response(data, "away"), "it counts once"
-
-
 @pytest.mark.parametrize(
     ("data", "address"), [(None, "home"), (None, "elsewhere"), (bytes(8), "away")]
 )

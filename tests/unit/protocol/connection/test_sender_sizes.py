@@ -1,7 +1,5 @@
 """The sender: how large its datagrams are, and what becomes of messages when that changes."""
 
-import pytest
-
 from gradwire_protocol.limits import DATAGRAM_BYTES_MIN
 from support.pair import frames_of, kinds_of
 from support.sending import FarEnd, Rig, payload_of
@@ -33,14 +31,6 @@ def test_a_size_is_tried_with_a_packet_that_holds_nothing_and_has_that_size() ->
     assert kinds_of(frames_of(datagram)) == ["Ping"]
 
 
-def test_losing_what_tries_a_size_out_is_neither_congestion_nor_loss() -> None:
-    rig, _ = searched(carries=1400)
-
-    assert rig.sender.sizes.current == 1400
-    assert rig.controller.losses == []
-    assert rig.counters.packets_lost == 0
-
-
 def test_a_size_may_be_tried_while_the_window_is_full() -> None:
     rig = Rig(datagram_bytes_max=1452)
     rig.controller.window_bytes = 0
@@ -50,24 +40,6 @@ def test_a_size_may_be_tried_while_the_window_is_full() -> None:
 
 
 # Black holes.
-
-
-@pytest.mark.parametrize("narrow", [DATAGRAM_BYTES_MIN, 1399])
-@pytest.mark.parametrize("sizes", [[20_000], [1400, 1350, 300_000, 10]])
-def test_a_path_that_becomes_narrow_without_a_word_carries_everything_after_a_while(
-    narrow: int, sizes: list[int]
-) -> None:
-    rig, far = searched(carries=8900)
-    rig.push(*sizes)
-    far.lets_pass = lambda datagram: len(datagram) <= narrow
-
-    far.deliver()
-
-    assert rig.counters.black_holes == 1
-    assert rig.sender.sizes.current == rig.controller.datagram_bytes == DATAGRAM_BYTES_MIN
-    assert far.messages == {
-        number: payload_of(number, size) for number, size in enumerate([100, *sizes])
-    }
 
 
 def test_what_is_unanswered_is_no_larger_than_what_is_sent() -> None:

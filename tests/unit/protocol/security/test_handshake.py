@@ -172,20 +172,6 @@ def test_an_answer_in_another_suite_is_refused(asked: Suite, answered: Suite) ->
         accepted(initiator, accept)
 
 
-@pytest.mark.parametrize("suite", [Suite.AES, Suite.CHACHA])
-def test_forged_answers_are_refused_and_do_not_spoil_the_true_one(suite: Suite) -> None:
-    initiator = initiator_of(suite)
-    accept = answer_to(initiator.init)[0]
-
-    for at in (8, 40, 80, 95):
-        forged = bytearray(accept)
-        forged[at] ^= 1
-        with pytest.raises(InvalidDatagramError):
-            accepted(initiator, bytes(forged))
-
-    assert accepted(initiator, accept).peer_session_id == REPLY.session_id
-
-
 # Cookies.
 
 

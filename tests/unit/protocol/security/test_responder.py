@@ -13,7 +13,6 @@ from gradwire_protocol import (
     Drop,
     InvalidDatagramError,
     Keyring,
-    Role,
     Suite,
     WorkerKey,
 )
@@ -27,7 +26,6 @@ from gradwire_protocol.limits import (
     INITS_PER_SECOND,
     REPLAYS_MAX,
     RESET_DATAGRAM_BYTES_MIN,
-    RESETS_PER_SECOND,
     SOURCE_INITS_BURST,
 )
 from gradwire_protocol.security.handshake import Agreement, Initiator
@@ -161,26 +159,6 @@ def first_packet(agreement: Agreement) -> bytes:
 # Who is let in.
 
 
-@SUITES
-def test_who_has_a_key_is_let_in_and_known_by_its_name_and_role(suite: Suite) -> None:
-    door, initiator = Door.for_suite(suite), initiator_of(suite)
-
-    agreement = door.agree(initiator)
-    assert agreement.peer_session_id in door.responder
-    assert len(door.responder) == 1
-    half_open = door.establish(agreement)
-
-    assert half_open is not None
-    assert (half_open.address, half_open.session_id) == ("peer:1", agreement.peer_session_id)
-    assert half_open.agreement.peer_session_id == 7
-    assert half_open.agreement.limits == LIMITS
-    identity = half_open.agreement.identity
-    assert (identity is None) == (suite is Suite.CHECKSUM)
-    assert identity is None or (identity.name, identity.role) == ("worker", Role.WORKER)
-    assert len(door.responder) == 0
-    assert door.drops() == {}
-
-
 @pytest.mark.parametrize(
     ("keyring", "suite", "key", "reason"),
     [
@@ -250,28 +228,6 @@ def test_the_same_init_gets_the_same_answer_and_costs_nothing_more(suite: Suite)
     assert len(answers) == 1
     assert len(door.responder) == 1
     assert door.counters.handshakes_answered == 5
-
-
-@pytest.mark.parametrize(
-    ("when", "address", "left"),
-    [
-        ("at once", "elsewhere:1", 1),
-        ("established", "peer:1", 0),
-        ("established", "elsewhere:1", 0),
-        ("expired", "peer:1", 0),
-        ("expired", "elsewhere:1", 0),
-    ],
-)
-def test_a_replayed_init_is_refused(when: str, address: str, left: int) -> None:
-    door, initiator = Door(), initiator_of()
-    agreement = door.agree(initiator)
-    if when == "established":
-        assert door.establish(agreement)
-    now = NOW + HALF_OPEN_SECONDS_MAX if when == "expired" else NOW
-
-    assert door.ask(initiator.datagram, address, now) is None
-    assert door.drops() == {Drop.REPLAYED: 1}
-    assert len(door.responder) == left
 
 
 @given(times=st.lists(st.integers(0, 20), max_size=30))
@@ -474,24 +430,6 @@ def test_a_run_key_that_was_taken_out_makes_no_tokens_any_more() -> None:
 
     doors = [Door(Keyring([key])) for key in (RUN_KEY, OTHER_RUN_KEY)]
     assert [door.resets(agreement.peer_session_id, agreement) for door in doors] == [False, True]
-
-
-def test_a_packet_that_is_hardly_larger_than_a_reset_gets_none() -> None:
-    responder = Door().responder
-
-    assert responder.reset_for(5, RESET_DATAGRAM_BYTES_MIN - 1, NOW) is None
-    reset = responder.reset_for(5, RESET_DATAGRAM_BYTES_MIN, NOW)
-    assert reset is not None
-    assert len(reset) < RESET_DATAGRAM_BYTES_MIN
-
-
-def test_resets_are_few() -> None:
-    door = Door()
-
-    for n in range(1000):
-        door.responder.reset_for(5, 1400, NOW + n / 1000)
-
-    assert RESETS_PER_SECOND <= door.counters.resets_sent <= 2 * RESETS_PER_SECOND
 
 
 def test_where_no_session_outlives_the_process_nothing_is_reset() -> None:

@@ -288,33 +288,6 @@ def test_a_packet_of_an_epoch_far_away_is_none_and_costs_no_computation() -> Non
     assert opening_keys(receiver).forgeries == 0
 
 
-def test_the_key_of_the_epoch_before_can_be_erased() -> None:
-    receiver = opening()
-    late, early = (sealed_alone(Suite.AES, pack_ping(), n) for n in (EPOCH - 1, EPOCH))
-    assert receiver.open(memoryview(early)) is not None
-    assert receiver.epoch == 1
-    assert receiver.open(memoryview(late)) is not None
-
-    receiver.forget_previous_key()
-
-    assert receiver.open(memoryview(late)) is None
-    assert receiver.open(memoryview(early)) is not None
-
-
-def test_so_many_forgeries_wear_a_key_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gradwire_protocol.security.sealed.FORGERIES_MAX", 3)
-    receiver = opening()
-    packet = bytearray(sealed_alone(Suite.AES, pack_ping(), 0))
-    packet[-1] ^= 1
-
-    worn_out = []
-    for _ in range(3):
-        assert receiver.open(memoryview(packet)) is None
-        worn_out.append(receiver.too_many_forgeries)
-
-    assert worn_out == [False, False, True]
-
-
 # Memory.
 
 

@@ -145,17 +145,6 @@ async def test_a_port_where_nobody_listens_is_refused_at_once() -> None:
     assert side.counters.open == 0
 
 
-@on_loops
-async def test_an_address_that_no_tcp_leads_to_is_refused_at_once() -> None:
-    side = TcpSide()
-
-    side.dial(("255.255.255.255", 9))
-    await until(lambda: side.ended, "the end")
-
-    assert side.ended is not None
-    assert side.ended.code == CloseCode.UNREACHABLE
-
-
 def test_a_connection_to_itself_is_nobody_s() -> None:
     """Whoever dials a free port of its own machine may be given that port for itself."""
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as sock:
@@ -166,15 +155,3 @@ def test_a_connection_to_itself_is_nobody_s() -> None:
 
         with pytest.raises(ConnectionRefusedError):
             peer.on_connected()
-
-
-@on_loops
-async def test_closing_twice_is_closing_once() -> None:
-    one, other = await connected_tcp_sides()
-
-    for _ in range(2):
-        one.driver.close()
-        other.driver.close()
-    one.driver.turn()
-
-    assert one.counters.open == other.counters.open == 0

@@ -102,18 +102,6 @@ async def test_a_worker_that_breaks_the_framing_is_lost() -> None:
 
 
 @on_loops
-async def test_packets_that_mean_nothing_are_counted_and_dropped() -> None:
-    side = TcpSide(accepts=1)
-    with dialled(side) as stranger:
-        for i in range(150):
-            stranger.send(framed(bytes([255]) * (1 + i)))
-        await until(lambda: side.counters.packets_received == 150, "all packets")
-
-        assert side.counters.open == 1
-    assert sum(side.endpoint.counters.drops.values()) == 150
-
-
-@on_loops
 async def test_who_says_nothing_of_use_is_turned_away_and_who_does_stays(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
