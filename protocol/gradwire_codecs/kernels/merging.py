@@ -1,7 +1,8 @@
-"""The compiled loop that adds up the hits of several updates.
+"""The compiled loops that add up the hits of several updates.
 
-It goes over the vector block by block. A block's sums stay in the first-level cache, and marks say
-which of its groups have hits, so that the time follows from the hits and hardly from the vector.
+They go over the vector window by window. A window's sums stay in the second-level cache, and marks
+say which of its elements have hits, so that the time follows from the hits and hardly from the
+vector.
 """
 
 from typing import Final
@@ -9,117 +10,97 @@ from typing import Final
 import numpy as np
 
 from gradwire_codecs.arrays import Int32Array, Int64Array, UInt32Array, UInt64Array
-from gradwire_codecs.kernels.compiled import compiled
+from gradwire_codecs.kernels.compiled import compiled, trailing_zeros
 
 WORD: Final = 64
 """Elements whose marks are the bits of one integer."""
 
-BLOCK: Final = 2**14
-
-LARGEST: Final = 2**31 - 1
-
-SPREAD: Final = np.uint64(0x03F79D71B4CB0A89)
-"""A de Bruijn sequence: times a power of two, its six highest bits say which power that was."""
-
-POSITIONS: Final = np.zeros(WORD, np.int64)
-"""By these bits, the power."""
-POSITIONS[[((int(SPREAD) << power) & (2**64 - 1)) >> 58 for power in range(WORD)]] = range(WORD)
+WORD_BITS: Final = np.uint64(6)
+WORD_MASK: Final = np.uint64(WORD - 1)
 
 
 @compiled
-def merge_hits(
+def add_hits(
     index: UInt32Array,
-    change: Int32Array,
-    at: Int64Array,
-    ends: Int64Array,
+    count: Int32Array,
+    at: int,
+    factor: int,
+    low: int,
     sums: Int64Array,
     marks: UInt64Array,
-    into_index: UInt32Array,
-    into_change: Int32Array,
-) -> np.int64:
-    """Add up hits; return how many elements change, or -1 if one leaves the range of 32 bits.
+) -> int:
+    """Add the hits of one update that are in a window; return which hit is the first one after it.
 
     Parameters
     ----------
-    index, change : ndarray of shape (hits,)
-        Those of all sources one behind the other, each ascending.
-    at, ends : ndarray of shape (sources,)
-        Where the hits of each begin and end; `at` is changed.
-    sums : ndarray of shape (BLOCK,)
-        Zeros, and zeros again at the end unless it returns -1.
-    marks : ndarray of shape (BLOCK // WORD,)
-        The same.
-    into_index, into_change : ndarray of shape (hits,)
-        Get the result.
+    index, count : ndarray of shape (hits,)
+        Ascending positions, and what to add there, `factor` times.
+    at : int
+        The first hit that is not before the window.
+    low : int
+        The first element of the window.
+    sums : ndarray of shape (window,)
+    marks : ndarray of shape (window // WORD,)
+        A bit for each element that was added to.
     """
-    merged = np.int64(0)
-    while True:
-        low = _next_block(index, at, ends)
-        if low < 0:
-            return merged
-        _add_block(index, change, at, ends, sums, marks, low)
-        found = _take_block(sums, marks, low, into_index[merged:], into_change[merged:])
-        if found < 0:
-            return found
-        merged += found
+    # Where the window ends is looked for first: a comparison for each hit would take a third more.
+    stop, behind = at, index.size
+    while stop < behind:
+        middle = (stop + behind) // 2
+        if index[middle] < low + sums.size:
+            stop = middle + 1
+        else:
+            behind = middle
+    for hit in range(at, stop):
+        local = np.uint64(index[hit]) - np.uint64(low)
+        sums[local] += np.int64(count[hit]) * factor
+        marks[local >> WORD_BITS] |= np.uint64(1) << (local & WORD_MASK)
+    return stop
 
 
 @compiled
-def _next_block(index: UInt32Array, at: Int64Array, ends: Int64Array) -> np.int64:
-    """Return the first element of the next block with hits; -1 after the last one."""
-    lowest = np.int64(-1)
-    for source in range(at.size):
-        if at[source] < ends[source]:
-            first = np.int64(index[at[source]])
-            if lowest < 0 or first < lowest:
-                lowest = first
-    return lowest // BLOCK * BLOCK if lowest >= 0 else lowest
-
-
-@compiled
-def _add_block(
-    index: UInt32Array,
-    change: Int32Array,
-    at: Int64Array,
-    ends: Int64Array,
+def take_sums(
     sums: Int64Array,
     marks: UInt64Array,
-    low: np.int64,
-) -> None:
-    """Add up the hits of all sources in a block."""
-    high = low + BLOCK
-    for source in range(at.size):
-        j, end = at[source], ends[source]
-        while j < end and index[j] < high:
-            local = np.int64(index[j]) - low
-            sums[local] += change[j]
-            marks[local // WORD] |= np.uint64(1) << np.uint64(local % WORD)
-            j += 1
-        at[source] = j
-
-
-@compiled
-def _take_block(
-    sums: Int64Array,
-    marks: UInt64Array,
-    low: np.int64,
+    low: int,
+    largest: int,
+    divisor: int,
     into_index: UInt32Array,
-    into_change: Int32Array,
-) -> np.int64:
-    """Move the sums of a block to the result; return how many, or -1 if one is out of range."""
-    found = np.int64(0)
+    into_count: Int32Array,
+) -> tuple[int, int]:
+    """Move the sums of a window to the result, and leave zeros.
+
+    Parameters
+    ----------
+    largest : int
+        Magnitude that a sum may have.
+    divisor : int
+        The greatest common divisor of the sums before.
+    into_index, into_count : ndarray of shape (hits,)
+        Get the result.
+
+    Returns
+    -------
+    tuple
+        How many sums are not zero, or -1 if one is too large; and the greatest common divisor with
+        these.
+    """
+    found = 0
+    fits = True
     for word in range(marks.size):
         left = marks[word]
         marks[word] = 0
         while left != 0:
-            local = WORD * word + POSITIONS[((left & -left) * SPREAD) >> np.uint64(58)]
+            local = WORD * word + np.int64(trailing_zeros(left))
             left &= left - np.uint64(1)
             total = sums[local]
-            if abs(total) > LARGEST:
-                return np.int64(-1)
             sums[local] = 0
             if total != 0:
                 into_index[found] = low + local
-                into_change[found] = total
+                into_count[found] = total
                 found += 1
-    return found
+                fits &= abs(total) <= largest
+                rest = abs(total)
+                while divisor != 1 and rest != 0:
+                    divisor, rest = rest, divisor % rest
+    return found if fits else -1, divisor

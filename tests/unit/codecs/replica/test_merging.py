@@ -1,8 +1,9 @@
 """Several updates as one."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -10,12 +11,22 @@ from gradwire_codecs import Update
 from gradwire_codecs.arrays import Int32Array
 from gradwire_codecs.format.header import INT32_MAX
 from gradwire_codecs.format.update import decode, pack_update
-from gradwire_codecs.kernels.merging import BLOCK
+from gradwire_codecs.replica import merging
 from gradwire_codecs.replica.merging import merge
 
-ELEMENTS = 2 * BLOCK + 5
+WINDOW = 2**14
+ELEMENTS = 2 * WINDOW + 5
 
 Hits = dict[int, int]
+
+
+@pytest.fixture(autouse=True, scope="module")
+def small_windows() -> Iterator[None]:
+    """So that a small vector has several."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(merging, "WINDOW", WINDOW)
+        patch.setattr(merging, "_spare", [])
+        yield
 
 
 def update_of(hits: Hits, multiple: int) -> Update:
@@ -73,3 +84,13 @@ def test_what_no_update_expresses_has_no_sum() -> None:
 
     assert merge([largest, update_of({5: 1}, 1)], ELEMENTS) is None
     assert merge([largest, update_of({5: -1}, 1)], ELEMENTS) is not None
+
+
+def test_a_sum_that_there_is_not_leaves_nothing_behind() -> None:
+    largest = update_of({5: INT32_MAX, ELEMENTS - 1: 1}, 1)
+    assert merge([largest, largest], ELEMENTS) is None
+
+    merged = merge([update_of({7: 1}, 1), update_of({9: 1}, 1)], ELEMENTS)
+
+    assert merged is not None
+    assert merged.index.tolist() == [7, 9]
