@@ -143,7 +143,7 @@ def test_every_item_is_trained_on_though_workers_and_the_master_are_killed(seed:
     repeated = sum(run.begun.values()) - len(run.begun)
     # A lost worker's item; after a restart, what those who are back held before they said so.
     assert repeated <= len(lost) + (run.masters - 1) * len(run.workers)
-    # Who is killed while all finish would be waited for.
+    # The others would wait for a worker that is killed while all finish.
     run.network.run(lambda: all(worker.is_gone for worker in lost), seconds=60)
     run.finish()
 

@@ -51,7 +51,10 @@ def merge(updates: Sequence[Update], elements: int) -> Update | None:
     index, count = np.empty(room, np.uint32), np.empty(room, np.int32)
     at = [0] * len(sources)
     merged = divisor = 0
-    workspace = _spare.pop() if _spare else _Workspace()
+    try:
+        workspace = _spare.pop()
+    except IndexError:  # to look first would not do: another thread may take the last one then
+        workspace = _Workspace()
     sums, marks = workspace.sums, workspace.marks
     for low in range(0, elements, WINDOW):
         for number, (its_index, its_count, factor) in enumerate(sources):

@@ -248,8 +248,8 @@ class Reception:
         is_expected = lease is not None and lease.rank == resume.rank
         if run.recovered and self._has_left_since(link, resume):
             return
-        # Of a recovered run, a worker may come back of whom no other one knew, unless its rank was
-        # given to another one: then this master has that one's updates under it.
+        # A worker of whom no other one knew may come back to a recovered run. But its rank may have
+        # been given to another worker: then this master has more updates of that rank.
         may_return = (
             run.recovered
             and resume.rank not in run.assigned_ranks

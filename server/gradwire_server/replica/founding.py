@@ -30,8 +30,8 @@ that never stays for long enough to send its replica must not hold others up."""
 
 RANK_TAKEN: Final = Refuse(
     RefusalCode.NOT_EXPECTED,
-    "while this worker was away, the master was started anew, and gave its rank to another one: "
-    "join again, as a new worker",
+    "the master was started anew while this worker was away, and has given its rank to another "
+    "worker: join again, as a new worker",
 )
 
 
