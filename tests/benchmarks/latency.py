@@ -78,11 +78,11 @@ async def _relayed(master: Master, elements: int, body: bytes, count: int) -> li
     one, other = workers = await join_all(2, elements, master, progress)
     came = 0.0
 
-    def note(sequence: int) -> None:
+    def note() -> None:
         nonlocal came
         came = time.perf_counter()
 
-    other.on_update_received = note
+    other.on_entries_received = note
     taken = []
     with closing(workers):
         for i in range(1, count + 1):

@@ -19,13 +19,13 @@ from unittest.mock import patch
 from benchmarks.figures import Figure, at_most, beside
 from benchmarks.workers import QUANTUM_EXPONENT, update_of_size
 from gradwire.worker.membership import Membership
+from gradwire.worker.sums import Sum
 from gradwire.worker.worker import Worker
 from gradwire_protocol import Connection, ConnectionConfig, Endpoint, Event, GradwireError, Train
 from gradwire_protocol.limits import WINDOW_BYTES
 from gradwire_protocol.messages.admission import CODEC_VERSION, Join
 from gradwire_protocol.messages.fields import WORKER_ID_BYTES
 from gradwire_protocol.messages.layout import Layout, Tensor
-from gradwire_protocol.messages.updates import EncodedUpdate
 from gradwire_server.config import CONNECTIONS_SPARE, MasterConfig
 from gradwire_server.metrics import ServerMetrics
 from gradwire_server.runs.runs import Runs
@@ -76,18 +76,18 @@ class _Counted(Membership):
     ----------
     elements : int
     on_received : callable
-        Called for every update.
+        Called with the number of updates that have come.
     """
 
-    def __init__(self, elements: int, on_received: Callable[[], None]) -> None:
+    def __init__(self, elements: int, on_received: Callable[[int], None]) -> None:
         super().__init__(elements)
         self._on_received = on_received
 
     def on_live(self, snapshot: memoryview | None) -> None:
         self.live = True
 
-    def on_update(self, rank: int, update: EncodedUpdate) -> None:
-        self._on_received()
+    def on_entries(self, total: Sum) -> None:
+        self._on_received(total.updates)
 
     def on_lost(self, reason: str) -> None:
         raise AssertionError(reason)
@@ -156,8 +156,8 @@ class _Run:
             while self.deliveries < expected or self._runs.first.unstable:
                 self._pass_time()
 
-    def _count(self) -> None:
-        self.deliveries += 1
+    def _count(self, updates: int) -> None:
+        self.deliveries += updates
 
     def _pass_time(self) -> None:
         """Let what was sent arrive, both ways, and the timers fire that are due."""

@@ -22,7 +22,6 @@ from gradwire_protocol import ConnectionConfig, Credentials, Endpoint, GradwireE
 from gradwire_protocol.messages.admission import CODEC_VERSION, Join, Welcome
 from gradwire_protocol.messages.fields import WORKER_ID_BYTES
 from gradwire_protocol.messages.layout import Layout, Tensor
-from gradwire_protocol.messages.updates import EncodedUpdate
 from gradwire_udp import SocketCounters, UdpDriver, open_socket, resolve
 from support.dialling import dial
 from support.pushing import push
@@ -83,16 +82,12 @@ class _Counted(Membership):
         self.live = True
         self._worker.progress.note()
 
-    def on_update(self, rank: int, update: EncodedUpdate) -> None:
-        self.updates_received += 1
-        self._worker.on_update_received(update.sequence)
-        self._worker.progress.note()
-
     def on_lost(self, reason: str) -> None:
         self._worker.progress.fail(f"the connection to the master is lost: {reason}")
 
-    def on_sum(self, total: Sum) -> None:
+    def on_entries(self, total: Sum) -> None:
         self.updates_received += total.updates
+        self._worker.on_entries_received()
         self._worker.progress.note()
 
     def on_delivered(self, size: int, seconds: float | None = None) -> None:
@@ -137,8 +132,8 @@ class IdleWorker:
         values: bytes | None = None,
     ) -> None:
         self.sent = 0
-        self.on_update_received: Callable[[int], object] = lambda sequence: None
-        """Called with the sequence of each update that comes."""
+        self.on_entries_received: Callable[[], object] = lambda: None
+        """Called when updates of others come."""
         self._values = values or bytes(4 * elements)
         self.progress = progress
         layout = Layout((Tensor("weights", (elements,)),))

@@ -1,7 +1,7 @@
 """What sessions share, against a real master on loopback: pushing, pulling, saving."""
 
 import io
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -325,12 +325,12 @@ def test_the_state_can_be_saved_after_the_end(master: LocalMaster) -> None:
 # A master that was started anew.
 
 
-def given_by(session: Session) -> list[tuple[bytes, dict[int, int]]]:
-    """Return a list of the replicas that a session gives, and what they contain."""
-    given: list[tuple[bytes, dict[int, int]]] = []
+def given_by(session: Session) -> list[tuple[bytes, int]]:
+    """Return a list of the replicas that a session gives, and the last own update in each."""
+    given: list[tuple[bytes, int]] = []
 
-    def found_again(values: Payload, versions: Mapping[int, int], now: float) -> None:
-        given.append((bytes(values), dict(versions)))
+    def found_again(values: Payload, accepted: int, now: float) -> None:
+        given.append((bytes(values), accepted))
 
     participant_of(session).worker.found_again = found_again  # type: ignore[method-assign]
     return given
@@ -343,12 +343,12 @@ def test_while_paused_it_is_not_given_without_what_has_come_in(master: LocalMast
     with one.paused():
         other.push(change(HALF, 0, 0, 0))
         wait_until(lambda: not membership_of(one).inbox.is_empty, "the update")
-        membership_of(one).on_replica_wanted()
-        assert membership_of(one).replica_wanted
+        membership_of(one).on_replica_wanted(0)
+        assert membership_of(one).replica_wanted == 0
     one.pull()
     wait_until(lambda: bool(given), "the replica")
 
-    assert [versions for _, versions in given] == [{0: 0, 1: 1}]
+    assert given == [(replica_of(other).astype("<i4").tobytes(), 0)]
 
 
 def test_a_session_that_leaves_gives_it_with_what_has_come_in(master: LocalMaster) -> None:
@@ -356,11 +356,23 @@ def test_a_session_that_leaves_gives_it_with_what_has_come_in(master: LocalMaste
     given = given_by(one)
     other.push(change(HALF, 0, 0, 0))
     wait_until(lambda: not membership_of(one).inbox.is_empty, "the update")
-    membership_of(one).on_replica_wanted()
+    membership_of(one).on_replica_wanted(0)
 
     with participant_of(one).applying.lent(applies=True):
         wait_until(lambda: bool(given), "the replica")
 
-    [(values, versions)] = given
-    assert versions == {0: 0, 1: 1}
-    assert values == replica_of(other).astype("<i4").tobytes()
+    assert given == [(replica_of(other).astype("<i4").tobytes(), 0)]
+
+
+def test_own_updates_that_the_log_has_not_are_not_given(master: LocalMaster) -> None:
+    one = join(master)
+    given = given_by(one)
+    one.push(change(HALF, 0, 0, 0))
+    first = replica_of(one).astype("<i4").tobytes()
+    one.push(change(0, HALF, 0, 0))
+
+    membership_of(one).on_replica_wanted(1)
+    one.pull()
+    wait_until(lambda: bool(given), "the replica")
+
+    assert given == [(first, 1)]

@@ -55,23 +55,31 @@ def flip(worker: SimulatedWorker, random: Random, *, bits: int = BITS, elements:
             values[random.randrange(len(values))] ^= np.uint32(1 << random.randrange(bits))
 
 
+def logged(worker: SimulatedWorker) -> Replica:
+    """Return its replica as it was at its position of the log."""
+    shared = worker.participant.shared
+    values, _ = shared.repair.values_without(shared.accepted)
+    return Replica(values)
+
+
 def is_mended(run: SimulatedRun) -> bool:
     """Return whether every replica is what the updates in it lead to."""
     digests = run.state.digests
     assert digests is not None
     workers = [worker for worker in run.workers if worker.live and not worker.is_gone]
     return all(
-        worker.lost is None and digests.at(worker.versions) == worker.replica.digest()
+        worker.lost is None
+        and digests.at(worker.participant.shared.position) == logged(worker).digest()
         for worker in workers
     )
 
 
 def is_but_for(run: SimulatedRun, worker: SimulatedWorker, element: int) -> bool:
     """Return whether a worker's replica is right but for one more in an element."""
-    copy = Replica(worker.replica.values.copy())
+    copy = logged(worker)
     copy.values[element] -= 1
     assert run.state.digests is not None
-    return run.state.digests.at(worker.versions) == copy.digest()
+    return run.state.digests.at(worker.participant.shared.position) == copy.digest()
 
 
 def wait_until_mended(run: SimulatedRun, *, seconds: float = 60.0) -> None:

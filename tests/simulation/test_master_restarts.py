@@ -3,6 +3,7 @@
 ``pytest tests/simulation/test_master_restarts.py -k '[17]'`` shows one history again.
 """
 
+from collections.abc import Mapping
 from functools import partial
 from random import Random
 
@@ -12,8 +13,9 @@ from gradwire.errors import RefusedError
 from gradwire.worker.state import Stage
 from gradwire_protocol import Priority, ShapedMessage
 from gradwire_protocol.messages.admission import RefusalCode, Roster, Welcome
-from gradwire_protocol.messages.kinds import EndCode
-from gradwire_protocol.messages.updates import EncodedUpdate
+from gradwire_protocol.messages.fields import covers
+from gradwire_protocol.messages.kinds import LOG_STREAM, EndCode
+from gradwire_protocol.messages.updates import Entries
 from gradwire_server.config import MasterConfig
 from gradwire_server.replica.founding import TIMES_LOST_MAX
 from gradwire_server.state.roster import Phase
@@ -201,77 +203,44 @@ def test_with_keys_workers_hear_at_once_that_the_master_was_started_anew() -> No
     run.finish()
 
 
-def keep_from(run: SimulatedRun, worker: SimulatedWorker, rank: int) -> None:
-    """Let updates of one rank be on their way to a worker until the master is killed."""
+def hold_back(run: SimulatedRun, worker: SimulatedWorker) -> None:
+    """Let what the master sends a worker of its log be on its way until the master is killed."""
     member = run.master.roster.at(worker.rank)
     assert member is not None
     connection = member.link.connection
     relay = connection.relay
 
     def keep(message: ShapedMessage, priority: Priority) -> None:
-        if message.stream != rank:
+        if message.stream != LOG_STREAM:
             relay(message, priority)
 
     connection.relay = keep  # type: ignore[method-assign]
 
 
-def test_two_workers_may_die_with_the_master_and_each_survivor_has_updates_of_another_one() -> None:
-    run = begin(4, Random(4))
+@pytest.mark.parametrize("log_bytes_max", [1, 2**20], ids=["log of nothing", "log"])
+def test_two_workers_may_die_with_the_master_and_the_most_advanced_one_has_what_they_did(
+    log_bytes_max: int,
+) -> None:
+    run = begin(4, Random(4), log_bytes_max=log_bytes_max)
     run.join_and_wait(4)
     run.train(5)
-    first, second, *alive = run.workers
-    for worker, other in zip(alive, (first, second), strict=True):
-        keep_from(run, worker, other.rank)
-    before = dict(run.state.relay.versions) if run.master.run else {}
-    while (
-        min(
-            alive[1].versions[first.rank] - before[first.rank],
-            alive[0].versions[second.rank] - before[second.rank],
-        )
-        < 3
-    ):
-        for worker in run.workers:
-            worker.step()
-            run.network.run_for(0.25)  # so that none is part of a sum
-    for worker in alive:
-        worker.pull()
-    had = {first.rank: alive[1].versions[first.rank], second.rank: alive[0].versions[second.rank]}
-    assert alive[0].versions[first.rank] < had[first.rank]
-    assert alive[1].versions[second.rank] < had[second.rank]
+    first, second, behind, heir = run.workers
+    hold_back(run, behind)
+    for worker in 3 * run.workers:
+        worker.step()
+        run.network.run_for(0.25)
+    had = {rank: heir.versions[rank] for rank in (first.rank, second.rank)}
+    assert all(behind.versions[rank] < sequence for rank, sequence in had.items())
     for worker in (first, second):
         run.network.kill(worker.host)
 
-    run.lose_master(*alive)
+    run.lose_master(behind, heir)
     run.wait_until_all_are_back()
     run.train(5)
 
     versions = run.state.relay.versions
     assert {rank: versions[rank] for rank in had} == had
-    assert [worker.rebases for worker in alive] == [0, 0]
-    run.finish()
-
-
-def test_the_heir_is_sent_what_was_recalled_also_where_the_log_keeps_nothing() -> None:
-    run = begin(8, Random(8), log_bytes_max=1)
-    run.join_and_wait(3)
-    run.train(5)
-    dead, heir, other = run.workers
-    keep_from(run, heir, dead.rank)
-    dead.step()
-    run.network.run_for(1.0)
-    other.pull()
-    heir.pull()
-    assert other.versions[dead.rank] > heir.versions[dead.rank]
-    run.network.kill(dead.host)
-    run.kill_master(back_after=1.0)
-    for _ in range(5):
-        heir.step()
-
-    run.network.run(lambda: heir.lost is not None, seconds=30)
-    run.wait_until_all_are_back()
-    run.train(5)
-
-    assert heir.rebases == 0
+    assert [behind.rebases, heir.rebases] == [0, 0]
     run.finish()
 
 
@@ -357,6 +326,16 @@ def begin_while_a_replica_is_wanted(
     return run, alone, new
 
 
+def wait_until_it_has(
+    run: SimulatedRun, worker: SimulatedWorker, versions: Mapping[int, int]
+) -> None:
+    def has_all() -> bool:
+        worker.pull()
+        return covers(worker.versions, versions)
+
+    run.network.run(has_all, seconds=30)
+
+
 def _stage_of(run: SimulatedRun, worker: SimulatedWorker) -> Phase | None:
     member = run.master.roster.with_id(worker.worker.state.join.worker_id)
     return None if member is None else member.phase
@@ -371,7 +350,7 @@ def test_the_only_one_with_the_run_may_be_cut_off_while_its_replica_is_wanted() 
 
     assert not alone.closed
     assert new.live
-    assert all(new.versions[rank] >= sequence for rank, sequence in versions.items())
+    wait_until_it_has(run, new, versions)
     run.train(3)
     run.finish()
 
@@ -386,7 +365,7 @@ def test_nobody_else_has_to_be_there_while_it_is_cut_off() -> None:
     run.wait_until_all_are_back()
 
     assert not alone.closed
-    assert all(new.versions[rank] >= sequence for rank, sequence in versions.items())
+    wait_until_it_has(run, new, versions)
     run.finish()
 
 
@@ -401,7 +380,7 @@ def test_a_worker_that_is_cut_off_again_and_again_does_not_hold_new_workers_up_f
     assert new.live
 
 
-def test_an_update_that_was_not_recalled_ends_the_connection() -> None:
+def test_entries_that_nobody_asked_for_end_the_connection() -> None:
     run = begin(7, Random(7))
     run.join_and_wait(2)
     run.train(3)
@@ -411,12 +390,11 @@ def test_an_update_that_was_not_recalled_ends_the_connection() -> None:
     run.network.run(lambda: liar.worker.stage is Stage.JOINING, seconds=30)
     assert liar.worker.state.link is not None
 
-    update = EncodedUpdate(9, 0, b"?")
-    liar.worker.state.link.send_update(other.rank, 9, update.pack())
+    liar.worker.state.link.send_log(Entries(9, b"?", None))
     run.network.turn(liar.host)
     run.network.run(lambda: liar.closed, seconds=30)
 
-    assert "update 9 of rank 1, for which it was not asked" in str(liar.error)
+    assert "sent entries of the log that nobody asked for" in str(liar.error)
 
 
 def test_a_worker_that_does_not_give_its_replica_holds_nobody_up() -> None:
@@ -452,9 +430,7 @@ def test_who_leaves_while_the_master_dies_leaves_the_next_one(sealed: bool) -> N
     run.kill_master(back_after=0.1)
 
     run.network.run(lambda: leaving.closed and other.reconnections == 1, seconds=60)
-    run.network.run(
-        lambda: other.worker.state.peers.origins.reached(leaving.rank) == last, seconds=30
-    )
+    wait_until_it_has(run, other, {leaving.rank: last})
 
     assert leaving.error is None
     run.train(3)

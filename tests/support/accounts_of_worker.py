@@ -13,7 +13,6 @@ from gradwire.worker.sums import Sum
 from gradwire.worker.update_log import OwnUpdate, OwnUpdateLog
 from gradwire_codecs import Update
 from gradwire_protocol.messages.kinds import WORKERS_MAX
-from gradwire_protocol.messages.updates import EncodedUpdate
 
 if TYPE_CHECKING:
     from support.simulated_worker import SimulatedWorker
@@ -44,8 +43,7 @@ class WorkerAccounts:
         for update in log.after(welcome.sequence):  # it has told its clock
             self._note_encoded(update)
         log.append = self._on_encoded  # type: ignore[method-assign]
-        repair.note = self._on_update  # type: ignore[method-assign]
-        repair.note_changes = self._on_changes  # type: ignore[method-assign]
+        repair.note_applied = self._on_applied  # type: ignore[method-assign]
         repair.note_sum = self._on_sum  # type: ignore[method-assign]
         repair.mend = self._on_mended  # type: ignore[method-assign]
         shared.settle = self._on_settled  # type: ignore[method-assign]
@@ -64,22 +62,14 @@ class WorkerAccounts:
         """Return the versions of what was relayed: contributions to rounds are not."""
         return {r: s for r, s in versions.items() if r >= WORKERS_MAX or not self._has_rounds}
 
-    def _on_update(self, rank: int, update: EncodedUpdate) -> None:
-        name, last = self._worker.name, self._versions.get(rank, 0)
-        assert update.sequence > last, f"{name} got {rank}/{update.sequence} twice"
-        assert update.sequence == last + 1, f"{name} got {rank}/{last + 1} never"
-        self._take(rank, update.sequence)
-        Repair.note(self._repair, rank, update)
-
-    def _on_changes(self, total: Sum, changes: Sequence[Update]) -> None:
+    def _on_applied(self, total: Sum, changes: Sequence[Update]) -> None:
         name, own = self._worker.name, self._shared.rank
         for rank, sequence in total.span.after.items():
             if rank != own:
-                last = self._versions.get(rank, 0)
-                before = total.span.before[rank]
+                last, before = self._versions.get(rank, 0), total.before[rank]
                 assert before == last, f"{name} got {rank}/{max(before, last)} twice or never"
                 self._take(rank, sequence)
-        Repair.note_changes(self._repair, total, changes)
+        Repair.note_applied(self._repair, total, changes)
 
     def _on_sum(self, versions: Mapping[int, int]) -> None:
         for rank, sequence in self._relayed(versions).items():

@@ -5,7 +5,7 @@ The numbers are those of `limits.py` and of the modules that keep them.
 
 from typing import Final
 
-from gradwire.worker.inbox import Inbox, _bytes_of
+from gradwire.worker.inbox import Inbox
 from gradwire.worker.update_log import UPDATE_LOG_BYTES_MAX
 from gradwire.worker.worker import Worker
 from gradwire_protocol import Connection, Endpoint
@@ -13,7 +13,6 @@ from gradwire_protocol.limits import (
     HALF_OPEN_MAX,
     OPEN_MESSAGES_MAX,
     RECEIVED_RANGES_MAX,
-    WINDOW_BYTES,
     charge_of,
 )
 from gradwire_protocol.messages.schema import SMALL_BYTES_MAX
@@ -55,7 +54,7 @@ class Bounds:
 
     def check_inbox(self, inbox: Inbox) -> None:
         """Look at what waits for a training thread."""
-        held = sum(map(_bytes_of, inbox._waiting))
+        held = sum(each.nbytes for each in inbox._waiting)
         assert held <= inbox._bytes_max, (
             f"memory: {held} bytes wait in an inbox; the limit is {inbox._bytes_max}"
         )
@@ -92,8 +91,7 @@ class Bounds:
     def _check_worker(self, endpoint: Endpoint, worker: Worker) -> None:
         _check("connections", len(endpoint), WORKER_CONNECTIONS_MAX)
         _check("own updates kept", worker.own_updates.nbytes, UPDATE_LOG_BYTES_MAX)
-        _check("peers' updates kept", worker.state.peers.origins.log.nbytes, UPDATE_LOG_BYTES_MAX)
-        _check("early updates", len(worker.state.peers.early), WINDOW_BYTES // charge_of(0))
+        _check("bytes kept of the log", worker.state.log.nbytes, UPDATE_LOG_BYTES_MAX)
         for connection in endpoint.connections():
             _check_connection(connection)
 

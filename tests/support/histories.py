@@ -65,7 +65,7 @@ class History(SimulatedRun):
         self.cuts = Cuts(MASTER)
         self._ambush: tuple[int, float, Callable[[], None]] | None = None
         """Behind which update something happens, after how many seconds, and what."""
-        self._founded: Run | None = None
+        self.founded: Run | None = None
         """The last run that has got its first parameters."""
         self._master_was_lost = False
         self.is_training = True
@@ -286,7 +286,7 @@ class History(SimulatedRun):
                     f"a checkpoint with {before.written} was written; found {kept}"
                 )
                 writer.written = before.written
-        initial, self._founded = self.initial, resumed
+        initial, self.founded = self.initial, resumed
         super().start_master(resumed, writer)
         self.initial = initial  # the ledger goes back to it
         if self.masters > 1:
@@ -360,14 +360,14 @@ class History(SimulatedRun):
         self._check_transport(host)
         self.bounds.check(host)
         run = self.master.run
-        if run is not None and run.founded and run is not self._founded:
-            self._founded = run
+        if run is not None and run.founded and run is not self.founded:
+            self.founded = run
             if not run.recovered:
                 self.initial = run.replica.values.copy()
 
     def known_to(self, process: Trainee) -> list[tuple[int, int]]:
         """Return ranks, and the last update of each that a worker has."""
-        ranks = {*process.worker.state.peers.origins.contents, process.rank}
+        ranks = {*process.known, process.rank}
         return [(rank, process.received(rank)) for rank in ranks]
 
     def _known(self) -> dict[int, int]:

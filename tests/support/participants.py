@@ -9,12 +9,13 @@ from gradwire.replica.waits import Procedure, Wait
 from gradwire.settings.settings import Settings
 from gradwire.target.parameters import NumpyParameters
 from gradwire.worker.membership import Membership
+from gradwire.worker.sums import Sum
 from gradwire.worker.worker import Worker
 from gradwire_codecs import LocalFeedback, Replica, encode
 from gradwire_protocol.messages.admission import CODEC_VERSION, Join, Peer
 from gradwire_protocol.messages.fields import WORKER_ID_BYTES
 from gradwire_protocol.messages.layout import Layout, Tensor
-from gradwire_protocol.messages.updates import EncodedUpdate
+from gradwire_protocol.messages.updates import Span
 from support.peer import welcome
 
 THRESHOLD = 0.5
@@ -84,7 +85,8 @@ class Rig:
         """Let an update of the other worker come in."""
         change = np.array(values, np.float32)
         [body] = encode(change, Replica.zeros(change.size), threshold=THRESHOLD)
-        self.membership.on_update(0, EncodedUpdate(sequence, 5, body))
+        span = Span(sequence - 1, {0: sequence}, 1, 1, {0: 5})
+        self.membership.on_entries(Sum(sequence, [body], span, {0: sequence - 1}))
 
     def pushed(self) -> list[int]:
         """Return the sequences of the updates that were handed over."""

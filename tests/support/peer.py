@@ -15,16 +15,25 @@ from gradwire_protocol import (
     MessageReceived,
 )
 from gradwire_protocol.delivery.outgoing import Priority
-from gradwire_protocol.messages.admission import CODEC_VERSION, Join, Peer, Resume, Welcome
+from gradwire_protocol.messages.admission import (
+    CODEC_VERSION,
+    Join,
+    LogName,
+    Peer,
+    Place,
+    Resume,
+    Welcome,
+)
 from gradwire_protocol.messages.fields import WORKER_ID_BYTES
 from gradwire_protocol.messages.kinds import CONTROL_STREAM
 from gradwire_protocol.messages.layout import Layout, Tensor
-from gradwire_protocol.messages.link import Control, Link, Message, UpdateReceived
+from gradwire_protocol.messages.link import Control, EntriesReceived, Link, Message
 from gradwire_protocol.messages.replicas import Snapshot
-from gradwire_protocol.messages.updates import EncodedUpdate
+from gradwire_protocol.messages.updates import EncodedUpdate, Entries, Span
 from support.applications import Untimed
 from support.network import SimulatedNetwork
 
+LOG = LogName(1 << 32)
 LAYOUT = Layout((Tensor("weights", (6,)),))
 
 Kept = TypeVar("Kept", bound=Message)
@@ -54,10 +63,14 @@ def welcome(
     sequence: int = 0,
     roster: tuple[Peer, ...] = (),
     founder: bool = False,
+    place: Place | None = None,
     **others: Any,
 ) -> Welcome:
     """Return a WELCOME to a run with the finest quantum."""
-    return Welcome(run, rank, sequence, -24, layout, roster, founder, versions or {}, **others)
+    place = place or Place(LOG, sum((versions or {}).values()))
+    return Welcome(
+        run, rank, sequence, -24, layout, roster, founder, place, versions or {}, **others
+    )
 
 
 def resume_of(
@@ -65,11 +78,16 @@ def resume_of(
     sequence: int = 0,
     versions: Mapping[int, int] | None = None,
     workers: int = 2,
-    kept: Mapping[int, int] | None = None,
+    place: Place | None = None,
+    kept_from: int | None = None,
     **others: Any,
 ) -> Resume:
     """Return what a worker says that is back."""
-    return Resume(rank, sequence, versions or {}, workers, kept or {}, **others)
+    place = place or Place(LOG, sum((versions or {}).values()))
+    kept_from = sequence + 1 if kept_from is None else kept_from
+    return Resume(
+        rank, sequence, place, versions or {}, workers, place.position, kept_from, **others
+    )
 
 
 class ScriptedPeer(Untimed):
@@ -103,6 +121,9 @@ class ScriptedPeer(Untimed):
         )
         self._link: Link | None = None
         self._control_sent = 0
+        self._is_master = dial is None
+        self.position = 0
+        """In the log that it has sent as a master."""
         if dial is not None:
             self.endpoint.connect(dial, network.now)
         self.host = network.add(address, self.endpoint, self)
@@ -156,9 +177,15 @@ class ScriptedPeer(Untimed):
         based_on: int = 0,
         closes: Mapping[int, int] | None = None,
     ) -> None:
-        """Send an update of a worker with this rank."""
-        payload = EncodedUpdate(sequence, based_on, body, closes=closes or {}).pack()
-        self.link.send_update(rank, sequence, payload)
+        """Send an update of a worker with this rank; as a master, as the next of the log."""
+        closes = closes or {}
+        if self._is_master:
+            span = Span(self.position, {rank: sequence}, 1, 1, {rank: based_on}, closes=closes)
+            self.position += 1
+            self.link.send_log(Entries(self.position, body, span))
+        else:
+            payload = EncodedUpdate(sequence, based_on, body, closes=closes).pack()
+            self.link.send_update(rank, sequence, payload)
         self.network.turn(self.host)
 
     def say_anything(self, stream: int, number: int, kind: int, payload: bytes) -> None:
@@ -194,7 +221,8 @@ class ScriptedPeer(Untimed):
     @property
     def updates(self) -> list[tuple[int, int]]:
         """Rank and sequence of every update heard, in the order they came."""
-        return [(u.rank, u.update.sequence) for u in self.all(UpdateReceived)]
+        spans = [each.entries.span for each in self.all(EntriesReceived)]
+        return [each for span in spans if span is not None for each in span.after.items()]
 
 
 def said_by_peer(code: int, reason: str) -> Disconnected:

@@ -49,7 +49,6 @@ def come_to_rest(history: History) -> None:
 def finish(history: History) -> None:
     """Let all workers finish, and check that nothing is left that waits."""
     network, finishing = history.network, history.live
-    run = _run_of(history)  # the master drops it once all have left
     for process in finishing:
         network.after(0.3 * history.random.random(), process.finish)
     _wait(
@@ -61,6 +60,8 @@ def finish(history: History) -> None:
         ],
     )
     finishing = [p for p in finishing if p.host.alive]  # but for who was refused: it was too late
+    run = history.founded  # the master drops it once all have left
+    assert run is not None
     check(history, run, finishing)
     check_the_end(
         run,

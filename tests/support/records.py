@@ -1,6 +1,15 @@
 """Examples of what master and workers say: one of every message, and of what is in one."""
 
-from gradwire_protocol.messages.admission import Join, Peer, Refuse, Resume, Roster, Welcome
+from gradwire_protocol.messages.admission import (
+    Join,
+    LogName,
+    Peer,
+    Place,
+    Refuse,
+    Resume,
+    Roster,
+    Welcome,
+)
 from gradwire_protocol.messages.buffers.layout import Buffers
 from gradwire_protocol.messages.fields import WORKER_ID_BYTES
 from gradwire_protocol.messages.layout import Layout, Tensor
@@ -8,13 +17,13 @@ from gradwire_protocol.messages.modes.kept_state import KeptState
 from gradwire_protocol.messages.modes.mode import AVERAGING, Mode
 from gradwire_protocol.messages.modes.optimizer import Optimizer
 from gradwire_protocol.messages.orders import Order, OrderDone
-from gradwire_protocol.messages.replicas import Blocks, Contents, Digest, Recall, Snapshot, Want
+from gradwire_protocol.messages.replicas import Blocks, Contents, Digest, Snapshot, Want
 from gradwire_protocol.messages.schema import Record
 from gradwire_protocol.messages.standby import Follow, Promise, Voters
 from gradwire_protocol.messages.updates import (
     Aside,
-    Conflated,
     EncodedUpdate,
+    Entries,
     Finish,
     Finished,
     Leave,
@@ -26,37 +35,40 @@ from gradwire_protocol.messages.work import Grant, Ledger, Plan, StopTraining, W
 
 LAYOUT = Layout((Tensor("weight", (3, 4)), Tensor("scale", ()), Tensor("bias", (4,))))
 PEER = Peer(1, "host:123", finished=False)
-RESUME = Resume(1, 7, {0: 5}, 3)
+LOG = LogName(3 << 32 | 7, 2 << 32, 11)
+PLACE = Place(LOG, 12)
+RESUME = Resume(1, 7, PLACE, {0: 5}, 3, 12, 8)
 PLAN = Plan("train", 100, 3, 7, 3_600)
 LEDGER = Ledger(12, (3, 10, 11))
-SPAN = Span({1: 5, 2: 3}, {1: 7}, 2, 1, {1: 4})
+SPAN = Span(5, {1: 7}, 2, 1, {1: 4})
 KEPT = KeptState("AdamW", ("exp_avg", "exp_avg_sq"), ("step",))
 MODE = Mode(AVERAGING, every=16, bits=8, optimizer_state=KEPT)
 EXAMPLES: tuple[Record, ...] = (
     Tensor("weight", (3, 4)),
     LAYOUT,
     PEER,
+    LOG,
+    PLACE,
     RESUME,
     Join("run", bytes(WORKER_ID_BYTES), "host:123", 1, 1, -24, LAYOUT, RESUME, mode=MODE),
     MODE,
     KEPT,
     Optimizer("adam", lr=0.01),
-    Welcome("run", 1, 5, -24, LAYOUT, (PEER,), founder=True, versions={1: 5}),
+    Welcome("run", 1, 5, -24, LAYOUT, (PEER,), founder=True, place=PLACE, versions={1: 5}),
     Refuse("run_full", "16 workers take part, which is the limit"),
     Roster((PEER,)),
     Snapshot(0, bytes(4)),
     EncodedUpdate(1, 0, b"body", clock=7, pace=12_500),
     Contents({1: 5}),
-    Recall(1, 5, 6),
     SPAN,
-    Conflated(7, b"body", SPAN),
-    Digest({1: 5}, 2**64 - 1),
-    Blocks({1: 5}, bytes(8)),
+    Entries(7, b"body", SPAN),
+    Digest(12, 2**64 - 1),
+    Blocks(12, {1: 5}, bytes(8)),
     Want((0, 7)),
     Buffers(
         1, final=True, leaves=False, layout=b"l", floats=bytes(4), integers=bytes(8), others=b"o"
     ),
-    Stable({1: 5}),
+    Stable(12, {1: 5}),
     Finish(5),
     Finished({1: 5}),
     Leave(5, "finished"),

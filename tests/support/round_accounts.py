@@ -15,7 +15,6 @@ from gradwire_codecs import Update
 from gradwire_codecs.arrays import Int32Array, Int64Array
 from gradwire_codecs.replica import round_sum
 from gradwire_codecs.replica.state_sum import StateSum
-from gradwire_protocol import ShapedMessage
 from gradwire_protocol.messages.kinds import WORKERS_MAX
 from gradwire_protocol.messages.modes.mode import INVERSE
 from gradwire_protocol.messages.updates import EncodedUpdate
@@ -100,11 +99,10 @@ class RoundAccounts:
             relay: Relay,
             rank: int,
             encoded: EncodedUpdate,
-            message: ShapedMessage,
             now: float,
             update: Update | None = None,
         ) -> None:
-            accept(relay, rank, encoded, message, now, update)
+            accept(relay, rank, encoded, now, update)
             if rank >= WORKERS_MAX:
                 ledger().relayed_by_master(rank, encoded.sequence, encoded.body)
                 if encoded.closes:

@@ -69,13 +69,13 @@ class WatchedMembership(Membership):
         self._watcher.on_lost(reason)
         super().on_lost(reason)
 
-    def on_replica_wanted(self) -> None:
-        super().on_replica_wanted()
+    def on_replica_wanted(self, accepted: int) -> None:
+        super().on_replica_wanted(accepted)
         self._watcher.on_replica_wanted()
 
-    def on_resync(self, versions: Mapping[int, int]) -> None:
-        super().on_resync(versions)
-        self._watcher.on_resync(versions)
+    def on_resync(self, position: int) -> None:
+        super().on_resync(position)
+        self._watcher.on_resync(position)
 
     def on_resumed(self, rebase: Rebase | None) -> None:
         super().on_resumed(rebase)
@@ -86,9 +86,9 @@ class WatchedMembership(Membership):
         if missed:  # nobody makes steps that count meanwhile
             self._watcher.run.network.after(0, self._watcher.pull)
 
-    def on_sum(self, total: Sum) -> None:
-        super().on_sum(total)
-        self._watcher.sums += 1
+    def on_entries(self, total: Sum) -> None:
+        super().on_entries(total)
+        self._watcher.sums += total.origin is None
 
     def on_stable(self, versions: Mapping[int, int]) -> None:
         assert covers(versions, self.stable), "what was stable is so for ever"
@@ -258,7 +258,7 @@ class SimulatedWorker:
     def on_replica_wanted(self) -> None:
         self.run.network.after(0, self.pull)
 
-    def on_resync(self, versions: Mapping[int, int]) -> None: ...
+    def on_resync(self, position: int) -> None: ...
 
     def on_resumed(self, rebase: Rebase | None) -> None: ...
 

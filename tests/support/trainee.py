@@ -73,10 +73,13 @@ class Trainee(SimulatedWorker):
         """Return the last update of a rank that it has."""
         if rank == self.rank:
             return self.worker.sequence
-        origins = self.worker.state.peers.origins
-        versions, arriving = origins._before or (origins._versions, origins._arriving)
-        origin = arriving.get(rank)
-        return versions.get(rank, 0) if origin is None else origin.expected - 1
+        return self.known.get(rank, 0)
+
+    @property
+    def known(self) -> Mapping[int, int]:
+        """By rank: the last update that its replica has, or will have when it pulls."""
+        log = self.worker.state.log
+        return log.versions if log._before is None else log._before.versions
 
     @property
     def acknowledged(self) -> int:
@@ -184,8 +187,8 @@ class Trainee(SimulatedWorker):
         if self.leaving:  # a session that leaves does nothing else
             super().on_replica_wanted()
 
-    def on_resync(self, versions: Mapping[int, int]) -> None:
-        self.note("will get another replica, with %s", dict(versions))
+    def on_resync(self, position: int) -> None:
+        self.note("will get another replica, at position %d", position)
 
     def on_resumed(self, rebase: Rebase | None) -> None:
         self.masters.append(self.history.masters)

@@ -193,7 +193,7 @@ class Contributing:
         first = self._rounds - len(results)
         changed: set[int] = set()
         for number in range(len(results)):
-            updates = [decode(update.body, elements) for update in results.popleft()]
+            updates = [decode(body, elements) for body in results.popleft()]
             changed |= self._ahead.note_result((first + number) % len(self._fragments), updates)
         return changed
 

@@ -319,7 +319,7 @@ class Participant(TrainingHalf):
     def _may_go_on(self) -> bool:
         """Return whether the connection is back, or the master needs the training thread."""
         membership = self.membership
-        is_called = membership.replica_wanted or membership.comparison is not None
+        is_called = membership.replica_wanted is not None or membership.comparison is not None
         return membership.lost is None or is_called
 
     def _end_step(self) -> Procedure[None]:

@@ -17,9 +17,7 @@ from gradwire.worker.inbox import Arrivals
 from gradwire.worker.membership import Comparison, Membership
 from gradwire.worker.sums import Sum
 from gradwire.worker.worker import Worker
-from gradwire_codecs import CodecError
-from gradwire_protocol.messages.fields import count_updates
-from gradwire_protocol.messages.updates import EncodedUpdate
+from gradwire_codecs import NOTHING, CodecError
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,16 +65,19 @@ class Pull:
         membership, shared = self._membership, self._shared
         comparison = membership.comparison
         shared.read_at = membership.updates_received  # what comes from now on is not read
+        reached = membership.reached
         arrivals = membership.inbox.take_all()
         if arrivals:
             gather()
         with shared.changing:
             applied = self._apply(arrivals)
+            if reached[0] > shared.position:
+                shared.note_place(*reached)
         self._give_if_wanted()
         if comparison is not None:
             self._compare(comparison)
         elif membership.lost is None:
-            digest = shared.repair.digest(shared.replica_versions)
+            digest = shared.repair.digest(shared.position, shared.accepted)
             if digest is not None:
                 self._membership.post(self._worker.tell_digest, digest)
         return applied
@@ -111,7 +112,7 @@ class Pull:
     # Private: a restarted master.
 
     def _apply_and_give(self) -> None:
-        if self._membership.replica_wanted:
+        if self._membership.replica_wanted is not None:
             self._parameters.gather()
             with self._shared.changing:
                 self._apply(self._membership.inbox.take_all())
@@ -124,12 +125,12 @@ class Pull:
     def _give_if_wanted(self) -> None:
         """Give a restarted master the replica that it has lost, if it wants it."""
         with self._shared.changing:
-            if not self._membership.replica_wanted:
+            accepted = self._membership.replica_wanted
+            if accepted is None:
                 return
-            self._membership.replica_wanted = False
-            values = self._feedback.replica.values.astype("<i4").tobytes()
-            versions = dict(self._shared.replica_versions)
-        self._membership.post(self._worker.found_again, values, versions)
+            self._membership.replica_wanted = None
+            values, last = self._shared.repair.values_without(accepted)
+        self._membership.post(self._worker.found_again, values.astype("<i4").tobytes(), last)
 
     # Private: comparing replicas.
 
@@ -159,57 +160,46 @@ class Pull:
             if rebase.missed:
                 shared.forget_versions()
                 shared.note(rebase.blocks.versions)
+                accepted = rebase.blocks.versions.get(shared.rank, 0)
+                shared.note_place(rebase.blocks.position, accepted)
                 shared.forget_result()
         if arrivals.conflated is not None:
             self._feedback.apply_sum(arrivals.conflated)
             shared.note(arrivals.conflated_versions)
+            shared.note_place(arrivals.position, arrivals.accepted)
             shared.forget_result()
             shared.repair.note_sum(arrivals.conflated_versions)
             self._delays.note_sum(arrivals.conflated_versions.keys(), arrivals.conflated_count)
             tally.updates_applied += arrivals.conflated_count
             tally.updates_conflated += arrivals.conflated_count
-        applied = []
-        for arrival in arrivals.updates:
-            if isinstance(arrival, Sum):
-                self._add_sum(arrival)
-                continue
-            rank, update = arrival
-            elements = self._add_update(update)
-            shared.repair.note(rank, update)
-            staleness = 0
-            if not shared.has_rounds:
-                staleness = count_updates(shared.versions, without=rank) - update.based_on
-            shared.note({rank: update.sequence, **update.closes})
-            shared.note_result(update)
-            self._delays.note_update(rank, staleness)
-            applied.append(PeerUpdate(rank, update.sequence, elements, staleness))
-        tally.updates_applied += len(applied)
+        applied = [self._add(each) for each in arrivals.updates]
         self._parameters.scatter()
         tally.apply_seconds += self._clock() - began
-        return applied
+        return [each for each in applied if each is not None]
 
-    def _add_update(self, update: EncodedUpdate) -> int:
-        try:
-            return self._feedback.apply(update.body)
-        except CodecError as error:
-            raise self._give_up(error) from None
-
-    def _add_sum(self, total: Sum) -> None:
-        """Apply several updates that the master has added up."""
+    def _add(self, total: Sum) -> PeerUpdate | None:
+        """Apply entries of the log; return what it was if it was a single update."""
         shared, tally = self._shared, self._tally
         try:
             changes = total.changes(len(self._feedback.replica))
-            for change in changes:
-                self._feedback.apply(change)
+            elements = sum([self._feedback.apply(change) for change in changes])
         except CodecError as error:
             raise self._give_up(error) from None
-        shared.repair.note_changes(total, changes)
-        if not shared.has_rounds:
-            self._delays.note_summed(total.staleness(shared.versions))
+        shared.repair.note_applied(total, changes)
+        staleness = {} if shared.has_rounds else total.staleness(shared.versions)
+        self._delays.note_summed(staleness)
         shared.note(total.versions)
-        shared.forget_result()
+        shared.note_place(total.stop, total.accepted)
         tally.updates_applied += total.updates
-        tally.updates_conflated += total.updates
+        if total.origin is None:
+            shared.forget_result()
+            tally.updates_conflated += total.updates
+            return None
+        body = total.bodies[0] if total.bodies else NOTHING
+        shared.note_result(body, is_end=bool(total.span.closes))
+        [(rank, sequence)] = total.span.after.items()
+        late, _ = staleness.get(rank, (0, 1))
+        return PeerUpdate(rank, sequence, elements, round(late))
 
     def _give_up(self, error: CodecError) -> ProtocolError:
         useless = ProtocolError(f"the master relayed an update that cannot be applied: {error}")

@@ -30,7 +30,6 @@ from gradwire_protocol.messages.fields import covers
 from gradwire_protocol.messages.layout import Layout
 from gradwire_protocol.messages.replicas import Blocks, Digest
 from gradwire_protocol.messages.snapshots import block_span
-from gradwire_protocol.messages.updates import EncodedUpdate
 
 logger = logging.getLogger("gradwire.session")
 
@@ -119,15 +118,11 @@ class Repair:
 
     # Applied updates.
 
-    def note(self, rank: int, update: EncodedUpdate) -> None:
-        """Note that a peer's update was applied."""
-        before, after = {rank: update.sequence - 1}, {rank: update.sequence}
-        self._note(_Applied(before, after, update.body))
-
-    def note_changes(self, total: Sum, changes: Sequence[Update]) -> None:
-        """Note that updates were applied as one; `changes` is what they changed."""
+    def note_applied(self, total: Sum, changes: Sequence[Update]) -> None:
+        """Note that entries of the log were applied; `changes` is what they changed."""
         after = _of_others(total.span.after, self._rank)
-        self._note(_Applied(total.span.before, after, changes))
+        is_single = total.origin is not None and len(total.bodies) == 1
+        self._note(_Applied(total.before, after, total.bodies[0] if is_single else changes))
 
     def _note(self, applied: _Applied) -> None:
         self._recent.append(applied)
@@ -143,18 +138,43 @@ class Repair:
 
     # Digests.
 
-    def digest(self, versions: Mapping[int, int]) -> Digest | None:
-        """Return the digest of the replica, if one is due.
+    def digest(self, position: int, accepted: int) -> Digest | None:
+        """Return the digest of the replica as it was at a position of the log, if one is due.
 
-        `versions` is what the replica contains, own updates included.
+        Parameters
+        ----------
+        position : int
+            That up to which the replica has the log.
+        accepted : int
+            The last own update that the log has up to there; later ones are subtracted.
         """
         began = self._clock()
         if began < self._digested_at + max(self.seconds, self._digest_took / TIME_SHARE_MAX):
             return None
-        digest = self._feedback.replica.digest()
+        if not self._own.reaches_back_to(accepted):
+            return None
+        values = self._feedback.replica.values
+        digests = BlockDigests.of(values, len(values))
+        for update in self._own.after(accepted):
+            digests.subtract(decode(update.body, len(values)))
         self._digested_at = self._clock()
         self._digest_took = self._digested_at - began
-        return Digest(dict(versions), digest)
+        return Digest(position, digests.whole)
+
+    def values_without(self, accepted: int) -> tuple[Int32Array, int]:
+        """Return a copy of the replica without own updates after one.
+
+        Returns
+        -------
+        tuple
+            Shape (N,), int32, and the last own update in it: some may not be kept any more.
+        """
+        values = self._feedback.replica.values.copy()
+        later = self._own.after(accepted)
+        for update in later:
+            change = decode(update.body, len(values))
+            values[change.index] -= change.change
+        return values, later[0].sequence - 1 if later else accepted
 
     # Comparison and repair.
 

@@ -24,7 +24,6 @@ from gradwire_codecs import Feedback, check_finite
 from gradwire_codecs.arrays import Float32Array, describe
 from gradwire_protocol.messages.admission import Welcome
 from gradwire_protocol.messages.fields import raise_to
-from gradwire_protocol.messages.updates import EncodedUpdate
 
 
 class SharedParameters:
@@ -59,14 +58,18 @@ class SharedParameters:
         """Value of one unit of the replica."""
         self.versions = {**welcome.versions, self.rank: welcome.sequence}
         """By rank: the last update that the parameters contain, own ones included."""
+        self.position = welcome.place.position
+        """Up to where they contain the master's log."""
+        self.accepted = welcome.sequence
+        """The last own update that the log has up to there."""
         self.has_rounds = welcome.mode.has_rounds
         """Whether own updates are contributions, which the replica contains as part of a result."""
-        self.results: deque[list[EncodedUpdate]] = deque(maxlen=welcome.mode.results_kept)
-        """The updates of the last results that `Contributing` has not looked at; only where a look
-        ahead follows from them."""
+        self.results: deque[list[bytes]] = deque(maxlen=welcome.mode.results_kept)
+        """The encoded updates of the last results that `Contributing` has not looked at; only where
+        a look ahead follows from them."""
         self.misses_results = False
         """Whether there were others: blocks of a replica, or a sum, contain them."""
-        self._partial: list[EncodedUpdate] | None = [] if welcome.mode.has_outer_step else None
+        self._partial: list[bytes] | None = [] if welcome.mode.has_outer_step else None
         self.contained = welcome.sequence
         """In rounds, the last own update that is in a result."""
         self.changing = Lock()
@@ -97,11 +100,15 @@ class SharedParameters:
         self.versions = {self.rank: self.versions[self.rank]}
         self.contained = 0
 
-    def note_result(self, update: EncodedUpdate) -> None:
+    def note_place(self, position: int, accepted: int) -> None:
+        """Note up to where the log was applied, and the last own update in it."""
+        self.position, self.accepted = position, accepted
+
+    def note_result(self, body: bytes, *, is_end: bool) -> None:
         """Note an update of a round's result."""
         if self._partial is not None:
-            self._partial.append(update)
-            if update.closes:
+            self._partial.append(body)
+            if is_end:
                 self.results.append(self._partial)
                 self._partial = []
 
@@ -110,11 +117,6 @@ class SharedParameters:
         if self._partial is not None:
             self.results.clear()
             self.misses_results, self._partial = True, []
-
-    @property
-    def replica_versions(self) -> dict[int, int]:
-        """By rank: the last update that the replica contains."""
-        return {**self.versions, self.rank: self.contained} if self.has_rounds else self.versions
 
     def checked_change(self, change: Any, size: int | None = None) -> Float32Array:
         """Return what a script hands over as a change, as an array of shape (N,).

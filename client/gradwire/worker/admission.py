@@ -9,7 +9,7 @@ the updates that it lacks or, if it does not keep them any more, the blocks of t
 differ. The worker sends again what the master does not have.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -22,11 +22,18 @@ from gradwire.worker.work import WorkExchange
 from gradwire_codecs import pack_block, unpack_block
 from gradwire_protocol import InvalidMessageError
 from gradwire_protocol.delivery.shaped_message import Payload
-from gradwire_protocol.messages.admission import Join, RefusalCode, Resume, Welcome
+from gradwire_protocol.messages.admission import (
+    Join,
+    LogName,
+    Place,
+    RefusalCode,
+    Resume,
+    Welcome,
+)
 from gradwire_protocol.messages.buffers.layout import Buffers
 from gradwire_protocol.messages.fields import count_updates
 from gradwire_protocol.messages.modes.mode import elements_max, model_of
-from gradwire_protocol.messages.replicas import Blocks, Contents, Recall, Snapshot, Want
+from gradwire_protocol.messages.replicas import Blocks, Contents, Snapshot, Want
 from gradwire_protocol.messages.snapshots import SnapshotFeed, count_blocks, expand_block
 from gradwire_protocol.messages.updates import Finish, Leave
 from gradwire_protocol.messages.work import StopTraining
@@ -40,7 +47,7 @@ class Admission:
         self._work = work
         self._membership = worker.membership
         self._own = worker.own
-        self._origins = worker.peers.origins
+        self._log = worker.log
         self._elements = worker.join.layout.elements
         """Of the replica; before the WELCOME, of our model."""
         self._replica = IncomingReplica(self._elements, worker.membership)
@@ -48,6 +55,12 @@ class Admission:
         """Blocks that came before the first WELCOME, which says how many elements there are."""
         self._feed: SnapshotFeed | None = None
         """Set while the master is sent our replica."""
+        self._is_given = False
+        """Whether it has all of our replica."""
+        self._next_log = LogName()
+        """In which the master goes on with our replica."""
+        self._log_messages = 0
+        """With what we keep of the log, that are on their way to the master."""
         self._after_buffers: tuple[int, Payload] | None = None
         """The number of the message with our buffers, and our replica, which goes after it."""
 
@@ -58,16 +71,12 @@ class Admission:
         worker, welcome = self._worker, self._worker.welcome
         if welcome is None:
             return worker.join
-        # No run can continue with a replica that lacks updates for good.
-        versions = {} if worker.gave_up else self._origins.contents
+        log = self._log
         if not worker.took_part:
-            return replace(worker.join, run=welcome.run, partial=versions)
+            return replace(worker.join, run=welcome.run, partial=log.place)
         rank = worker.rank
-        versions.pop(rank, None)
-        kept = self._origins.log.first_sequences(versions)
-        first = self._own.log.first
-        if first is not None and first <= self._own.sequence:
-            kept[rank] = first
+        # No run can continue with a replica that lacks updates for good.
+        place = Place() if worker.gave_up else log.place
         return replace(
             worker.join,
             run=welcome.run,
@@ -77,12 +86,14 @@ class Admission:
             resume=Resume(
                 rank,
                 self._own.sequence,
-                versions,
+                place,
+                {} if worker.gave_up else log.versions,
                 worker.workers,
-                kept,
+                min(log.kept_after(self._own), place.position),
+                self._own.kept_from,
                 worker.term,
                 leaving=worker.leave_reason is not None,
-                heard_of=tuple(sorted(worker.heard_of - versions.keys() - {rank})),
+                heard_of=tuple(sorted(worker.heard_of - log.versions.keys() - {rank})),
             ),
         )
 
@@ -126,14 +137,16 @@ class Admission:
         self._resize(welcome.layout.elements)
         if welcome.compares:
             self._replica.check_has_part()
-            self._membership.on_resync(welcome.versions)
+            self._membership.on_resync(welcome.place.position)
         else:
             self._replica.drop_part()
-        if not welcome.resumed:
-            self._origins.begin_with(welcome.versions)
+        if welcome.resumed:
+            self._log.continue_in(welcome.place.log)
+        else:
+            self._log.begin_with(welcome.place, welcome.versions)
         worker.rank = welcome.rank
         worker.welcome = welcome
-        self._origins.log.results_kept = welcome.mode.results_kept
+        self._log.results_kept = welcome.mode.results_kept
         worker.note_roster(welcome.roster)
         self._own.sequence = welcome.sequence
         self._membership.on_welcome(welcome)
@@ -147,7 +160,7 @@ class Admission:
             self._elements = elements
             self._replica = IncomingReplica(elements, self._membership)
             self._membership.resize(elements)
-        self._worker.peers.resize(elements)
+        self._log.resize(elements)
 
     def _rejoin(self, welcome: Welcome) -> None:
         """Take part again, as the rank from before the connection was lost."""
@@ -158,13 +171,16 @@ class Admission:
             )
         if welcome.founder:
             worker.move_to(Stage.FOUNDING)
-            self._membership.on_replica_wanted()
+            self._send_log(welcome.place)
+            self._membership.on_replica_wanted(self._log.versions.get(worker.rank, 0))
             return
         self._own.check_master_can_resume()
-        if not welcome.resumed:
+        if welcome.resumed:
+            self._log.continue_in(welcome.place.log)
+        else:
             worker.move_to(Stage.SYNCING)
-            self._origins.change_to(welcome.versions)
-            self._membership.on_resync(welcome.versions)
+            self._log.change_to(welcome.place, welcome.versions)
+            self._membership.on_resync(welcome.place.position)
         self._own.based_on_max = count_updates(welcome.versions, without=worker.rank)
 
     # The master has no replica: ours goes there.
@@ -192,38 +208,47 @@ class Admission:
             if worker.stage is Stage.FOUNDING and worker.link is not None:
                 self._feed = SnapshotFeed.of_replica(values, worker.link, _packed)
 
-    def found_again(self, values: Payload, versions: Mapping[int, int]) -> None:
-        """Give a restarted master our replica, with the versions that it contains."""
+    def found_again(self, values: Payload, accepted: int) -> None:
+        """Give a restarted master our replica, as it was at our position of the log.
+
+        `accepted` is the last own update in it.
+        """
         worker = self._worker
         if worker.stage is Stage.FOUNDING and worker.is_cut_off and worker.link is not None:
-            self._own.accepted = versions[worker.rank]
+            versions = {**self._log.versions, worker.rank: accepted}
+            self._own.accepted = accepted
             self._own.based_on_max = count_updates(versions, without=worker.rank)
             worker.link.send(Contents(versions))
             self._feed = SnapshotFeed.of_replica(values, worker.link, _packed)
 
+    def _send_log(self, place: Place) -> None:
+        """Send a restarted master what we keep of the log after a place."""
+        worker = self._worker
+        assert worker.link is not None
+        self._next_log = place.log
+        for entries in self._log.messages_after(place.position, worker.rank, self._own):
+            worker.link.send_log(entries)
+            self._log_messages += 1
+
     def on_block_delivered(self) -> None:
-        """Go live when the master has all of our replica."""
-        if self._feed is None or not self._feed.on_delivered():
-            return
-        self._feed = None
-        if self._worker.stage is Stage.FOUNDING:
+        """Go live when the master has all of our replica, and of the log."""
+        if self._feed is not None and self._feed.on_delivered():
+            self._feed, self._is_given = None, True
+            self._go_live_if_given()
+
+    def on_log_delivered(self) -> None:
+        """Go live when the master has all of our replica, and of the log."""
+        self._log_messages -= 1
+        self._go_live_if_given()
+
+    def _go_live_if_given(self) -> None:
+        if self._is_given and not self._log_messages and self._worker.stage is Stage.FOUNDING:
+            self._is_given = False
             if self._worker.took_part:
+                self._log.continue_in(self._next_log)
                 self._resume(None)
             else:
                 self._go_live(None)
-
-    def resend(self, recall: Recall) -> None:
-        """Send a restarted master the updates that it asks for, our own or a peer's."""
-        worker = self._worker
-        if not worker.is_cut_off or worker.link is None:
-            raise InvalidMessageError("Recall from a master that has let us in")
-        rank, first, last = recall.rank, recall.first, recall.last
-        if rank == worker.rank:
-            for own in self._own.between(first, last):
-                worker.send(own)
-            return
-        for update in self._origins.log.between(rank, first, last):
-            worker.link.send_update(rank, update.sequence, update.pack())
 
     # The master has a replica: it comes here, or the blocks that differ.
 
@@ -261,7 +286,7 @@ class Admission:
 
     def compare_part(self) -> None:
         """Compare our part of a replica, once the updates that the master has are here."""
-        differing = self._replica.compare_part(self._origins.reached, self._worker.rank)
+        differing = self._replica.compare_part(self._log.position)
         if differing is not None:
             assert self._replica.resync is not None
             self.want(self._replica.resync.blocks, differing)
@@ -286,6 +311,7 @@ class Admission:
         worker = self._worker
         self._replica.start_over(keep=worker.welcome is not None and not worker.took_part)
         self._feed = self._after_buffers = None
+        self._is_given, self._log_messages = False, 0
         self._early.clear()
 
     def _end_resync(self, resync: Resync) -> None:
@@ -322,7 +348,7 @@ class Admission:
         worker = self._worker
         worker.move_to(Stage.LIVE)
         worker.reconnection.lost = None
-        self._origins.settle()
+        self._log.settle()
         self._own.on_delivered_up_to(self._own.accepted)
         self._membership.on_resumed(rebase)
         for update in self._own.missing():

@@ -21,7 +21,6 @@ from gradwire_protocol.limits import MIB
 from gradwire_protocol.messages.fields import raise_to
 from gradwire_protocol.messages.replicas import Blocks
 from gradwire_protocol.messages.snapshots import block_span
-from gradwire_protocol.messages.updates import EncodedUpdate
 
 INBOX_BYTES_MAX: Final = 16 * MIB
 """Encoded updates that wait. A step of a hundred peers with updates of 20 KB takes 2 MB."""
@@ -46,14 +45,18 @@ class Arrivals:
 
     rebase: Rebase | None = None
     """To apply first: the updates are for this replica."""
-    updates: list[tuple[int, EncodedUpdate] | Sum] = field(default_factory=list)
-    """Rank and update, or several as one, in the order they came."""
+    updates: list[Sum] = field(default_factory=list)
+    """Entries of the log, in order."""
     conflated: Int32Array | None = None
     """The sum of older updates, in quanta per element."""
     conflated_count: int = 0
     """How many updates the sum contains."""
     conflated_versions: dict[int, int] = field(default_factory=dict)
     """By rank: the last sequence in the sum; in rounds, of contributions as well."""
+    position: int = 0
+    """Of the log, at which the sum ends."""
+    accepted: int = 0
+    """The last own update that the log has up to there."""
 
     def __bool__(self) -> bool:
         """Return whether there is anything to apply."""
@@ -75,24 +78,14 @@ class Inbox:
         self._elements = elements
         self._bytes_max = bytes_max
         self._lock = Lock()
-        self._waiting: deque[tuple[int, EncodedUpdate] | Sum] = deque()
+        self._waiting: deque[Sum] = deque()
         self._bytes = 0
         self._rest = Arrivals()
         """What there is besides: the replica, and the sum."""
         self._sum: Replica | None = None
 
-    def put_update(self, rank: int, update: EncodedUpdate) -> None:
-        """Add an update of a rank; conflate the oldest ones if too much waits.
-
-        Raises `MalformedUpdateError` if an update that has to be conflated is not valid.
-        """
-        with self._lock:
-            self._waiting.append((rank, update))
-            self._bytes += len(update.body)
-            self._conflate_oldest()
-
-    def put_sum(self, total: Sum) -> None:
-        """Add updates that the master has added up; conflate the oldest ones if too much waits.
+    def put(self, total: Sum) -> None:
+        """Add entries of the log; conflate the oldest ones if too much waits.
 
         Raises `MalformedUpdateError` if an update that has to be conflated is not valid.
         """
@@ -130,7 +123,7 @@ class Inbox:
         arrivals = later.take_all()
         with self._lock:
             self._waiting = deque(arrivals.updates)
-            self._bytes = sum(map(_bytes_of, arrivals.updates))
+            self._bytes = sum(each.nbytes for each in arrivals.updates)
             self._rest = replace(arrivals, rebase=rebase, updates=[])
             self._sum = None if arrivals.conflated is None else Replica(arrivals.conflated)
 
@@ -143,28 +136,16 @@ class Inbox:
     def _conflate_oldest(self) -> None:
         while self._bytes > self._bytes_max:
             oldest = self._waiting.popleft()
-            self._bytes -= _bytes_of(oldest)
-            if isinstance(oldest, Sum):
-                self._conflate_sum(oldest)
-            else:
-                self._conflate(*oldest)
+            self._bytes -= oldest.nbytes
+            self._conflate(oldest)
 
-    def _conflate(self, rank: int, update: EncodedUpdate) -> None:
-        self._begin_sum().apply(update.body)
-        self._rest.conflated_count += 1
-        self._rest.conflated_versions[rank] = update.sequence
-        raise_to(self._rest.conflated_versions, update.closes)
-
-    def _conflate_sum(self, total: Sum) -> None:
-        conflated = self._begin_sum()
+    def _conflate(self, total: Sum) -> None:
+        conflated, rest = self._begin_sum(), self._rest
         for change in total.changes(self._elements):
             conflated.apply(change)
-        self._rest.conflated_count += total.updates
-        raise_to(self._rest.conflated_versions, total.versions)
-
-
-def _bytes_of(arrival: tuple[int, EncodedUpdate] | Sum) -> int:
-    return arrival.nbytes if isinstance(arrival, Sum) else len(arrival[1].body)
+        rest.conflated_count += total.updates
+        raise_to(rest.conflated_versions, total.versions)
+        rest.position, rest.accepted = total.stop, total.accepted
 
 
 def complete(values: memoryview, arrivals: Arrivals, blocks: Blocks) -> tuple[int, ...]:
@@ -183,11 +164,8 @@ def complete(values: memoryview, arrivals: Arrivals, blocks: Blocks) -> tuple[in
     if arrivals.conflated is not None:
         part.values += arrivals.conflated
     for arrival in arrivals.updates:
-        if isinstance(arrival, Sum):
-            for change in arrival.changes(len(part)):
-                part.apply(change)
-        else:
-            part.apply(arrival[1].body)
+        for change in arrival.changes(len(part)):
+            part.apply(change)
     digests = BlockDigests.of(part.values, block_span(0, len(part)).stop)
     return tuple(np.flatnonzero(digests.values != digests_in(blocks)).tolist())
 

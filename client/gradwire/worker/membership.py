@@ -21,9 +21,8 @@ from gradwire.worker.sums import Sum
 from gradwire_codecs import MalformedUpdateError
 from gradwire_protocol.messages.admission import Peer, Welcome
 from gradwire_protocol.messages.buffers.layout import Buffers
-from gradwire_protocol.messages.fields import covers
 from gradwire_protocol.messages.replicas import Blocks
-from gradwire_protocol.messages.updates import Aside, EncodedUpdate
+from gradwire_protocol.messages.updates import Aside
 
 logger = logging.getLogger("gradwire.session")
 
@@ -89,8 +88,8 @@ class Membership:
     live = False
     lost: str | None = None
     """Why there is no connection to the master now; None while there is one."""
-    replica_wanted = False
-    """Whether a restarted master waits for our replica."""
+    replica_wanted: int | None = None
+    """If a restarted master waits for our replica: the last own update in it."""
     lender: Callable[[], None] | None = None
     """Gives the replica to such a master while the training thread may not step for long."""
     stopping: str | None = None
@@ -119,6 +118,9 @@ class Membership:
         self.buffers: Mapping[int, Buffers] = {}
         """The buffers of others, by rank; at the end, those that every worker has."""
         self.stable: Mapping[int, int] = {}
+        self.reached = (0, 0)
+        """A position of the log up to which all is here, and the last own update in that. It may
+        be further than what has come: own updates are not sent to us."""
         self.finished: Mapping[int, int] | None = None
         self.closed = False
         self.error: GradwireError | None = None
@@ -134,8 +136,8 @@ class Membership:
         self._arrivals: deque[tuple[int, float]] = deque(maxlen=ARRIVALS_MAX)
         self._resync: Inbox | None = None
         """Updates after a replica on its way that will take the place of our own."""
-        self._fence: Mapping[int, int] = {}
-        """The versions that this replica contains."""
+        self._fence = 0
+        """The position of the log that this replica has."""
 
     # The training half.
 
@@ -233,18 +235,19 @@ class Membership:
         self.lost = reason
         self.notify()
 
-    def on_replica_wanted(self) -> None:
-        """Note that a restarted master wants our replica."""
-        self.replica_wanted = True
+    def on_replica_wanted(self, accepted: int) -> None:
+        """Note that a restarted master wants our replica, with own updates up to this one."""
+        self.replica_wanted = accepted
         lender = self.lender
         self.notify()
         if lender is not None:
             lender()
 
-    def on_resync(self, versions: Mapping[int, int]) -> None:
-        """Keep updates after these versions apart, for a replica on its way that contains them."""
+    def on_resync(self, position: int) -> None:
+        """Keep what comes after a position apart, for a replica on its way that has all before."""
         self._resync = self._new_inbox()
-        self._fence = versions
+        self._fence = position
+        self.reached = (0, 0)
 
     def on_new_snapshot(self) -> None:
         """Forget the updates that have come: another snapshot comes, with its own."""
@@ -288,21 +291,13 @@ class Membership:
         self.repairing = False
         self.notify()
 
-    def on_update(self, rank: int, update: EncodedUpdate) -> None:
-        """Take a peer's update."""
-        if update.pace:
-            self.clocks.paces[rank] = update.pace
-        inbox = self._inbox(later=update.sequence > self._fence.get(rank, 0))
-        clocks = {rank: update.clock} if update.clock else {}
-        self._receive(1, clocks, inbox.put_update, rank, update)
-
-    def on_sum(self, total: Sum) -> None:
-        """Take updates that the master has added up."""
+    def on_entries(self, total: Sum) -> None:
+        """Take entries of the log."""
         span, own = total.span, total.rank
         self.clocks.paces |= {rank: pace for rank, pace in span.paces.items() if rank != own}
         clocks = {rank: clock for rank, clock in span.clocks.items() if rank != own}
-        later = not covers(self._fence, total.versions)
-        self._receive(total.updates, clocks, self._inbox(later=later).put_sum, total)
+        inbox = self._inbox(later=total.stop > self._fence)
+        self._receive(total.updates, clocks, inbox.put, total)
 
     def on_delivered(self, size: int, seconds: float | None = None) -> None:
         """Note that the master has an own update with a body of `size` bytes.
@@ -335,6 +330,10 @@ class Membership:
         """Note that every live worker has these updates."""
         self.stable = versions
         self.notify()
+
+    def on_reached(self, position: int, accepted: int) -> None:
+        """Note that all is here up to a position of the log, and the last own update in it."""
+        self.reached = position, accepted
 
     def on_finished(self, versions: Mapping[int, int]) -> None:
         """Note that all workers have finished, and which updates these are in all."""

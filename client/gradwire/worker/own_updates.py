@@ -74,6 +74,16 @@ class OwnUpdates:
             # It may have been computed with updates that this master has not accepted yet.
             yield replace(update, based_on=min(update.based_on, self.based_on_max))
 
+    def has(self, sequence: int) -> bool:
+        """Return whether an update is kept."""
+        first = self.log.first
+        return first is not None and first <= sequence <= self.sequence
+
+    @property
+    def kept_from(self) -> int:
+        """Sequence of the first one that is kept; where none is, of the next one."""
+        return min(self.log.first or self.sequence + 1, self.sequence + 1)
+
     def between(self, first: int, last: int) -> list[OwnUpdate]:
         """Return the kept and posted updates from `first` to `last`."""
         return self.log.between(first, min(last, self.sequence))

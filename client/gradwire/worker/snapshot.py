@@ -7,7 +7,7 @@ block (BLOCKS), the worker finds out which differ, asks for them (WANT), and get
 outlives its connection.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from gradwire.worker.inbox import Rebase
 from gradwire.worker.membership import Membership
@@ -121,20 +121,15 @@ class IncomingReplica:
             self._part = None
             self._membership.on_new_snapshot()
 
-    def compare_part(self, reached: Callable[[int], int], rank: int) -> Sequence[int] | None:
-        """Return which blocks of the part differ, once it has all updates of the master's replica.
+    def compare_part(self, position: int) -> Sequence[int] | None:
+        """Return which blocks of the part differ, once it has all of the log that the master had.
 
-        None if there is nothing to compare, or not yet. `reached` takes a rank and returns up to
-        which sequence its updates are here; `rank` is our own, which has made no update yet.
+        None if there is nothing to compare, or not yet. `position` is how far the log is here.
         """
         resync, part = self.resync, self._part
         if resync is None or part is None or resync.is_asked:
             return None
-        if any(
-            reached(other) < sequence
-            for other, sequence in resync.blocks.versions.items()
-            if other != rank
-        ):
+        if position < resync.blocks.position:
             return None
         return self._membership.on_partial_replica(part, resync.blocks)
 

@@ -17,9 +17,9 @@ from enum import Enum, auto
 from typing import Final
 
 from gradwire.worker.buffers import SharedBuffers
+from gradwire.worker.log_copy import LogCopy
 from gradwire.worker.membership import Membership
 from gradwire.worker.own_updates import OwnUpdates
-from gradwire.worker.peer_updates import PeerUpdates
 from gradwire.worker.reconnection import Reconnection
 from gradwire.worker.update_log import OwnUpdate
 from gradwire_protocol.messages.admission import Join, Peer, Welcome
@@ -62,7 +62,7 @@ class WorkerState:
     membership: Membership
     reconnection: Reconnection
     own: OwnUpdates
-    peers: PeerUpdates
+    log: LogCopy
     buffers: SharedBuffers
     stage: Stage = Stage.CONNECTING
     link: Link | None = None

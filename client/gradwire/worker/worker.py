@@ -7,7 +7,7 @@ Its `Stage` says how far it has got. Its parts handle the events::
                   ├─▶ own_updates ──▶ update_log
                   ├─▶ buffers
                   ├─▶ work
-                  └─▶ peer_updates ──▶ peer_sequences
+                  └─▶ log_copy
 
 They share `state`.
 
@@ -16,16 +16,16 @@ thread passes events and the time to it, and it notes what it learns in the `Mem
 simulator the same object runs without any thread.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 
 from gradwire.errors import GradwireError, ProtocolError, RefusedError
 from gradwire.settings.settings import RECONNECT_SECONDS
 from gradwire.worker.admission import Admission
 from gradwire.worker.buffers import SharedBuffers
 from gradwire.worker.dialing import Dialing
+from gradwire.worker.log_copy import LogCopy, NotKeptError
 from gradwire.worker.membership import Membership
 from gradwire.worker.own_updates import OwnUpdates
-from gradwire.worker.peer_updates import PeerUpdates
 from gradwire.worker.reconnection import Reconnection
 from gradwire.worker.state import Stage, WorkerState
 from gradwire.worker.update_log import OwnUpdate, OwnUpdateLog
@@ -44,10 +44,10 @@ from gradwire_protocol.delivery.shaped_message import Payload
 from gradwire_protocol.messages.admission import Join, RefusalCode, Refuse, Roster, Welcome
 from gradwire_protocol.messages.buffers.layout import BufferLayout, Buffers
 from gradwire_protocol.messages.fields import SEQUENCE_MAX
-from gradwire_protocol.messages.kinds import CONTROL_STREAM, SNAPSHOT_STREAM, EndCode
-from gradwire_protocol.messages.link import Link, Message, PartReceived, UpdateReceived
+from gradwire_protocol.messages.kinds import CONTROL_STREAM, LOG_STREAM, SNAPSHOT_STREAM, EndCode
+from gradwire_protocol.messages.link import EntriesReceived, Link, Message
 from gradwire_protocol.messages.modes.mode import elements_max
-from gradwire_protocol.messages.replicas import Blocks, Digest, Recall, Snapshot
+from gradwire_protocol.messages.replicas import Blocks, Digest, Snapshot
 from gradwire_protocol.messages.standby import Promise
 from gradwire_protocol.messages.updates import (
     Aside,
@@ -92,13 +92,13 @@ class Worker:
         self._master = master
         self._reconnection = Reconnection(master, reconnect_seconds, random)
         self._own = OwnUpdates(membership)
-        self._peers = PeerUpdates(elements_max(join.layout), membership)
+        self._log = LogCopy(elements_max(join.layout))
         self.state = WorkerState(
             join=join,
             membership=membership,
             reconnection=self._reconnection,
             own=self._own,
-            peers=self._peers,
+            log=self._log,
             buffers=SharedBuffers(buffers, membership),
         )
         """Shared with its parts."""
@@ -167,9 +167,9 @@ class Worker:
         """
         self._admission.found(values, buffers)
 
-    def found_again(self, values: Payload, versions: Mapping[int, int], now: float) -> None:
-        """Give a restarted master our replica, with the versions that it contains."""
-        self._admission.found_again(values, versions)
+    def found_again(self, values: Payload, accepted: int, now: float) -> None:
+        """Give a restarted master our replica, with own updates up to this one."""
+        self._admission.found_again(values, accepted)
 
     def tell_digest(self, digest: Digest, now: float) -> None:
         """Tell the master the digest of our replica."""
@@ -304,7 +304,7 @@ class Worker:
     def _start_over(self) -> None:
         """Forget what the last attempt, or the last connection, has brought."""
         self._admission.start_over()
-        self._peers.start_over()
+        self._log.start_over()
         self.state.move_to(Stage.CONNECTING)
 
     def _receive(self, link: Link, event: MessageReceived, now: float) -> None:
@@ -319,18 +319,14 @@ class Worker:
 
     def _take(self, message: Message, now: float) -> None:
         match message:
-            case UpdateReceived():
-                self._take_update(message, now)
             case Snapshot():
                 self._admission.take_block(message)
-            case PartReceived():
-                self._take_part(message, now)
+            case EntriesReceived():
+                self._receive_entries(message, now)
             case Welcome():
                 self._take_welcome(message, now)
             case Blocks():
                 self._admission.take_blocks(message)
-            case Recall():
-                self._admission.resend(message)
             case Promise():
                 self.state.term = max(self.state.term, message.term)
                 assert self.state.link is not None
@@ -347,7 +343,10 @@ class Worker:
                 self.state.note_roster(message.peers)
                 self._membership.on_roster(message.peers)
             case Stable():
-                self._peers.origins.log.forget_stable(message.versions)
+                self._log.note_stable(message, self.rank)
+                if self.stage is Stage.LIVE:
+                    versions = self._log.versions
+                    self._membership.on_reached(self._log.position, versions.get(self.rank, 0))
                 self._membership.on_stable(message.versions)
                 self._forget_stable()
             case Buffers() if self.stage is not Stage.JOINING:
@@ -369,11 +368,11 @@ class Worker:
     def _forget_stable(self) -> None:
         """Forget own updates that every worker has, unless they may have to be subtracted.
 
-        A comparison may need them, and what comes after a lost connection: others may have had them
-        meanwhile.
+        A comparison may need them, and so may entries of the log that are not here yet.
         """
-        if self._membership.comparison is None and self._peers.is_up_to_date:
-            self._own.log.forget(self._membership.stable.get(self.rank, 0))
+        if self._membership.comparison is None:
+            accepted = self._log.versions.get(self.rank, 0)
+            self._own.log.forget(min(self._membership.stable.get(self.rank, 0), accepted))
 
     def _take_refusal(self, refuse: Refuse, now: float) -> None:
         refused = RefusedError(
@@ -392,54 +391,50 @@ class Worker:
             self._try_another_master(refused, None, now)
             return
         self._reconnection.add_master(welcome.standby)
-        self._admission.take_welcome(welcome)
-        self._peers.note_welcome(welcome.versions, self.rank)
-        early, self._peers.early = self._peers.early, []
-        for update in early:
-            self._take_update(update, now)
-        self._take_sums(now)
+        try:
+            self._admission.take_welcome(welcome)
+        except NotKeptError:
+            self._come_back("an own update of the log is not kept any more", now)
+            return
+        self._take_entries(now)
 
-    def _take_update(self, received: UpdateReceived, now: float) -> None:
-        assert self.state.link is not None
-        if self.stage is Stage.JOINING:
-            self._peers.early.append(received)
-        elif received.rank == self.rank:
-            raise InvalidMessageError(f"an update of this worker's own rank, {self.rank}")
-        elif self.state.gave_up:
-            self.state.link.connection.release(received.charge)
-        elif self._peers.accept_update(received, self.state.link.connection):
-            self._take_what_follows(now)
-
-    def _take_what_follows(self, now: float) -> None:
-        """Take what can be taken now that something has come."""
-        was_up_to_date = self._peers.was_up_to_date
-        self._take_sums(now)
-        if not was_up_to_date and self._peers.is_up_to_date:
-            self._forget_stable()
-        self._admission.compare_part()
-
-    def _take_part(self, received: PartReceived, now: float) -> None:
+    def _receive_entries(self, received: EntriesReceived, now: float) -> None:
         if not self.state.gave_up:
-            self._peers.sums.add_part(received)
-            self._take_what_follows(now)
+            self._log.add(received)
+            self._take_entries(now)
 
-    def _take_sums(self, now: float) -> None:
-        """Take the sums that follow what we have, once the WELCOME has said what that is."""
+    def _take_entries(self, now: float) -> None:
+        """Take the entries that follow what we have, once the WELCOME has said what that is."""
         link = self.state.link
         assert link is not None
         if self.stage is Stage.JOINING or self.state.gave_up:
             return
-        if not self._peers.take_sums(self.rank, self._own, link.connection):
-            # Over a new connection, the master sends what others have made without ours. It keeps
-            # our place, as for a path on which nothing gets through.
-            reason = "a sum has own updates that are not kept any more"
-            link.connection.close(CloseCode.STALLED, reason, now)
-            is_dialling = self._reconnect(Disconnected(CloseCode.RESET, reason, by_peer=False), now)
-            assert is_dialling, "a worker that has sent updates takes part"
+        try:
+            while (taken := self._log.take_next(self.rank, self._own)) is not None:
+                total, number = taken
+                self._membership.on_entries(total)
+                link.connection.skip_to(LOG_STREAM, number + 1)
+        except NotKeptError:
+            self._come_back("a sum has own updates that are not kept any more", now)
+            return
+        self._admission.compare_part()
+
+    def _come_back(self, reason: str, now: float) -> None:
+        """Dial again, and say over a new connection what is kept: the master goes by that.
+
+        It keeps our place, as for a path on which nothing gets through.
+        """
+        assert self.state.link is not None
+        self.state.link.connection.close(CloseCode.STALLED, reason, now)
+        lost = Disconnected(CloseCode.RESET, reason, by_peer=False)
+        if not self._reconnect(lost, now):  # it has taken too long already
+            self._close(self._reconnection.error(lost, leaving=False))
 
     def _delivered(self, event: MessageDelivered, now: float) -> None:
         if event.stream == SNAPSHOT_STREAM:
             self._admission.on_block_delivered()
+        elif event.stream == LOG_STREAM:
+            self._admission.on_log_delivered()
         elif event.stream == CONTROL_STREAM:
             self._admission.on_control_delivered(event.number)
         elif event.stream == self.rank:

@@ -27,10 +27,8 @@ class Priority(IntEnum):
     """The order in which waiting messages are sent."""
 
     CONTROL = 0
-    CONFLATED = 1
-    """Sums of updates. Later updates wait for them at the peer and hold its credit meanwhile."""
-    UPDATE = 2
-    SNAPSHOT = 3
+    UPDATE = 1
+    SNAPSHOT = 2
 
 
 Turn: TypeAlias = tuple[int, int, int]

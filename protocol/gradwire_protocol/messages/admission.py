@@ -12,6 +12,8 @@ from gradwire_protocol.messages.fields import (
     VERSIONS_BYTES_MAX,
     WORKER_NAME_CHARACTERS_MAX,
     HostPort,
+    LogId,
+    Position,
     Rank,
     Reason,
     RunName,
@@ -48,6 +50,10 @@ CODEC_VERSION: Final = 2
 """Version of the format of encoded updates. All workers of a run need the same."""
 
 
+CLOCK_SECONDS: Final = 1e-6
+"""Two masters that continue a run begin at different times, counted in this."""
+
+
 class RefusalCode(StrEnum):
     """Why a worker may not join or an order is not carried out."""
 
@@ -78,18 +84,62 @@ class Peer(Record):
 
 
 @dataclass(frozen=True, slots=True)
+class LogName(Record):
+    """The name of a log, and where it parts from the one of which it is the continuation."""
+
+    id: LogId = 0
+    base: LogId = 0
+    """The log of the master before; 0 for none."""
+    parts_at: Position = 0
+    """Up to this position, both are the same."""
+
+    @property
+    def incarnation(self) -> int:
+        """How many masters have continued the run."""
+        return self.id >> 32
+
+    def continued(self, position: int, now: float) -> "LogName":
+        """Return the name of a log that goes on from a position of this one.
+
+        Another master may have gone on from there as well, so half of it is random: by the clock.
+        """
+        chance = round(now / CLOCK_SECONDS) % 2**32
+        return LogName((self.incarnation + 1) << 32 | chance, self.id, position)
+
+    def shares(self, other: "LogName", position: int) -> bool:
+        """Return whether the log is the same as another one, up to a position."""
+        if self.id == other.id:
+            return True
+        if self.id == other.base:
+            return position <= other.parts_at
+        return self.base == other.id and position <= self.parts_at
+
+
+@dataclass(frozen=True, slots=True)
+class Place(Record):
+    """A position in a log."""
+
+    log: Annotated[LogName, record(LogName)] = field(default_factory=LogName)
+    position: Position = 0
+
+
+@dataclass(frozen=True, slots=True)
 class Resume(Record):
     """The state of a returning worker, which took part before and lost its connection."""
 
     rank: Rank
     sequence: SequenceNumber
     """Sequence of the last update that it has encoded, sent or not."""
+    place: Annotated[Place, record(Place)]
+    """Up to where it has the log."""
     versions: Versions
-    """The updates of other workers that it has."""
+    """The updates up to there."""
     workers: Annotated[int, integer(0, RANKS_MAX)]
     """Number of workers in the last roster it received."""
-    kept: Versions = field(default_factory=dict)
-    """By rank, its own included: the first update that it keeps; it keeps all later ones it has."""
+    kept_after: Position
+    """It keeps what the log has after this position."""
+    kept_from: SequenceNumber
+    """The first of its own updates that it keeps; where it keeps none, the next one."""
     term: Term = 0
     """The highest term in which it has followed a master or promised to."""
     leaving: bool = False
@@ -98,22 +148,10 @@ class Resume(Record):
     """Ranks of other workers of which it has no update, and that were in a roster: these may come
     back, too."""
 
-    def last(self, rank: int) -> int:
-        """Return the sequence of the last update of a rank in its replica."""
-        return self.sequence if rank == self.rank else self.versions.get(rank, 0)
-
-    def kept_from(self, rank: int) -> int:
-        """Return the sequence of the first update of a rank that it keeps.
-
-        It keeps all later ones in its replica, too. Where it keeps none, it is the next sequence.
-        """
-        last = self.last(rank)
-        return min(self.kept.get(rank, last + 1), last + 1)
-
     @property
     def known(self) -> set[int]:
         """Ranks of the other workers that it knows of."""
-        return {*self.versions, *self.heard_of}
+        return {*self.versions, *self.heard_of} - {self.rank}
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,13 +173,13 @@ class Join(Record):
     layout: Layout
     resume: Resume | None = None
     """The state of a returning worker; None for a new one."""
-    partial: Versions | None = None
-    """The updates in the part of a snapshot that had arrived when its connection was lost."""
+    partial: Place | None = None
+    """That of the part of a snapshot that had arrived when its connection was lost."""
     mode: Mode | None = None
     """The mode that it wants; None for that of the run. The first worker's is the run's."""
 
     KIND: ClassVar[Kind] = Kind.JOIN
-    BYTES_MAX: ClassVar[int] = LAYOUT_BYTES_MAX + 3 * VERSIONS_BYTES_MAX + SMALL_BYTES_MAX
+    BYTES_MAX: ClassVar[int] = LAYOUT_BYTES_MAX + 2 * VERSIONS_BYTES_MAX + SMALL_BYTES_MAX
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,6 +202,9 @@ class Welcome(Record):
     roster: Annotated[tuple[Peer, ...], listing(record(Peer), RANKS_MAX)]
     founder: bool
     """Whether this worker's parameters start the run."""
+    place: Annotated[Place, record(Place)]
+    """That of the snapshot, or that from which on the worker is sent the log. Of a founder of whom
+    the run is recovered, that after which it is to send what it keeps."""
     versions: Versions
     """The updates in the snapshot."""
     resumed: bool = False

@@ -48,6 +48,10 @@ SequenceNumber: TypeAlias = Annotated[int, _SEQUENCE]
 Versions: TypeAlias = Annotated[Mapping[int, int], mapping(RANK, _SEQUENCE, RANKS_MAX)]
 Clock: TypeAlias = Annotated[int, _CLOCK]
 Clocks: TypeAlias = Annotated[Mapping[int, int], mapping(RANK, _CLOCK, RANKS_MAX)]
+Position: TypeAlias = Annotated[int, integer(0, 2**63)]
+"""In a log: how many updates its master had accepted with it."""
+LogId: TypeAlias = Annotated[int, integer(0, 2**64 - 1)]
+"""Of a log: the number of its incarnation in the upper half, and a random one."""
 Pace: TypeAlias = Annotated[int, integer(0, PACE_MAX)]
 RunName: TypeAlias = Annotated[str, text(NAME_CHARACTERS_MAX)]
 WorkerName: TypeAlias = Annotated[str, text(WORKER_NAME_CHARACTERS_MAX)]

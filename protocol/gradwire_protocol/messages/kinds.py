@@ -9,22 +9,21 @@
     4     ROSTER     master  the current roster
     5     SNAPSHOT   both    a block of the replica: from the first worker to the master, then from
                              the master to every later worker
-    6     UPDATE     both    an encoded update; the master relays it unchanged
-    7     STABLE     master  the updates that every live worker has
+    6     UPDATE     worker  an encoded update
+    7     STABLE     master  up to where every live worker has the log
     8     FINISH     worker  its last update was sent; it waits for the others
     9     FINISHED   master  all workers have finished; these are all the updates
     10    LEAVE      worker  its last update was sent; it does not wait
     11    ORDER      operator  an order to the master
     12    DONE       master  the result of an order
     13    CONTENTS   worker  the updates in the replica that it is sending
-    14    CONFLATED  master  a part of a sum, in place of the updates in it
+    14    ENTRIES    both    a part of what the log has between two positions
     15    FOLLOW     standby  it follows this master
-    16    DIGEST     worker  the digest of its replica, and the updates in it
+    16    DIGEST     worker  the digest of its replica at a position of the log
     17    BLOCKS     master  the digests of all blocks of the replica, and the updates in it
     18    WANT       worker  the blocks that differ and that it wants
     19    PROMISE    both    the master asks a worker to follow it in a term; the worker answers
     20    VOTERS     master  to its standby: the workers whose promises count in a takeover
-    21    RECALL     master  a request for updates that the worker still keeps
     22    STOPPING   master  it is about to end; workers have to leave
     23    BUFFERS    both    the values of a worker's buffers; the master relays them
     26    WORK       worker  which items it trains on, has finished, and that it wants another one
@@ -40,10 +39,10 @@ from its key; without keys, every peer is a worker.
 In a run with rounds (see `modes`), the updates of workers are not relayed. What a round comes to is
 an update of a rank of the master's.
 
-Updates travel in the stream of their origin's rank with their sequence as number, so a relayed
-message is the same for every receiver. `CONTROL_STREAM` carries the rest in order, numbered from 0
-on each connection. `SNAPSHOT_STREAM` numbers blocks from 0. In `CONFLATED_STREAM` numbers rise, and
-leave out some: they count the parts of all sums of a master, so that members can share these.
+Updates travel to the master in the stream of their origin's rank, with their sequence as number.
+`CONTROL_STREAM` carries the rest in order, numbered from 0 on each connection. `SNAPSHOT_STREAM`
+numbers blocks from 0. In `LOG_STREAM` numbers rise, and leave out some: they count the messages
+that a master makes of its log, so that members can share these.
 
 Every message is a msgpack map, checked field by field (see `schema`). Encoded updates and values of
 blocks are opaque here.
@@ -56,7 +55,7 @@ from gradwire_protocol.limits import STREAMS_MAX
 
 CONTROL_STREAM: Final = 2**16 - 1
 SNAPSHOT_STREAM: Final = 2**16 - 2
-CONFLATED_STREAM: Final = 2**16 - 3
+LOG_STREAM: Final = 2**16 - 3
 
 RANKS_MAX: Final = STREAMS_MAX - 3
 """Most ranks that one run has used: a stream for each, and three others."""
@@ -69,7 +68,7 @@ WORKERS_MAX: Final = RANKS_MAX - MASTERS_MAX
 updates of one of them. Each master that goes on with a run takes another one, because the last one
 may have closed rounds that were lost with it."""
 
-RANK_END: Final = CONFLATED_STREAM
+RANK_END: Final = LOG_STREAM
 """Every rank is below. Masters have 60,000 to choose from, because each takes one at random, and
 may not know which one the last has had."""
 
@@ -90,14 +89,13 @@ class Kind(IntEnum):
     ORDER = 11
     DONE = 12
     CONTENTS = 13
-    CONFLATED = 14
+    ENTRIES = 14
     FOLLOW = 15
     DIGEST = 16
     BLOCKS = 17
     WANT = 18
     PROMISE = 19
     VOTERS = 20
-    RECALL = 21
     STOPPING = 22
     BUFFERS = 23
     WORK = 26

@@ -17,19 +17,19 @@ from gradwire_protocol.errors import InvalidMessageError
 from gradwire_protocol.messages.admission import Join, Refuse, Roster, Welcome
 from gradwire_protocol.messages.buffers.layout import Buffers
 from gradwire_protocol.messages.kinds import (
-    CONFLATED_STREAM,
     CONTROL_STREAM,
+    LOG_STREAM,
     RANK_END,
     SNAPSHOT_STREAM,
     Kind,
 )
 from gradwire_protocol.messages.orders import Order, OrderDone
-from gradwire_protocol.messages.replicas import Blocks, Contents, Digest, Recall, Snapshot, Want
+from gradwire_protocol.messages.replicas import Blocks, Contents, Digest, Snapshot, Want
 from gradwire_protocol.messages.standby import Follow, Promise, Voters
 from gradwire_protocol.messages.updates import (
     Aside,
-    Conflated,
     EncodedUpdate,
+    Entries,
     Finish,
     Finished,
     Leave,
@@ -42,7 +42,6 @@ Control: TypeAlias = (
     Join
     | Welcome
     | Contents
-    | Recall
     | Refuse
     | Roster
     | Stable
@@ -83,15 +82,15 @@ class UpdateReceived:
 
 
 @dataclass(frozen=True, slots=True)
-class PartReceived:
-    """A part of a sum."""
+class EntriesReceived:
+    """Entries of the log, or a part of them."""
 
-    part: Conflated
+    entries: Entries
     number: int
-    """In `CONFLATED_STREAM`; it rises from one to the next, and leaves out some."""
+    """In `LOG_STREAM`; it rises from one to the next, and leaves out some."""
 
 
-Message: TypeAlias = Control | Snapshot | PartReceived | UpdateReceived
+Message: TypeAlias = Control | Snapshot | EntriesReceived | UpdateReceived
 
 
 class Link:
@@ -117,17 +116,17 @@ class Link:
         """Send a packed `EncodedUpdate` of the worker with this rank."""
         self.connection.send(rank, sequence, Kind.UPDATE, payload, Priority.UPDATE)
 
-    def relay_update(self, message: ShapedMessage) -> None:
-        """Relay an update as received."""
-        self.connection.relay(message, Priority.UPDATE)
-
     def send_block(self, block: Snapshot) -> None:
         """Send a block of a snapshot."""
         self._send(SNAPSHOT_STREAM, Kind.SNAPSHOT, block.pack(), Priority.SNAPSHOT)
 
-    def relay_sum(self, message: ShapedMessage) -> None:
-        """Send a part of a sum of updates, which others may be sent, too."""
-        self.connection.relay(message, Priority.CONFLATED)
+    def send_entries(self, message: ShapedMessage) -> None:
+        """Send entries of the log, in a message that others may be sent, too."""
+        self.connection.relay(message, Priority.UPDATE)
+
+    def send_log(self, entries: Entries) -> None:
+        """Send entries of the log that nobody else is sent."""
+        self._send(LOG_STREAM, Kind.ENTRIES, entries.pack(), Priority.UPDATE)
 
     def receive(self, event: MessageReceived) -> list[Message]:
         """Parse a message; return the messages that are now in order, which may be none.
@@ -155,9 +154,9 @@ class Link:
         if kind is Kind.SNAPSHOT and event.stream == SNAPSHOT_STREAM:
             self.connection.release(event.charge)
             return [Snapshot.parse(event.payload)]
-        if kind is Kind.CONFLATED and event.stream == CONFLATED_STREAM:
+        if kind is Kind.ENTRIES and event.stream == LOG_STREAM:
             self.connection.release(event.charge)
-            return [PartReceived(Conflated.parse(event.payload), event.number)]
+            return [EntriesReceived(Entries.parse(event.payload), event.number)]
         record = CONTROL_RECORDS.get(kind)
         if record is None or event.stream != CONTROL_STREAM:
             raise InvalidMessageError(

@@ -8,8 +8,7 @@ from gradwire_protocol.messages.fields import (
     BLOCKS_MAX,
     DIGEST_BYTES,
     VERSIONS_BYTES_MAX,
-    Rank,
-    SequenceNumber,
+    Position,
     Versions,
 )
 from gradwire_protocol.messages.kinds import Kind
@@ -19,51 +18,40 @@ from gradwire_protocol.messages.schema import SMALL_BYTES_MAX, Record, blob, int
 
 @dataclass(frozen=True, slots=True)
 class Contents(Record):
-    """A worker says which updates are in the replica that it sends to a restarted master."""
+    """A worker says which updates are in the replica that it sends to a restarted master.
+
+    It is the replica at the position of which its JOIN says that the worker has it.
+    """
 
     versions: Versions
-    """Its own included."""
 
     KIND: ClassVar[Kind] = Kind.CONTENTS
     BYTES_MAX: ClassVar[int] = VERSIONS_BYTES_MAX
 
 
 @dataclass(frozen=True, slots=True)
-class Recall(Record):
-    """A restarted master asks a worker for updates that it keeps."""
-
-    rank: Rank
-    """The origin of the updates."""
-    first: SequenceNumber
-    last: SequenceNumber
-
-    KIND: ClassVar[Kind] = Kind.RECALL
-
-
-@dataclass(frozen=True, slots=True)
 class Digest(Record):
     """A worker reports the digest of its replica."""
 
-    versions: Versions
-    """Its own included."""
+    position: Position
     digest: Annotated[int, integer(0, 2**64 - 1)]
-    """Digest of the replica with these updates."""
+    """Digest of the replica at this position of the log: without what the worker added since."""
 
     KIND: ClassVar[Kind] = Kind.DIGEST
-    BYTES_MAX: ClassVar[int] = VERSIONS_BYTES_MAX
 
 
 @dataclass(frozen=True, slots=True)
 class Blocks(Record):
     """The master sends the digest of every block, so that a worker finds the blocks that differ."""
 
+    position: Position
     versions: Versions
     """The updates in the replica, the worker's own included."""
     digests: Annotated[bytes, blob(DIGEST_BYTES, DIGEST_BYTES * BLOCKS_MAX)]
     """Little-endian, 8 bytes each."""
 
     KIND: ClassVar[Kind] = Kind.BLOCKS
-    BYTES_MAX: ClassVar[int] = VERSIONS_BYTES_MAX + DIGEST_BYTES * BLOCKS_MAX
+    BYTES_MAX: ClassVar[int] = SMALL_BYTES_MAX + VERSIONS_BYTES_MAX + DIGEST_BYTES * BLOCKS_MAX
 
 
 @dataclass(frozen=True, slots=True)

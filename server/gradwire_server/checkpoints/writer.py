@@ -16,6 +16,7 @@ import numpy as np
 from gradwire_codecs import Replica
 from gradwire_codecs.arrays import Int32Array, UInt64Array
 from gradwire_protocol import InvalidMessageError
+from gradwire_protocol.messages.admission import Place
 from gradwire_protocol.messages.buffers.agreement import agreed_of
 from gradwire_protocol.messages.buffers.layout import BufferLayout, Buffers, BufferValues
 from gradwire_protocol.messages.checkpoint.format import Checkpoint, check_names, pieces_of
@@ -38,6 +39,7 @@ class Copy:
     """Those that its blocks must have."""
     last_step: Int32Array | None
     """Of DiLoCo's outer optimizer."""
+    place: Place
     versions: dict[int, int]
     works: tuple[WorkState, ...]
     finished: bool
@@ -60,6 +62,7 @@ class Copy:
             replica,
             digests,
             last_step,
+            run.relay.log.place,
             versions,
             works,
             run.finished,
@@ -80,6 +83,7 @@ class Copy:
             layout=saved_layout(self.of.layout, self.of.mode),
             quantum_exponent=self.replica.quantum_exponent,
             versions=self.versions,
+            place=self.place,
             works=self.works,
             mode=self.of.mode,
             finished=self.finished,

@@ -22,13 +22,13 @@ What all have acknowledged is kept while there is room, for workers that come ba
 """
 
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import takewhile
 
 from gradwire_codecs import Update
-from gradwire_protocol import ShapedMessage
+from gradwire_protocol.messages.admission import LogName, Place
 from gradwire_protocol.messages.fields import raise_to
-from gradwire_protocol.messages.updates import EncodedUpdate
+from gradwire_protocol.messages.updates import EncodedUpdate, Stable
 from gradwire_server.log.cursor import Cursor
 from gradwire_server.log.segments import Segment
 
@@ -53,13 +53,13 @@ class Log:
         """Position of the last update."""
         self.nbytes = 0
         """Memory of all segments."""
+        self.name = LogName(0)
         self.versions: dict[int, int] = {}
         """By rank, the last update at the head."""
-        self.dropped: dict[int, int] = {}
-        """By rank, the last update that is not in the log any more."""
         self._stable: dict[int, int] = {}
+        """What was stable when it was last asked."""
         self._stable_at = 0
-        """What was stable when it was last asked, and the position of that."""
+        """The position of that."""
         self._segments: deque[Segment] = deque()
         self._cursors: dict[Cursor, Callable[[], bool]] = {}
         """With each, whether it counts."""
@@ -88,12 +88,15 @@ class Log:
         position: int | None = None,
         *,
         counts: Callable[[], bool] = lambda: True,
+        pauses: bool = False,
     ) -> Cursor:
         """Return a cursor for a member that has everything up to a position, usually the head.
 
-        `counts` returns whether what it lacks is not stable.
+        `counts` returns whether what it lacks is not stable. A member that `pauses` is sent no sum
+        across what is the head now.
         """
-        cursor = Cursor(rank, self.head if position is None else position, now)
+        pause = self.head if pauses else 0
+        cursor = Cursor(rank, self.head if position is None else position, now, pause)
         self._cursors[cursor] = counts
         return cursor
 
@@ -103,36 +106,72 @@ class Log:
 
     # Updates.
 
-    def start_from(self, versions: Mapping[int, int], stable: Mapping[int, int]) -> None:
-        """Begin with a replica that contains these updates; none of them is in the log."""
+    def start_from(
+        self,
+        place: Place,
+        versions: Mapping[int, int],
+        segments: Sequence[Segment] = (),
+        stable: Stable | None = None,
+    ) -> None:
+        """Begin with a replica.
+
+        Parameters
+        ----------
+        place : Place
+            The position that the replica has, and the name of the log.
+        versions : mapping
+            By rank, the last update in it.
+        segments : sequence of Segment
+            The last ones before that position.
+        stable : Stable, optional
+            What all have; without it, all of that.
+        """
+        self.name, self.head = place.log, place.position
         self.versions = dict(versions)
-        self.dropped = dict(versions)
-        self._stable = dict(stable)
+        self._segments = deque(segments)
+        self._later.clear()
+        self._sums.clear()
+        self.nbytes = sum(segment.nbytes for segment in segments)
+        stable = stable or Stable(place.position, versions)
+        self._stable, self._stable_at = dict(stable.versions), stable.position
+
+    @property
+    def place(self) -> Place:
+        """The last position."""
+        return Place(self.name, self.head)
+
+    def has_after(self, place: Place) -> bool:
+        """Return whether all is here that comes after a place."""
+        position = place.position
+        if not self.name.shares(place.log, position) or position > self.head:
+            return False
+        if position == self.head:
+            return True
+        return any(segment.start == position for segment in self._segments)
 
     def skip_to(self, rank: int, sequence: int) -> None:
         """Skip lost updates of a rank, up to this one."""
-        self.versions[rank] = self.dropped[rank] = self._stable[rank] = sequence
+        self.versions[rank] = self._stable[rank] = sequence
 
-    def append(
-        self,
-        rank: int,
-        encoded: EncodedUpdate,
-        message: ShapedMessage,
-        decoded: Update | None,
-        now: float,
+    def accept(
+        self, rank: int, encoded: EncodedUpdate, decoded: Update | None, now: float
     ) -> Segment:
         """Write down the next accepted update; return it."""
-        self.head += 1
-        segment = Segment.of(self.head, rank, encoded, message, decoded, now)
-        self.versions[rank] = encoded.sequence
+        segment = Segment.of(self.head + 1, rank, encoded, decoded, now)
+        self.append(segment)
+        return segment
+
+    def append(self, segment: Segment) -> None:
+        """Write down the next segment."""
+        assert segment.start == self.head
+        self.head = segment.stop
+        self.versions.update(segment.after)
         self._segments.append(segment)
         self.nbytes += segment.nbytes
-        if decoded is not None:
-            self._fresh.append(segment)
+        self._fresh.append(segment)
         self._sums.clear()
         self._later.clear()
         self.compact()
-        return segment
 
     def compact(self, *, at_once: bool = False) -> None:
         """Drop what all have, then merge what lies between cursors, where memory is short.
@@ -149,7 +188,6 @@ class Log:
             segment = self._segments.popleft()
             self.nbytes -= segment.nbytes
             self._later.clear()
-            raise_to(self.dropped, segment.after)
         if self.nbytes > (self.limit if at_once else max(self.limit, self._merges_at)):
             self._merge()
 
@@ -160,23 +198,21 @@ class Log:
         it lacks takes no more than `singly_bytes`, it gets each update by itself, as far as these
         were not merged.
         """
-        others = self.others_after(cursor.sent, cursor.rank)
+        if cursor.sent < cursor.pause:
+            lacking = [each for each in self._after(cursor.sent) if each.stop <= cursor.pause]
+        else:
+            lacking = self._after(cursor.sent)
+        others = [each for each in lacking if each.counts.keys() != {cursor.rank}]
         if not others:
-            cursor.sent = self.head
-            return None
+            cursor.sent = lacking[-1].stop if lacking else self.head
+            return (
+                self.next_of(cursor, singly_bytes=singly_bytes) if cursor.sent < self.head else None
+            )
         if len(others) == 1 or (
             singly_bytes and sum(each.nbytes for each in others) <= singly_bytes
         ):
             return others[0]
-        return self._sum_of(self._after(cursor.sent))
-
-    def versions_before(self, segment: Segment) -> dict[int, int]:
-        """Return by rank the last update before a segment."""
-        versions = dict(self.versions)
-        for later in self._after(segment.stop)[::-1]:
-            versions.update(later.before)
-        versions.update(segment.before)
-        return versions
+        return self._sum_of(lacking)
 
     def end_pass(self) -> None:
         """Note that members were served: what comes next is merged with little of what is here."""
@@ -184,48 +220,12 @@ class Log:
             segment.forget_decoded()
         self._fresh.clear()
 
-    def lacking(
-        self, versions: Mapping[int, int], *, without: int, kept_from: int = 1
-    ) -> tuple[int, list[Segment]] | None:
-        """Return the segments that a version vector lacks, and the position before the first.
-
-        Parameters
-        ----------
-        without : int
-            Updates of this rank do not count: they are those of who has the version vector.
-        kept_from : int
-            The first of these that it can subtract from a sum.
-
-        Returns
-        -------
-        tuple or None
-            None where the log does not have all of them, or has some only together with others that
-            the version vector contains or cannot subtract.
-        """
-        if any(
-            sequence > versions.get(rank, 0)
-            for rank, sequence in self.dropped.items()
-            if rank != without
-        ):
-            return None
-        position = self.head
-        found: list[Segment] = []
-        for segment in self._segments:
-            ranks = [rank for rank in segment.after if rank != without]
-            if all(segment.after[rank] <= versions.get(rank, 0) for rank in ranks):
-                continue
-            has_some = any(segment.before[rank] < versions.get(rank, 0) for rank in ranks)
-            if has_some or segment.before.get(without, kept_from) + 1 < kept_from:
-                return None
-            position = min(position, segment.start)
-            found.append(segment)
-        return position, found
-
     @property
-    def stable(self) -> dict[int, int]:
-        """By rank, the last update that all have who count; in rounds, of contributions as well.
+    def stable(self) -> Stable:
+        """What all have who count; in rounds, of contributions as well.
 
-        An update stays stable when a member comes that lacks it.
+        An update stays stable when a member comes that lacks it. As long as one does, the position
+        is 0: it must not be taken for one that all have.
         """
         counted = (each.acknowledged for each, counts in self._cursors.items() if counts())
         position = min(counted, default=self.head)
@@ -235,21 +235,16 @@ class Log:
             raise_to(self._stable, segment.after)
             raise_to(self._stable, segment.closes)
         self._stable_at = max(self._stable_at, position)
-        return dict(self._stable)
+        return Stable(position if position == self._stable_at else 0, dict(self._stable))
 
     @property
     def limit(self) -> int:
         """Memory from which on segments are dropped or merged."""
         return self.bytes_max // max(self.runs(), 1)
 
-    def has_earlier_after(self, position: int, rank: int, sequence: int) -> bool:
-        """Return whether updates of a rank with a lower sequence are after a position."""
-        later = self._after(position)
-        return any(each.before.get(rank, sequence) + 1 < sequence for each in later)
-
     def others_after(self, position: int, rank: int) -> list[Segment]:
         """Return the segments after a position that have updates of other ranks than this one."""
-        return [each for each in self._after(position) if each.after.keys() != {rank}]
+        return [each for each in self._after(position) if each.counts.keys() != {rank}]
 
     def count_after(self, cursor: Cursor) -> int:
         """Return how many updates of others a member lacks."""
@@ -261,25 +256,6 @@ class Log:
         for segment in self.others_after(cursor.acknowledged, cursor.rank):
             return segment.accepted_at
         return None
-
-    def merged(self, run: list[Segment]) -> list[Segment]:
-        """Return segments, of which some may be left out, as few: one, unless an element overflows.
-
-        Sums of what adjoins are not used: they may have what is left out, and others must not get
-        these.
-        """
-        merged = []
-        while run:
-            part, segment = run, run[0]
-            while len(part) > 1:
-                total = Segment.merged(part, self.elements)
-                if total is not None:
-                    segment = total
-                    break
-                part = part[: len(part) // 2]
-            merged.append(segment)
-            run = [each for each in run if each.start >= segment.stop]
-        return merged
 
     # Private.
 
@@ -323,9 +299,17 @@ class Log:
         for segment in self._segments:
             run.append(segment)
             if segment.stop in positions or segment.stop == self.head:
-                kept.extend(self.merged(run))
+                kept.extend(self._merged(run))
                 run = []
         self._segments = kept
         self._later.clear()
         self.nbytes = sum(segment.nbytes for segment in kept)
         self._merges_at = self.nbytes + self.limit // 2
+
+    def _merged(self, run: list[Segment]) -> list[Segment]:
+        """Return segments as few: as one, unless an element overflows."""
+        merged = []
+        while run:
+            merged.append(self._sum_of(run))
+            run = [each for each in run if each.start >= merged[-1].stop]
+        return merged

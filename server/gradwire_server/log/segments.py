@@ -3,12 +3,12 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
-from gradwire_codecs import NOTHING, Update, decode
+from gradwire_codecs import NOTHING, MalformedUpdateError, Update, decode
 from gradwire_codecs.format.update import pack_update
 from gradwire_codecs.replica.merging import merge
 from gradwire_protocol import ShapedMessage
 from gradwire_protocol.messages.fields import raise_to
-from gradwire_protocol.messages.updates import PART_HITS, Conflated, EncodedUpdate, Span
+from gradwire_protocol.messages.updates import PART_HITS, EncodedUpdate, Entries, Span
 
 ENTRY_BYTES: Final = 2_048
 """Memory that an update takes besides its payload. Measured: 1.6 KB for 26 bytes."""
@@ -24,9 +24,11 @@ class Segment:
     ----------
     start, stop : int
         Positions: it has the updates `start` + 1 to `stop`.
-    before, after : mapping
-        By rank of those that it has updates of, the sequence before the first and of the last.
-    message : ShapedMessage or None
+    after : mapping
+        By rank of those that it has updates of, the sequence of the last.
+    counts : mapping
+        By rank of those, how many it has.
+    body : bytes or None
         One update as it came; None in a sum.
     based_on : mapping
         By rank, what its last update was based on.
@@ -36,6 +38,8 @@ class Segment:
         In rounds, by rank: the last contributed update that is in the replica with it.
     accepted_at : float
         When the first one was accepted.
+    shared : ShapedMessage or None
+        The message that all who are sent it share, once it was made.
     """
 
     __slots__ = (
@@ -43,10 +47,10 @@ class Segment:
         "accepted_at",
         "after",
         "based_on",
-        "before",
+        "body",
         "clocks",
         "closes",
-        "message",
+        "counts",
         "nbytes",
         "paces",
         "shared",
@@ -58,29 +62,28 @@ class Segment:
         self,
         start: int,
         stop: int,
-        before: Mapping[int, int],
         after: Mapping[int, int],
+        counts: Mapping[int, int],
         *,
         accepted_at: float,
-        message: ShapedMessage | None = None,
+        body: bytes | None = None,
         decoded: Update | None = None,
     ) -> None:
         self.start = start
         self.stop = stop
-        self.before = before
         self.after = after
+        self.counts = counts
         self.accepted_at = accepted_at
-        self.message = message
+        self.body = body
         self._decoded = decoded
         self.based_on: Mapping[int, int] = {}
         self.clocks: Mapping[int, int] = {}
         self.paces: Mapping[int, int] = {}
         self.closes: Mapping[int, int] = {}
         self.shared: ShapedMessage | None = None
-        """A sum as the message that all who are sent it share, once it was made."""
         size = 0
-        if message is not None:
-            size = message.total
+        if body is not None:
+            size = len(body)
         elif decoded is not None:
             size = HIT_BYTES * decoded.hits
         self.nbytes = size + ENTRY_BYTES
@@ -88,23 +91,16 @@ class Segment:
 
     @classmethod
     def of(
-        cls,
-        position: int,
-        rank: int,
-        encoded: EncodedUpdate,
-        message: ShapedMessage,
-        decoded: Update | None,
-        now: float,
+        cls, position: int, rank: int, encoded: EncodedUpdate, decoded: Update | None, now: float
     ) -> "Segment":
         """Return the one for the update at a position."""
-        sequence = encoded.sequence
         segment = cls(
             position - 1,
             position,
-            {rank: sequence - 1},
-            {rank: sequence},
+            {rank: encoded.sequence},
+            {rank: 1},
             accepted_at=now,
-            message=message,
+            body=encoded.body,
             decoded=decoded,
         )
         segment.based_on = {rank: encoded.based_on}
@@ -116,6 +112,47 @@ class Segment:
         return segment
 
     @classmethod
+    def received(
+        cls,
+        stop: int,
+        span: Span,
+        bodies: Sequence[bytes],
+        versions: Mapping[int, int],
+        elements: int,
+        now: float,
+    ) -> "Segment":
+        """Return what another one had, from its messages.
+
+        Parameters
+        ----------
+        versions : mapping
+            By rank, the last update before it, as far as that is known.
+
+        Raises
+        ------
+        MalformedUpdateError
+            If a body is no valid update of a vector of so many elements, or an element overflows.
+        """
+        counts = {rank: last - versions.get(rank, last - 1) for rank, last in span.after.items()}
+        decoded = [decode(body, elements) for body in bodies if body] or [decode(NOTHING, elements)]
+        total = decoded[0] if len(decoded) == 1 else merge(decoded, elements)
+        if total is None:
+            raise MalformedUpdateError("its parts have an element in common")
+        is_single = span.updates == len(bodies) == 1
+        segment = cls(
+            span.start,
+            stop,
+            span.after,
+            counts,
+            accepted_at=now,
+            body=bodies[0] if is_single else None,
+            decoded=total,
+        )
+        segment.based_on, segment.closes = span.based_on, span.closes
+        segment.clocks, segment.paces = span.clocks, span.paces
+        return segment
+
+    @classmethod
     def merged(cls, parts: Sequence["Segment"], elements: int) -> "Segment | None":
         """Return several as one; None where an element leaves the range of 32 bits.
 
@@ -124,15 +161,15 @@ class Segment:
         total = merge([part.decoded(elements) for part in parts], elements)
         if total is None:
             return None
-        before: dict[int, int] = {}
         after: dict[int, int] = {}
+        counts: dict[int, int] = {}
         based_on: dict[int, int] = {}
         clocks: dict[int, int] = {}
         paces: dict[int, int] = {}
         closes: dict[int, int] = {}
         for part in parts:
-            for rank, sequence in part.before.items():
-                before.setdefault(rank, sequence)
+            for rank, count in part.counts.items():
+                counts[rank] = counts.get(rank, 0) + count
             after.update(part.after)
             based_on.update(part.based_on)
             clocks.update(part.clocks)
@@ -140,7 +177,7 @@ class Segment:
             raise_to(closes, part.closes)
         first, last = parts[0], parts[-1]
         segment = cls(
-            first.start, last.stop, before, after, accepted_at=first.accepted_at, decoded=total
+            first.start, last.stop, after, counts, accepted_at=first.accepted_at, decoded=total
         )
         segment.based_on, segment.clocks, segment.paces = based_on, clocks, paces
         segment.closes = closes
@@ -149,49 +186,49 @@ class Segment:
     @property
     def updates(self) -> int:
         """How many updates it has."""
-        return self.updates_without(-1)
+        return self.stop - self.start
 
     def updates_without(self, rank: int) -> int:
         """Return how many updates it has of other ranks."""
-        counts = {each: last - self.before[each] for each, last in self.after.items()}
-        return sum(counts.values()) - counts.get(rank, 0)
+        return self.updates - self.counts.get(rank, 0)
 
     def decoded(self, elements: int) -> Update:
         """Return what it changes."""
         if self._decoded is None:
-            assert self.message is not None
-            body = EncodedUpdate.parse(self.message.payload).body
-            self._decoded = decode(body, elements)
+            assert self.body is not None
+            self._decoded = decode(self.body, elements)
         return self._decoded
 
     def forget_decoded(self) -> None:
         """Keep an update only as it came."""
-        if self.message is not None:
+        if self.body is not None:
             self._decoded = None
 
     @property
     def is_whole(self) -> bool:
         """Whether one message carries it."""
-        return self.message is not None or (
+        return self.body is not None or (
             self._decoded is not None and self._decoded.hits <= PART_HITS
         )
 
-    def parts(self, before: Mapping[int, int]) -> Iterator[Conflated]:
-        """Yield the messages of a sum, each made when it is asked for.
+    def messages(self, start: int) -> Iterator[Entries]:
+        """Yield its messages, each made when it is asked for.
 
         Parameters
         ----------
-        before : mapping
-            All updates before the first one in it, of all ranks.
+        start : int
+            Up to where its receiver was sent everything. Between there and the first update in it,
+            there are only some of its receiver's.
         """
-        assert self._decoded is not None, "a single update is sent as it came"
-        total = self._decoded
-        count = max(-(-total.hits // PART_HITS), 1)
+        count = 1
+        if not self.is_whole:
+            assert self._decoded is not None
+            count = -(-self._decoded.hits // PART_HITS)
         for number in range(count):
             span = None
             if number == count - 1:
                 span = Span(
-                    before,
+                    start,
                     self.after,
                     self.updates,
                     count,
@@ -200,15 +237,18 @@ class Segment:
                     self.paces,
                     self.closes,
                 )
-            yield Conflated(self.stop, _packed_part(total, number), span)
+            yield Entries(self.stop, self._body_of(number), span)
 
-
-def _packed_part(total: Update, number: int) -> bytes:
-    """Return one part of a sum, encoded."""
-    first = PART_HITS * number
-    index = total.index[first : first + PART_HITS]
-    if not index.size:
-        return NOTHING
-    count = total.count[first : first + PART_HITS]
-    start, stop = int(index[0]), int(index[-1]) + 1
-    return pack_update(Update(start, stop, total.multiple, index, count))
+    def _body_of(self, number: int) -> bytes:
+        """Return what one of its messages carries."""
+        if self.body is not None:
+            return self.body
+        assert self._decoded is not None
+        total = self._decoded
+        first = PART_HITS * number
+        index = total.index[first : first + PART_HITS]
+        if not index.size:
+            return NOTHING
+        count = total.count[first : first + PART_HITS]
+        start, stop = int(index[0]), int(index[-1]) + 1
+        return pack_update(Update(start, stop, total.multiple, index, count))

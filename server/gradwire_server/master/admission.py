@@ -195,24 +195,19 @@ def of_an_earlier_run() -> Refuse:
 def check_claims(resume: Resume, run: Run) -> None:
     """Raise `InvalidMessageError` for a returning worker whose claims cannot be true.
 
-    It must have as many updates of its own as the master has accepted, and none of others that the
-    run does not have: its replica could never become equal to the others'.
+    It must have as many updates of its own as the master has accepted, and no more of the log than
+    there is: its replica could never become equal to the others'.
     """
-    versions = run.relay.versions
-    accepted = run.accepted(resume.rank)
+    accepted, log, place = run.accepted(resume.rank), run.relay.log, resume.place
     if resume.sequence < accepted:
         raise InvalidMessageError(
             f"returns as rank {resume.rank} with {resume.sequence} updates sent; {accepted} were "
             "accepted"
         )
-    for rank, sequence in resume.versions.items():
-        if run.recovered:
-            break  # its replica may contain updates that the run has lost
-        if sequence > versions.get(rank, 0):
-            raise InvalidMessageError(
-                f"returns with update {sequence} of rank {rank}; {versions.get(rank, 0)} were "
-                "accepted"
-            )
+    if place.log.id == log.name.id and place.position > log.head:
+        raise InvalidMessageError(
+            f"returns with the log up to position {place.position}; it ends at {log.head}"
+        )
 
 
 def no_memory_for(join: Join) -> Refuse:

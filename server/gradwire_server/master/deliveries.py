@@ -55,11 +55,11 @@ class Deliveries:
     def _on_update_delivered(self, member: Member, run: Run, event: MessageDelivered) -> None:
         """Act on a delivered update, or a part of a sum."""
         state = self._state
-        segment = run.relay.on_delivered(member, event.stream, event.number, state.now)
+        segment = run.relay.on_delivered(member, event.number, state.now)
         if segment is None:
             return
         metrics = state.metrics
-        if segment.message is None:
+        if segment.body is None:
             metrics.sums_sent.inc()
             metrics.updates_conflated.inc(segment.updates_without(member.rank))
         elif not member.observes:

@@ -302,11 +302,14 @@ class Departures:
 
     @property
     def _recovery_due(self) -> float | None:
-        """When a recovery goes on without the workers or updates that have not come."""
+        """When a recovery goes on without the workers, or the heir, that have not come."""
         run = self._state.run
         recovery = None if run is None else run.recovery
+        if recovery is None:
+            return None
         # After the contents, the replica is on its way; how long it takes depends on its size.
-        return None if recovery is None or recovery.contents is not None else recovery.deadline
+        is_coming = recovery.contents is not None and recovery.has_log
+        return None if is_coming else recovery.deadline
 
     def _recover_without(self) -> None:
         """Continue the recovery without the workers or updates that have not come in time."""
@@ -316,12 +319,9 @@ class Departures:
         recovery = run.recovery
         assert recovery is not None
         if not recovery.gathering:
-            slow = recovery.pending_members or [
-                each for each in [recovery.heir] if each is not None
-            ]
-            for member in slow:
-                reason = f"did not send in {recovery.seconds:g} s what it was asked for"
-                self.expel(member, CloseCode.IDLE, reason, Departure.SENT_BACK)
+            assert recovery.heir is not None
+            reason = f"did not send in {recovery.seconds:g} s what it was asked for"
+            self.expel(recovery.heir, CloseCode.IDLE, reason, Departure.SENT_BACK)
         elif recovery.returned:
             recover(run, state.roster, state.now)
         else:
@@ -334,20 +334,9 @@ class Departures:
         run = state.run
         if run is None or found_again(run, state.roster, state.now):
             return
-        recovery = run.recovery
-        if recovery is None or not recovery.has_asked:
-            state.end_run()
-            if run.local_copy is not None:
-                state.serve(run.local_copy)  # it still waits for its workers
-            return
-        # Nothing was decided yet, so starting over costs only the time to return once more.
-        returned = list(recovery.returned)
-        recovery.restart(state.now)
-        for member in returned:
-            reason = "the worker whose replica was to be taken has left: join once more"
-            member.link.connection.close(CloseCode.IDLE, reason, state.now)
-            self._forget(member, Departure.SENT_BACK)
-        state.tell_roster()
+        state.end_run()
+        if run.local_copy is not None:
+            state.serve(run.local_copy)  # it still waits for its workers
 
     def _forget(self, member: Member, departure: Departure) -> None:
         state = self._state

@@ -276,8 +276,8 @@ class Intake:
             self._rounds.take(run, member, received, update)
             self._count_accepted(update, len(received.update.body), staleness)
             return
-        run.apply_update(member.rank, update)
-        run.relay.accept(member.rank, received.update, received.message, self._now, update)
+        run.apply_update(update)
+        run.relay.accept(member.rank, received.update, self._now, update)
         self._count_accepted(update, len(received.update.body), staleness)
 
     def _expel(self, member: Member, code: int, error: Exception) -> None:

@@ -54,7 +54,7 @@ class Items:
             ledger.hold(rank, number, now)
         for number, sequence in work.finished.items():
             ledger.finish(rank, number, sequence)
-        ledger.settle(run.stable_sent)
+        ledger.settle(run.stable_sent.versions)
         ledger.waiting.pop(rank, None)
         if work.wants:
             ledger.waiting[rank] = None
@@ -111,7 +111,7 @@ class Items:
         run = self._state.run
         if run is not None and run.works:
             for ledger in run.works.values():
-                ledger.settle(run.stable_sent)
+                ledger.settle(run.stable_sent.versions)
             self._changed = True
 
     def conclude(self) -> None:

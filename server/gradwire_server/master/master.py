@@ -39,7 +39,7 @@ from gradwire_protocol.connection.timers import earliest
 from gradwire_protocol.messages.admission import Join
 from gradwire_protocol.messages.buffers.layout import Buffers
 from gradwire_protocol.messages.kinds import EndCode
-from gradwire_protocol.messages.link import Link, Message, UpdateReceived
+from gradwire_protocol.messages.link import EntriesReceived, Link, Message, UpdateReceived
 from gradwire_protocol.messages.replicas import Contents, Digest, Snapshot, Want
 from gradwire_protocol.messages.standby import Follow, Promise
 from gradwire_protocol.messages.updates import Finish, Leave
@@ -59,7 +59,7 @@ from gradwire_server.master.stability import Stability
 from gradwire_server.master.status import status_of
 from gradwire_server.master.terms import Terms
 from gradwire_server.metrics import Departure, RunMetrics
-from gradwire_server.replica.founding import receive_block, receive_contents, receive_recalled
+from gradwire_server.replica.founding import receive_block, receive_contents, receive_entries
 from gradwire_server.replica.repairs import Repairs
 from gradwire_server.state.finished_runs import FinishedRuns
 from gradwire_server.state.leases import Leases
@@ -416,6 +416,8 @@ class Master:
         match message:
             case UpdateReceived():
                 self._receive_update(member, message)
+            case EntriesReceived():
+                self._receive_entries(member, message)
             case Contents():
                 receive_contents(member, message, self.run, self.roster, self._state.now)
             case Snapshot():
@@ -439,10 +441,11 @@ class Master:
 
     def _receive_update(self, member: Member, update: UpdateReceived) -> None:
         assert self.run is not None
-        if self.run.recovery is not None:
-            receive_recalled(member, update, self.run, self.roster, self._state.now)
-        else:
-            self._intake.accept_update(self.run, member, update, self._state.now)
+        self._intake.accept_update(self.run, member, update, self._state.now)
+
+    def _receive_entries(self, member: Member, received: EntriesReceived) -> None:
+        assert self.run is not None
+        receive_entries(member, received, self.run, self.roster, self._state.now)
 
     def _receive_finish(self, member: Member, finish: Finish) -> None:
         is_over = self.run is not None and self.run.finished

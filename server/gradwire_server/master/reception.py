@@ -10,7 +10,6 @@ from typing import Final
 
 from gradwire_protocol import CloseCode, Connection, InOrder, Role
 from gradwire_protocol.messages.admission import Join, Refuse, Resume
-from gradwire_protocol.messages.fields import covers
 from gradwire_protocol.messages.kinds import EndCode
 from gradwire_protocol.messages.link import Link, Message, UpdateReceived
 from gradwire_protocol.messages.standby import Follow, Promise
@@ -31,6 +30,7 @@ from gradwire_server.master.items import Items
 from gradwire_server.master.terms import Terms
 from gradwire_server.metrics import Departure
 from gradwire_server.replica.founding import add_returned, welcome, welcome_back
+from gradwire_server.replica.recovery import can_follow
 from gradwire_server.state.lobby import why_replaced
 from gradwire_server.state.restart import RunRecovery
 from gradwire_server.state.roster import Member, role_of
@@ -222,18 +222,18 @@ class Reception:
         try:
             name = join.run or state.config.run or RUN_DEFAULT
             run = Run.begin(name, join, state.config.relay, mode_of(join, state.config))
+            log = run.relay.log
+            log.name = log.name.continued(0, state.now)
         except MemoryError:
             return no_memory_for(join)
         if join.resume is not None:
             seconds = state.config.recovery_seconds
             answer_seconds = max(seconds, ANSWER_SECONDS_MIN)
-            versions = None if own is None else own.relay.versions
             run.recovery = RunRecovery(
                 answer_seconds,
                 state.now + seconds,
-                own_versions=versions,
-                has_rounds=run.mode.has_rounds,
-                needs_last_result=run.mode.has_outer_step,
+                own=None if own is None else own.relay.log.place,
+                needs_last_results=run.mode.has_outer_step,
             )
             run.local_copy = own
         return run
@@ -265,16 +265,12 @@ class Reception:
         state.lobby.leave(link.connection)
         member = self._add_member(resume.rank, link, join, run)
         state.metrics.rejoins.inc()
-        kept_from = resume.kept_from(resume.rank)
-        if not covers(run.relay.versions, resume.versions) or not run.relay.can_catch_up(
-            resume.versions, without=resume.rank, kept_from=kept_from
-        ):
+        if can_follow(member, run):
+            logger.info("%s is back in run %r", member.name, run.name)
+            welcome_back(member, run, state.roster, state.now)
+        else:
             logger.info("%s is back in run %r, and is sent the replica", member.name, run.name)
             welcome(member, run, state.roster, state.now)
-        else:
-            logger.info("%s is back in run %r", member.name, run.name)
-            welcome_back(member, run, state.roster)
-            run.relay.catch_up(member, resume.versions, state.now, kept_from=kept_from)
         run.must_repeat_stable = True
         state.tell_roster()
         self._buffers.enter_again(member)
@@ -342,7 +338,9 @@ class Reception:
         if run.rounds is not None:
             run.rounds.forget_parts(rank)
         member = self._add_member(rank, link, join, run)
-        run.awaits_workers = run.awaits_workers and member.observes
+        if run.awaits_workers and not member.observes:
+            run.awaits_workers, log = False, run.relay.log
+            log.name = log.name.continued(log.head, state.now)
         state.metrics.joins.inc()
         what = "observes" if member.observes else "joined"
         logger.info("%s %s run %r", member.name, what, run.name)

@@ -4,9 +4,7 @@ import logging
 
 from gradwire_codecs import NOTHING, MalformedUpdateError, Update, decode
 from gradwire_codecs.format.update import split_update
-from gradwire_protocol import ShapedMessage
 from gradwire_protocol.messages.fields import count_updates
-from gradwire_protocol.messages.kinds import Kind
 from gradwire_protocol.messages.link import UpdateReceived
 from gradwire_protocol.messages.updates import UPDATE_BYTES_MAX, EncodedUpdate
 from gradwire_server.state.roster import Member, Phase
@@ -120,12 +118,12 @@ class RoundKeeper:
             rounds.rank = new_rank(relay.versions, self._state.now)
         rank = rounds.rank
         try:
-            run.apply_update(rank, update)
+            run.apply_update(update)
         except MalformedUpdateError as error:  # the mean of what is in range may be beyond it
             logger.error("a part of a round is dropped: %s", error)  # noqa: TRY400
             body = NOTHING
             update = decode(body, run.layout.elements)
-            run.apply_update(rank, update)
+            run.apply_update(update)
         sequence = relay.next_sequence(rank)
         encoded = EncodedUpdate(
             sequence,
@@ -133,10 +131,7 @@ class RoundKeeper:
             body,
             closes=rounds.contained if is_end else {},
         )
-        message = ShapedMessage.of(
-            rank, sequence, Kind.UPDATE, encoded.pack(), rounds.fragment_bytes
-        )
-        relay.accept(rank, encoded, message, self._state.now, update)
+        relay.accept(rank, encoded, self._state.now, update)
 
 
 def _trains(member: Member, rounds: Rounds) -> bool:

@@ -29,7 +29,7 @@ class Stability:
         run = self._state.run
         if run is not None and run.must_repeat_stable:
             # No further update may come, and the worker waits to hear what is stable.
-            run.must_repeat_stable, run.stable_sent = False, {}
+            run.must_repeat_stable, run.stable_sent = False, Stable(0, {})
             self.expect()
 
     def handle_timer(self) -> None:
@@ -46,9 +46,9 @@ class Stability:
         stable = run.relay.stable
         if stable != run.stable_sent:
             run.stable_sent = stable
-            self._state.tell_all(Stable(stable))
+            self._state.tell_all(stable)
             self._items.note_stable()
-        if run.relay.unstable:
+        if run.relay.unstable or (run.relay.log.head and not stable.position):
             self._put_off()
 
     def next_timer(self) -> float | None:

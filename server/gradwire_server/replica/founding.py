@@ -10,12 +10,11 @@ from typing import Final
 
 from gradwire_codecs import unpack_block
 from gradwire_protocol import InOrder, InvalidMessageError
-from gradwire_protocol.messages.admission import RefusalCode, Refuse, Resume, Welcome
-from gradwire_protocol.messages.fields import covers
-from gradwire_protocol.messages.link import UpdateReceived
+from gradwire_protocol.messages.admission import Place, RefusalCode, Refuse, Resume, Welcome
+from gradwire_protocol.messages.link import EntriesReceived
 from gradwire_protocol.messages.replicas import Contents, Snapshot
 from gradwire_protocol.messages.snapshots import SnapshotFeed, expand_block
-from gradwire_server.replica.recall import continue_run, may_keep_replica, recall, store_recalled
+from gradwire_server.replica.recovery import continue_run, may_keep_replica, store_entries
 from gradwire_server.replica.repairs import offer
 from gradwire_server.state.restart import RunRecovery
 from gradwire_server.state.roster import Member, Phase, Roster
@@ -53,7 +52,7 @@ def add_returned(member: Member, resume: Resume, run: Run, roster: Roster, now: 
 
 
 def recover(run: Run, roster: Roster, now: float) -> None:
-    """Choose the heir among the returned workers, and recall updates."""
+    """Choose the heir among the returned workers, and ask for its replica."""
     recovery = run.recovery
     assert recovery is not None
     for displaced in recovery.pop_displaced():
@@ -65,9 +64,15 @@ def recover(run: Run, roster: Roster, now: float) -> None:
         run.name,
         "our own" if heir is None else f"that of {heir.name}",
     )
-    recovery.plan()
-    recall(recovery, now)
-    _go_on_if_due(run, roster, now)
+    if heir is None:
+        continue_run(run, recovery, now)
+        _sync_waiting(run, recovery, roster, now)
+    else:
+        recovery.deadline = now + recovery.seconds
+        recovery.assembly.elements = run.layout.elements
+        recovery.log = recovery.start.log.continued(recovery.start.position, now)
+        run.restart_founding(heir.join)
+        _ask_to_found(heir, run, roster)
 
 
 def receive_contents(
@@ -96,22 +101,26 @@ def receive_block(
     _begin_if_complete(run, roster, now)
 
 
-def receive_recalled(
-    member: Member, received: UpdateReceived, run: Run, roster: Roster, now: float
+def receive_entries(
+    member: Member, received: EntriesReceived, run: Run, roster: Roster, now: float
 ) -> None:
-    """Store a recalled update.
+    """Store entries of the log that the heir of a run keeps.
 
-    Raises `InvalidMessageError` if the worker was not asked for it, or it does not fit the run.
+    Raises `InvalidMessageError` if the worker was not asked for them, or they do not fit the run.
     """
-    store_recalled(member, received, run, now)
-    _go_on_if_due(run, roster, now)
+    store_entries(member, received, run, now)
+    _begin_if_complete(run, roster, now)
 
 
-def welcome_back(member: Member, run: Run, roster: Roster) -> None:
-    """Make a returning worker live with its own replica."""
+def welcome_back(member: Member, run: Run, roster: Roster, now: float) -> None:
+    """Make a returning worker live with its own replica, and send it what that lacks."""
+    resume = member.join.resume
+    assert resume is not None
+    position = resume.place.position
     member.move_to(Phase.SYNCING)
     _welcome(member, run, roster, resumed=True)
     member.move_to(Phase.LIVE)
+    run.relay.subscribe(member, now, position)
 
 
 def _begin_if_complete(run: Run, roster: Roster, now: float) -> None:
@@ -119,8 +128,10 @@ def _begin_if_complete(run: Run, roster: Roster, now: float) -> None:
     assembly, recovery = run.assembly, run.recovery
     if assembly is None or not assembly.is_complete:
         return
-    if recovery is not None and recovery.contents is None:
-        return
+    if recovery is not None:
+        recovery.deadline = now + recovery.seconds
+        if recovery.contents is None or not recovery.has_log:
+            return
     founder = _founder_of(roster)
     assert founder is not None, "only a founder sends parameters"
     founder.move_to(Phase.LIVE)
@@ -146,9 +157,7 @@ def _sync_waiting(run: Run, recovery: RunRecovery | None, roster: Roster, now: f
             and other in recovery.returned
             and may_keep_replica(other, run, recovery)
         ):
-            welcome_back(other, run, roster)
-            kept_from = recovery.kept_from(other, other.rank)
-            run.relay.catch_up(other, recovery.returned[other].versions, now, kept_from=kept_from)
+            welcome_back(other, run, roster, now)
         else:
             _sync(other, run, roster, now)
 
@@ -167,9 +176,7 @@ def found_again(run: Run, roster: Roster, now: float) -> bool:
         recovery.retain(roster)
         if recovery.gathering:
             return True
-        if recovery.returned and (recovery.heir is None or recovery.heir in recovery.returned):
-            recall(recovery, now)
-            _go_on_if_due(run, roster, now)
+        if recovery.heir in recovery.returned:
             return True
         nobody_has_it = not recovery.returned and run.local_copy is None
         if nobody_has_it and recovery.heir is not None and recovery.times_lost < TIMES_LOST_MAX:
@@ -181,7 +188,7 @@ def found_again(run: Run, roster: Roster, now: float) -> bool:
                 recovery.seconds,
             )
             return True
-        if (recovery.has_asked and not nobody_has_it) or not roster.workers:
+        if not roster.workers:
             return False
         if not nobody_has_it:
             recover(run, roster, now)
@@ -202,41 +209,32 @@ def _founder_of(roster: Roster) -> Member | None:
     return next((member for member in roster if member.phase is Phase.FOUNDING), None)
 
 
-def _go_on_if_due(run: Run, roster: Roster, now: float) -> None:
-    """Once all recalled updates are here, ask for the heir's replica, or take the master's own."""
-    recovery = run.recovery
-    assert recovery is not None
-    heir = recovery.heir
-    if recovery.pending_members:
-        return
-    if heir is None:
-        continue_run(run, recovery, now)
-        _sync_waiting(run, recovery, roster, now)
-    elif heir.phase is Phase.WAITING:
-        run.restart_founding(heir.join)
-        _ask_to_found(heir, run, roster)
-
-
 def _ask_to_found(member: Member, run: Run, roster: Roster) -> None:
     """Ask a worker for the parameters that start the run."""
     member.move_to(Phase.FOUNDING)
-    _welcome(member, run, roster, founder=True)
+    recovery = run.recovery
+    if recovery is None:
+        _welcome(member, run, roster, founder=True)
+    else:
+        place = Place(recovery.log, recovery.after)
+        _welcome(member, run, roster, founder=True, place=place)
 
 
 def _sync(member: Member, run: Run, roster: Roster, now: float) -> None:
     """Send a worker the run's parameters: all of them, or the blocks that differ from its own."""
     member.move_to(Phase.SYNCING)
     partial = member.join.partial
-    has_part = partial is not None and covers(run.relay.versions, partial)
+    has_part = partial is not None and run.relay.log.has_after(partial)
     compares = has_part or member.join.resume is not None
     copy = run.copy()
     if not compares:
         _welcome(member, run, roster)
         member.feed = SnapshotFeed(copy.block, copy, member.link)
-    elif has_part and run.relay.can_catch_up(partial or {}, without=member.rank):
+    elif has_part:
+        assert partial is not None
         _welcome(member, run, roster, compares=True, resumed=True)
         offer(member, copy, now)
-        run.relay.catch_up(member, partial or {}, now)
+        run.relay.subscribe(member, now, partial.position, pauses=True)
         return
     else:
         _welcome(member, run, roster, compares=True)
@@ -252,6 +250,7 @@ def _welcome(
     founder: bool = False,
     resumed: bool = False,
     compares: bool = False,
+    place: Place | None = None,
 ) -> None:
     member.link.send(
         Welcome(
@@ -262,6 +261,7 @@ def _welcome(
             layout=run.layout,
             roster=roster.peers(),
             founder=founder,
+            place=place or run.relay.log.place,
             versions=dict(run.relay.versions),
             mode=run.mode,
             resumed=resumed,

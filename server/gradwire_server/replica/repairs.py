@@ -19,7 +19,6 @@ import logging
 from typing import Final
 
 from gradwire_protocol import InvalidMessageError
-from gradwire_protocol.messages.fields import covers
 from gradwire_protocol.messages.replicas import Digest, Want
 from gradwire_protocol.messages.snapshots import SnapshotFeed
 from gradwire_server.state.replica_copy import ReplicaCopy
@@ -59,10 +58,10 @@ class Repairs:
         if run is None or run.digests is None or claim is None:
             return
         busy = member.offer is not None or member.feed is not None
-        if member.phase is not Phase.LIVE or busy or not covers(run.relay.versions, claim.versions):
+        if member.phase is not Phase.LIVE or busy or claim.position > run.relay.log.head:
             return
         member.unchecked_digest = None
-        expected = run.digests.at(run.relayed(claim.versions))
+        expected = run.digests.at(claim.position)
         if expected is None:
             return
         metrics = self._state.metrics

@@ -1,22 +1,23 @@
 """`Following`: a standby's copy of the run that another master serves.
 
-The standby receives the same messages as an observer: WELCOME, a snapshot and every update, in any
-order. Updates that overtake the snapshot are added up, and the sum is added at the end: integers
-may be added in any order, and an update that waited would hold credit. The run is an ordinary
-`Run`, so checkpoints of it are written, too.
+The standby receives the same messages as an observer: WELCOME, a snapshot, and the log. What comes
+before the snapshot is added up, and the sum is added at the end: integers may be added in any
+order. The run is an ordinary `Run`, so checkpoints of it are written, too.
 """
 
 import logging
 
 import numpy as np
 
-from gradwire_codecs import MalformedUpdateError, Replica, Update, decode, unpack_block
-from gradwire_protocol import InOrder, InvalidMessageError
+from gradwire_codecs import MalformedUpdateError, Replica, Update, unpack_block
+from gradwire_protocol import InvalidMessageError
 from gradwire_protocol.messages.admission import Welcome
-from gradwire_protocol.messages.link import UpdateReceived
+from gradwire_protocol.messages.link import EntriesReceived
 from gradwire_protocol.messages.replicas import Snapshot
 from gradwire_protocol.messages.snapshots import SnapshotAssembly, expand_block
+from gradwire_protocol.messages.updates import EntriesAssembly
 from gradwire_server.config import RelayLimits
+from gradwire_server.log.segments import Segment
 from gradwire_server.state.relay import Relay
 from gradwire_server.state.run import Run
 
@@ -36,10 +37,10 @@ class Following:
     def __init__(self, limits: RelayLimits) -> None:
         self.run: Run | None = None
         self._limits = limits
-        self._early: list[Snapshot | UpdateReceived] = []
-        self._origins: dict[int, InOrder[UpdateReceived]] = {}
-        self._result: list[Update] = []
-        """The updates of a round's result of which more come."""
+        self._early: list[Snapshot | EntriesReceived] = []
+        self._assembly: EntriesAssembly | None = None
+        self._result: list[Update] | None = []
+        """The updates of a round's result of which more come; None where some came in a sum."""
         self._apart: Replica | None = None
         """The sum of the updates that have overtaken the snapshot."""
 
@@ -56,15 +57,16 @@ class Following:
         replica = Replica(np.frombuffer(assembly.values, "<i4"), welcome.quantum_exponent)
         mode = welcome.mode
         relay = Relay(welcome.layout.elements, self._limits, has_rounds=mode.has_rounds)
-        relay.start_from(welcome.versions)
+        relay.start_from(welcome.place, welcome.versions)
+        self._assembly = EntriesAssembly(welcome.layout.elements)
         self.run = Run(welcome.run, welcome.layout, replica, assembly, relay, mode=mode)
         self._apart = Replica(np.zeros(welcome.layout.elements, np.int32))
         early, self._early = self._early, []
         for message in early:
             self.receive(message, now)
 
-    def receive(self, message: Snapshot | UpdateReceived, now: float) -> None:
-        """Add a block of the replica, or an update.
+    def receive(self, message: Snapshot | EntriesReceived, now: float) -> None:
+        """Add a block of the replica, or entries of the log.
 
         Raises `InvalidMessageError` if it does not fit the run.
         """
@@ -75,7 +77,7 @@ class Following:
         elif isinstance(message, Snapshot):
             self._receive_block(self.run, message)
         else:
-            self._receive_update(self.run, message, now)
+            self._receive_entries(self.run, message, now)
 
     def _receive_block(self, run: Run, block: Snapshot) -> None:
         if run.assembly is None or self._apart is None:
@@ -89,30 +91,41 @@ class Following:
                 run.name, sum(run.relay.versions.values()),
             )  # fmt: skip
 
-    def _receive_update(self, run: Run, received: UpdateReceived, now: float) -> None:
-        rank, sequence = received.rank, received.update.sequence
-        if rank not in self._origins:
-            self._origins[rank] = InOrder(run.relay.next_sequence(rank))
-        origin = self._origins[rank]
-        if origin.is_duplicate(sequence):
-            raise InvalidMessageError(f"update {sequence} of rank {rank} for a second time")
-        for ready in origin.insert(sequence, received):
-            try:
-                update = decode(ready.update.body, run.layout.elements)
-                if self._apart is None:
-                    run.apply_update(rank, update)
-                else:
-                    self._apart.apply(update)
-            except MalformedUpdateError as error:
+    def _receive_entries(self, run: Run, received: EntriesReceived, now: float) -> None:
+        assembly, log = self._assembly, run.relay.log
+        assert assembly is not None
+        assembly.add(received.entries, received.number)
+        while (stop := assembly.after(log.head)) is not None:
+            span, bodies, _ = assembly.take(stop)
+            if span.start != log.head:
                 raise InvalidMessageError(
-                    f"update {ready.update.sequence} of rank {rank}: {error}"
-                ) from None
-            run.relay.accept(rank, ready.update, ready.message, now)
+                    f"entries of the log from {span.start} to {stop}; it is here up to {log.head}"
+                )
+            versions = {rank: log.versions.get(rank, 0) for rank in span.after}
+            try:
+                segment = Segment.received(stop, span, bodies, versions, run.layout.elements, now)
+                change = segment.decoded(run.layout.elements)
+                if self._apart is None:
+                    run.apply_update(change, segment.updates)
+                else:
+                    self._apart.apply(change)
+            except MalformedUpdateError as error:
+                raise InvalidMessageError(f"entries of the log up to {stop}: {error}") from None
+            run.relay.follow(segment)
+            log.end_pass()
             if run.mode.has_outer_step:
-                self._result.append(update)
-            if ready.update.closes:
-                if run.mode.has_outer_step:
-                    results = [*run.last_results, self._result]
-                    run.last_results, self._result = results[-run.mode.results_kept :], []
-                if run.rounds is not None:
-                    run.rounds.remember(run.last_results, run.replica)
+                self._note_result(run, segment, change)
+            if segment.closes and run.rounds is not None:
+                run.rounds.remember(run.last_results, run.replica)
+
+    def _note_result(self, run: Run, segment: Segment, change: Update) -> None:
+        """Note an update of a round's result: the next step follows from it."""
+        if segment.body is None:
+            run.last_results, self._result = [], None
+        elif self._result is not None:
+            self._result.append(change)
+        if segment.closes:
+            if self._result is not None:
+                results = [*run.last_results, self._result]
+                run.last_results = results[-run.mode.results_kept :]
+            self._result = []

@@ -36,7 +36,7 @@ from gradwire_protocol import (
 from gradwire_protocol.connection.timers import earliest
 from gradwire_protocol.messages.admission import Join, Refuse, Roster, Welcome
 from gradwire_protocol.messages.kinds import EndCode
-from gradwire_protocol.messages.link import Link, Message, UpdateReceived
+from gradwire_protocol.messages.link import EntriesReceived, Link, Message
 from gradwire_protocol.messages.replicas import Snapshot
 from gradwire_protocol.messages.standby import Follow, Promise, Voters
 from gradwire_protocol.messages.updates import Finished, Stable
@@ -185,10 +185,7 @@ class Standby:
                 state = self._master.state
                 state.end_run()
                 state.serve(following.run)
-            case UpdateReceived():
-                up.connection.release(message.charge)
-                following.receive(message, now)
-            case Snapshot():
+            case Snapshot() | EntriesReceived():
                 following.receive(message, now)
             case Voters():
                 self.voters = frozenset(message.workers)

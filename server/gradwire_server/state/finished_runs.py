@@ -57,7 +57,7 @@ class FinishedRuns:
             return None
         digest, rank = _digest(join.layout), resume.rank
         # A worker stops keeping an update of its own only when every other worker has it.
-        has = {**resume.versions, rank: resume.kept.get(rank, resume.sequence + 1) - 1}
+        has = {**resume.versions, rank: resume.kept_from - 1}
         for ended in self._ended:
             is_named_so = join.run in (None, ended.name) and ended.layout_digest == digest
             if is_named_so and covers(ended.versions, has):

@@ -1,27 +1,26 @@
 """The relay: every update accepted from one worker goes to every other worker exactly once.
 
-An update is named by (rank, sequence), and is accepted after all earlier ones of its rank; the
-version vector says which were accepted. All are written down in the `log`, in the order in which
-they are accepted, and each member has a cursor in it. After each pass over what has come in, every
-member that can take more is sent what it lacks: one update as it came, or several as one sum.
+An update is named by (rank, sequence), and is accepted after all earlier ones of its rank. All are
+written down in the `log`, in the order in which they are accepted, and each member has a cursor in
+it. After each pass over what has come in, every member that can take more is sent what it lacks:
+one update as it came, or several as one sum.
 
 What all have is stable: the smallest position that a member has acknowledged.
 """
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from gradwire_codecs import Update
-from gradwire_protocol import ShapedMessage
-from gradwire_protocol.limits import charge_of
+from gradwire_protocol.messages.admission import Place
 from gradwire_protocol.messages.fields import raise_to
 from gradwire_protocol.messages.kinds import WORKERS_MAX
-from gradwire_protocol.messages.updates import WAITING_SUMS_BYTES_MAX, Conflated, EncodedUpdate
+from gradwire_protocol.messages.updates import WAITING_SUMS_BYTES_MAX, EncodedUpdate, Stable
 from gradwire_server.config import RELAY_LIMITS, RelayLimits
 from gradwire_server.log.cursor import Cursor, Numbers
 from gradwire_server.log.log import Log
-from gradwire_server.log.segments import ENTRY_BYTES, Segment
+from gradwire_server.log.segments import Segment
 from gradwire_server.state.roster import Member, Phase
 
 QUIET_SECONDS: Final = 0.001
@@ -67,14 +66,18 @@ class Relay:
         self._sum_bytes = sum_bytes
 
     def start_from(
-        self, versions: Mapping[int, int], stable: Mapping[int, int] | None = None
+        self,
+        place: Place,
+        versions: Mapping[int, int],
+        segments: Sequence[Segment] = (),
+        stable: Stable | None = None,
     ) -> None:
-        """Start from a replica that contains these updates; none of them is in the log.
-
-        `stable` has those ranks of which fewer are stable.
-        """
+        """Start from a replica that contains these updates; see `Log.start_from`."""
         self.versions = dict(versions)
-        self.log.start_from(self._relayed(versions), {**versions, **(stable or {})})
+        # Contributions to rounds are not in the log; which of them are in results is stable with
+        # these.
+        stable = stable or Stable(place.position, versions)
+        self.log.start_from(place, self._relayed(versions), segments, stable)
 
     def skip_to(self, rank: int, sequence: int) -> None:
         """Skip lost updates of a rank, up to this one."""
@@ -82,8 +85,8 @@ class Relay:
         self.log.skip_to(rank, sequence)
 
     @property
-    def stable(self) -> dict[int, int]:
-        """By rank: the sequence up to which every live worker has all updates.
+    def stable(self) -> Stable:
+        """Up to where every live worker has all updates.
 
         Observers do not count, nor does a standby that has not received the snapshot.
         """
@@ -92,7 +95,7 @@ class Relay:
     @property
     def unstable(self) -> int:
         """Number of accepted updates that are not stable."""
-        stable = self.stable
+        stable = self.stable.versions
         return sum(sequence - stable.get(rank, 0) for rank, sequence in self.versions.items())
 
     def next_sequence(self, rank: int) -> int:
@@ -100,66 +103,39 @@ class Relay:
         return self.versions.get(rank, 0) + 1
 
     def accept(
-        self,
-        rank: int,
-        encoded: EncodedUpdate,
-        message: ShapedMessage,
-        now: float,
-        update: Update | None = None,
+        self, rank: int, encoded: EncodedUpdate, now: float, update: Update | None = None
     ) -> None:
         """Accept the next update of a rank. Members are sent it in the next pass.
 
         Parameters
         ----------
-        message : ShapedMessage
-            The update as it came. All members share it; the last delivery frees it.
         update : Update, optional
             The decoded update, if it may soon be part of a sum.
         """
         assert encoded.sequence == self.next_sequence(rank)
-        self.versions[rank] = encoded.sequence
-        if encoded.closes:
-            raise_to(self.versions, encoded.closes)
-        self.log.append(rank, encoded, message, update, now)
-        self.is_due = True
+        self._note(self.log.accept(rank, encoded, update, now))
+
+    def follow(self, segment: Segment) -> None:
+        """Take over what another master has accepted."""
+        self.log.append(segment)
+        self._note(segment)
 
     # Members.
 
-    def subscribe(self, member: Member, now: float) -> None:
-        """Send a member all updates from now on; it has or is sent what they are applied to."""
-        self._subscribe(member, now, self.log.head)
-
-    def can_catch_up(
-        self, versions: Mapping[int, int], *, without: int, kept_from: int = 1
-    ) -> bool:
-        """Return whether `catch_up` can send all updates that a version vector lacks.
-
-        See `Log.lacking`.
-        """
-        return self.log.lacking(versions, without=without, kept_from=kept_from) is not None
-
-    def catch_up(
-        self, member: Member, versions: Mapping[int, int], now: float, *, kept_from: int = 1
+    def subscribe(
+        self, member: Member, now: float, position: int | None = None, *, pauses: bool = False
     ) -> None:
-        """Send a returning member the updates of other ranks that its version vector lacks.
+        """Send a member the log after a position: that which it has, or what it is sent has.
 
-        It can subtract its own from `kept_from` on.
+        See `Log.subscribe`; by default it is the head.
         """
-        found = self.log.lacking(versions, without=member.rank, kept_from=kept_from)
-        assert found is not None
-        position, lacking = found
-        self.log.stable  # noqa: B018  # what it lacks stays stable, if it was
-        cursor = self._subscribe(member, now, position)
-        is_all = lacking == self.log.others_after(position, member.rank)
-        if is_all and not self.log.has_earlier_after(position, member.rank, kept_from):
-            return  # it is served like all
-        if sum(charge_of(each.nbytes - ENTRY_BYTES) for each in lacking) > self._room:
-            lacking = self.log.merged(lacking)
-        reached = dict(versions)
-        for segment in lacking:
-            self._send(member, cursor, segment, dict(reached))
-            reached.update(segment.after)  # the next one waits for this one
-        cursor.sent = self.log.head
+
+        def counts() -> bool:
+            return not member.observes or (member.stands_by and member.phase is Phase.LIVE)
+
+        cursor = self.log.subscribe(member.rank, now, position, counts=counts, pauses=pauses)
+        self._members[member] = cursor
+        self.is_due = True
 
     def serve(self, now: float) -> None:
         """Send every member that can take more what it lacks."""
@@ -168,7 +144,7 @@ class Relay:
         # Who is furthest first: the sum for the next one is made of that one.
         for member, cursor in sorted(waiting, key=lambda each: -each[1].sent):
             self._serve(member, cursor, now)
-            if cursor.sent < self.log.head or cursor.sends_sum:
+            if cursor.sent < self.log.head or cursor.is_sending:
                 self._behind[member] = cursor
         self.log.end_pass()
         self.log.compact()
@@ -177,12 +153,12 @@ class Relay:
         """Return whether nothing was passed on for a moment."""
         return now >= self._served_at + QUIET_SECONDS
 
-    def on_delivered(self, member: Member, stream: int, number: int, now: float) -> Segment | None:
+    def on_delivered(self, member: Member, number: int, now: float) -> Segment | None:
         """Note that a message was delivered; return its segment if that was the last one of it."""
         cursor = self._members.get(member)
         if cursor is None:
             return None
-        segment = cursor.on_delivered(stream, number, member.link, self._numbers, now)
+        segment = cursor.on_delivered(number, member.link, self._numbers, now)
         self._go_on(member, cursor)
         if self.log.nbytes > self.log.limit:
             self.is_due = True
@@ -241,9 +217,7 @@ class Relay:
         reasons = []
         for member, cursor in self._behind.items():
             silent = now - cursor.progress_at
-            if cursor.drop_reason is not None:
-                reasons.append((member, cursor.drop_reason))
-            elif silent >= slow_seconds:
+            if silent >= slow_seconds:
                 reason = (
                     f"updates were added up for this worker, of which it has taken nothing for "
                     f"{silent:.0f} s; the limit is {slow_seconds:g} s"
@@ -274,38 +248,26 @@ class Relay:
     def _relayed(self, versions: Mapping[int, int]) -> dict[int, int]:
         return {r: s for r, s in versions.items() if r >= WORKERS_MAX or not self._has_rounds}
 
-    def _subscribe(self, member: Member, now: float, position: int) -> Cursor:
-        def counts() -> bool:
-            return not member.observes or (member.stands_by and member.phase is Phase.LIVE)
-
-        cursor = self.log.subscribe(member.rank, now, position, counts=counts)
-        self._members[member] = cursor
+    def _note(self, segment: Segment) -> None:
+        self.versions.update(segment.after)
+        raise_to(self.versions, segment.closes)
         self.is_due = True
-        return cursor
 
     def _serve(self, member: Member, cursor: Cursor, now: float) -> None:
         """Send a member what it lacks, as far as it can take it."""
         if cursor.is_idle:
             cursor.progress_at = now
         while cursor.sent < self.log.head and self._can_take(member, cursor):
-            singly_bytes: float = 0
-            if member.stands_by:
-                singly_bytes = math.inf  # it has to be able to serve workers
-            elif self._has_rounds:
-                singly_bytes = self._room - cursor.nbytes  # workers look ahead from each
+            # In rounds, workers look ahead from each result.
+            singly_bytes = self._room - cursor.nbytes if self._has_rounds else 0
             segment = self.log.next_of(cursor, singly_bytes=singly_bytes)
             if segment is None:
                 return
-            if member.stands_by and segment.message is None:
-                cursor.drop_reason = f"{cursor.nbytes} bytes are under way to the standby"
-                return
-            self._send(member, cursor, segment)
+            cursor.send(segment, member.link, self._numbers)
 
     def _can_take(self, member: Member, cursor: Cursor) -> bool:
-        if cursor.drop_reason is not None or cursor.sends_sum:
+        if cursor.is_sending:
             return False
-        if member.stands_by:
-            return cursor.nbytes < self._room
         if member.feed is not None and member.phase is Phase.SYNCING:
             return False  # a slow link should carry one of the two at a time
         connection = member.link.connection
@@ -313,31 +275,10 @@ class Relay:
             return cursor.is_idle
         return cursor.nbytes < self._room
 
-    def _send(
-        self,
-        member: Member,
-        cursor: Cursor,
-        segment: Segment,
-        before: Mapping[int, int] | None = None,
-    ) -> None:
-        """Send a segment; `before` has what its receiver has, where that is no place in the log."""
-        if segment.message is not None:
-            cursor.send_update(segment, member.link)
-        else:
-            parts = self._parts(segment, before)
-            is_shared = before is None
-            cursor.send_sum(segment, parts, member.link, self._numbers, is_shared=is_shared)
-
-    def _parts(self, segment: Segment, before: Mapping[int, int] | None) -> Iterator[Conflated]:
-        """Yield the parts of a sum; nothing is done for it before the first is asked for."""
-        if before is None:
-            before = self.log.versions_before(segment)
-        yield from segment.parts({**before, **segment.before})
-
     def _go_on(self, member: Member, cursor: Cursor) -> None:
         """See to it that a member is sent more, now that it has taken something."""
         if member in self._behind:
             if cursor.sent < self.log.head:
                 self.is_due = True
-            elif not cursor.sends_sum:
+            elif not cursor.is_sending:
                 del self._behind[member]

@@ -40,6 +40,8 @@ class ReplicaCopy:
     ----------
     replica : ndarray of shape (N,), dtype int32
         Goes on changing; `on_update` is called after every update.
+    position : int
+        Of the log, that the copy has.
     versions : mapping
         By rank, the last update in the copy.
     digests : ndarray of shape (blocks,), dtype uint64
@@ -49,10 +51,12 @@ class ReplicaCopy:
     def __init__(
         self,
         replica: Int32Array,
+        position: int,
         versions: Mapping[int, int],
         digests: UInt64Array,
         layout: Layout,
     ) -> None:
+        self.position = position
         self.versions = versions
         self._replica = replica
         self._values = np.empty_like(replica)  # takes no memory until it is written to
@@ -101,7 +105,7 @@ class ReplicaCopy:
     @property
     def blocks(self) -> Blocks:
         """The message with the digests of all blocks."""
-        return Blocks(self.versions, self._digests.astype("<u8").tobytes())
+        return Blocks(self.position, self.versions, self._digests.astype("<u8").tobytes())
 
     def _copy_next(self) -> None:
         number = next(iter(self._missing), None)

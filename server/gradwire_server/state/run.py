@@ -18,6 +18,7 @@ from gradwire_protocol.messages.layout import Layout
 from gradwire_protocol.messages.modes.mode import Mode, model_of
 from gradwire_protocol.messages.replicas import Snapshot
 from gradwire_protocol.messages.snapshots import SnapshotAssembly
+from gradwire_protocol.messages.updates import Stable
 from gradwire_server.config import RELAY_LIMITS, RelayLimits
 from gradwire_server.state.buffer_feed import RankBuffers
 from gradwire_server.state.digests import Digests
@@ -91,8 +92,8 @@ class Run:
     assigned_ranks: set[int] = field(default_factory=set)
     """Ranks that this master has given to new workers. In a recovered run, a worker that no other
     one knew of may still return as any other rank."""
-    stable_sent: dict[int, int] = field(default_factory=dict)
-    """By rank: the content of the last STABLE sent to all members."""
+    stable_sent: Stable = field(default_factory=lambda: Stable(0, {}))
+    """The last one that was sent to all members."""
     must_repeat_stable: bool = False
     """Whether a worker has returned that may have missed a STABLE."""
     last_checkpoint: LastCheckpoint | None = None
@@ -163,7 +164,7 @@ class Run:
         integers = np.frombuffer(values, "<i4")
         replica = Replica(integers[: layout.elements], checkpoint.quantum_exponent)
         relay = Relay(layout.elements, limits, has_rounds=mode.has_rounds)
-        relay.start_from(checkpoint.versions)
+        relay.start_from(checkpoint.place, checkpoint.versions)
         run = cls(
             checkpoint.run,
             layout,
@@ -223,7 +224,7 @@ class Run:
     def found(self) -> None:
         """Start the run: the first parameters are complete."""
         self.assembly = None
-        self.digests = Digests(self.replica.values, self.relayed(self.relay.versions))
+        self.digests = Digests(self.replica.values, self.relay.log.head)
         self.begin_rounds()
 
     def begin_rounds(self) -> None:
@@ -261,12 +262,10 @@ class Run:
 
     def skip_to(self, rank: int, sequence: int) -> None:
         """Skip lost updates of a rank, up to this one."""
-        assert self.digests is not None
-        self.digests.skip_to(rank, sequence)
         self.relay.skip_to(rank, sequence)
 
-    def apply_update(self, rank: int, update: Update) -> None:
-        """Add the next update of a rank to the replica.
+    def apply_update(self, update: Update, updates: int = 1) -> None:
+        """Add the next entry of the log to the replica, or several as a sum.
 
         Raises `DivergedUpdateError` if an element would leave the range of 32 bits. The replica is
         unchanged then.
@@ -274,7 +273,7 @@ class Run:
         self.check_range(update)
         self.replica.apply(update)
         assert self.digests is not None
-        self.digests.add(rank, self.relay.next_sequence(rank), update)
+        self.digests.add(update, self.relay.log.head + updates)
         for copy in self._copies:
             copy.on_update(update)
 
@@ -291,13 +290,13 @@ class Run:
 
     def copy(self) -> ReplicaCopy:
         """Return a copy of the replica, the same one as long as the replica does not change."""
-        versions = self.relay.versions
+        versions, position = self.relay.versions, self.relay.log.head
         for copy in self._copies:
-            if copy.versions == versions:
+            if copy.position == position:
                 return copy
         assert self.digests is not None
         digests = self.digests.blocks.values.copy()
-        copy = ReplicaCopy(self.replica.values, dict(versions), digests, self.layout)
+        copy = ReplicaCopy(self.replica.values, position, dict(versions), digests, self.layout)
         self._copies.add(copy)
         return copy
 

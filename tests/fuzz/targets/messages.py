@@ -16,8 +16,8 @@ from gradwire_protocol.messages.replicas import Snapshot
 from gradwire_protocol.messages.schema import Record
 from gradwire_protocol.messages.snapshots import SnapshotAssembly
 from gradwire_protocol.messages.updates import (
-    Conflated,
     EncodedUpdate,
+    Entries,
     Span,
     Stable,
 )
@@ -26,8 +26,7 @@ from support.records import EXAMPLES
 BYTES_MAX: Final = 2_048
 
 RECORDS: Final[dict[Kind, type[Record]]] = {
-    record.KIND: record
-    for record in (*CONTROL_RECORDS.values(), Snapshot, EncodedUpdate, Conflated)
+    record.KIND: record for record in (*CONTROL_RECORDS.values(), Snapshot, EncodedUpdate, Entries)
 }
 """By kind, so that what is in the corpus stays what it is when there are more of them."""
 
@@ -84,9 +83,9 @@ def seeds() -> Iterable[bytes]:
         Snapshot(0, bytes(4 * REPLICA_ELEMENTS)),
         Snapshot(BLOCK_ELEMENTS, bytes(4)),
         EncodedUpdate(1, 2**40, b"body of an update"),
-        Conflated(3, b"body of a part", None),
-        Conflated(2**40, b"", Span(versions, versions, 7, 2, versions)),
-        Stable(versions),
+        Entries(3, b"body of a part", None),
+        Entries(2**40, b"", Span(2**39, versions, 7, 2, versions)),
+        Stable(2**40, versions),
     )
     for record in (*EXAMPLES, *others):
         if type(record) in RECORDS.values():

@@ -14,7 +14,7 @@ from gradwire_codecs import Replica, encode
 from gradwire_protocol import CloseCode, Counters, Drop
 from gradwire_protocol.limits import FINISHED_RANGES_MAX
 from gradwire_protocol.messages.admission import RefusalCode
-from gradwire_protocol.messages.link import UpdateReceived
+from gradwire_protocol.messages.link import EntriesReceived
 from gradwire_server.config import MasterConfig
 from gradwire_server.daemon.collector import SocketsCollector
 from gradwire_server.metrics import Departure, RunMetrics
@@ -96,9 +96,9 @@ def test_staleness_counts_the_updates_of_others_that_an_update_did_not_know() ->
 
     for sequence in (1, 2, 3):
         one.say_update(1, sequence, body)
-        other.wait_for(UpdateReceived)
+        other.wait_for(EntriesReceived)
     other.say_update(2, 1, body, based_on=1)
-    one.wait_for(UpdateReceived, 1)
+    one.wait_for(EntriesReceived, 1)
 
     histogram = partial(run.sample, "update_staleness_updates_bucket")
     assert run.sample("update_staleness_updates_sum") == 2

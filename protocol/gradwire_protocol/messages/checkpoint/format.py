@@ -1,4 +1,4 @@
-"""Checkpoints: a run as a file, from which a master resumes and a model is loaded.
+r"""Checkpoints: a run as a file, from which a master resumes and a model is loaded.
 
 A checkpoint is a safetensors file, so other programs can load it, too::
 
@@ -11,7 +11,8 @@ A checkpoint is a safetensors file, so other programs can load it, too::
 The header, which has no line breaks::
 
     {"__metadata__":{"gradwire_checkpoint":"2","sha256":"<64 hexadecimal digits>","run":"mnist",
-    "quantum_exponent":"-24","versions":"[[0,5],[2,7]]","works":"[]",
+    "quantum_exponent":"-24","versions":"[[0,5],[2,7]]",
+    "place":"{\"log\":{\"id\":4294968763,\"base\":0,\"parts_at\":0},\"position\":12}","works":"[]",
     "mode":"sharing","finished":"false","digest":"<16 hexadecimal digits>","buffers":"[4,1,0,0]"},
     "weights":{"dtype":"F32","shape":[2,3],"data_offsets":[0,24]},
     "bias":{"dtype":"F64","shape":[1],"data_offsets":[24,32]},
@@ -49,7 +50,7 @@ import numpy as np
 from gradwire_protocol.delivery.shaped_message import Payload
 from gradwire_protocol.errors import UsageError
 from gradwire_protocol.limits import BUFFER_LAYOUT_BYTES_MAX, BUFFERS_BYTES_MAX
-from gradwire_protocol.messages.admission import QuantumExponent
+from gradwire_protocol.messages.admission import Place, QuantumExponent
 from gradwire_protocol.messages.buffers.layout import (
     BUFFER_TENSORS_MAX,
     NO_BUFFERS,
@@ -149,6 +150,8 @@ class Checkpoint(Record):
     """Whether the run was finished: no update will follow."""
     digest: Annotated[int, integer(0, 2**64 - 1)]
     """Digest of the replica, as the codec computes it."""
+    place: Annotated[Place, record(Place)] = field(default_factory=Place)
+    """That of the replica in the log of its run."""
     works: Annotated[tuple[WorkState, ...], listing(record(WorkState), WORKS_MAX)] = ()
     """Which items were trained on, with updates that are all in the replica."""
     mode: Mode = field(default_factory=Mode)
@@ -209,6 +212,7 @@ def _header_of(
             "run": checkpoint.run,
             "quantum_exponent": _json(checkpoint.quantum_exponent),
             "versions": _json(list(checkpoint.versions.items())),
+            "place": _json(checkpoint.place.to_plain()),
             "works": _json([each.to_plain() for each in checkpoint.works]),
             "mode": str(checkpoint.mode),
             "finished": _json(checkpoint.finished),

@@ -5,13 +5,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gradwire.replica.repair import Repair
+from gradwire.replica.repair import DIGEST_SECONDS, Repair
 from gradwire.worker.inbox import Inbox, Rebase, complete
+from gradwire.worker.sums import Sum
 from gradwire.worker.update_log import ENTRY_BYTES, OwnUpdate, OwnUpdateLog
 from gradwire_codecs import BlockDigests, LocalFeedback, Replica, encode
 from gradwire_protocol.messages.layout import Layout, Tensor
-from gradwire_protocol.messages.replicas import Blocks
-from gradwire_protocol.messages.updates import EncodedUpdate
+from gradwire_protocol.messages.replicas import Blocks, Digest
+from gradwire_protocol.messages.updates import Span
 from support.wording import naming
 
 ELEMENTS = 100
@@ -40,6 +41,7 @@ class Side:
         self.feedback = LocalFeedback(np.zeros(ELEMENTS, np.float32), Replica(values))
         self.feedback.drop_residual()
         self.own = OwnUpdateLog()
+        self.sent: list[bytes] = []
         self.repair = Repair(self.feedback, RANK, self.versions, self.own, LAYOUT, clock=self.clock)
 
     def clock(self) -> float:
@@ -58,6 +60,7 @@ class Side:
         self.feedback.replica.apply(body)
         self.versions[RANK] += 1
         self.own.append(OwnUpdate(self.versions[RANK], 0, body))
+        self.sent.append(body)
         if accepted:
             self.master.apply(body)
             self.accepted[RANK] += 1
@@ -65,18 +68,36 @@ class Side:
     def receive(self, rank: int, *, accepted: bool) -> int:
         """Apply an update that the master may not speak of yet; return its size in bytes."""
         body = self.update()
-        self.feedback.apply(body)
-        self.versions[rank] += 1
-        self.repair.note(rank, EncodedUpdate(self.versions[rank], 0, body))
+        total = self.entries_of(body, {rank: self.versions[rank] + 1})
+        self._apply(total)
         if accepted:
             self.master.apply(body)
             self.accepted[rank] += 1
         return len(body)
 
+    def receive_sum(self) -> None:
+        """Apply two updates of ranks 0 and 2 as one, of which the master may have a part only."""
+        total = self.entries_of(self.update(), {each: self.versions[each] + 1 for each in (0, 2)})
+        self._apply(total)
+
+    def entries_of(self, body: bytes, after: dict[int, int]) -> Sum:
+        """Return what follows in the log as this body: one update of each rank."""
+        before = {each: self.versions[each] for each in after}
+        stop = sum(self.versions.values()) + len(after)
+        return Sum(stop, [body], Span(0, after, len(after), 1, {}), before, (), RANK)
+
+    def _apply(self, total: Sum) -> None:
+        changes = total.changes(ELEMENTS)
+        for change in changes:
+            self.feedback.apply(change)
+        self.repair.note_applied(total, changes)
+        self.versions |= total.span.after
+
     @property
     def blocks(self) -> Blocks:
         digests = BlockDigests.of(self.master.values, BLOCK).values
-        return Blocks(dict(self.accepted), digests.astype("<u8").tobytes())
+        position = sum(self.accepted.values())
+        return Blocks(position, dict(self.accepted), digests.astype("<u8").tobytes())
 
     def rebase(self, blocks: Blocks, numbers: tuple[int, ...], *, missed: bool = False) -> Rebase:
         values = {n: self.master.values[n * BLOCK :][:BLOCK].tobytes() for n in numbers}
@@ -133,6 +154,19 @@ def test_a_comparison_with_what_cannot_be_told_any_more_is_given_up() -> None:
     assert side.repair.compare(side.blocks, side.versions, missed=False) == ()
     side.accepted[2] = 1
     assert side.repair.compare(side.blocks, side.versions, missed=False) != ()
+
+
+def test_a_sum_is_taken_back_as_a_whole_or_not_at_all() -> None:
+    side = Side(1)
+    side.receive_sum()
+    side.feedback.replica.values[0] += 1
+
+    def differing() -> tuple[int, ...] | None:
+        return side.repair.compare(side.blocks, side.versions, missed=False)
+
+    assert differing() == (0,)
+    side.accepted[2] = 1
+    assert differing() == (), "the master's replica has a part of it"
 
 
 def test_no_more_of_peers_is_kept_than_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -242,7 +276,7 @@ def test_of_a_part_the_missing_blocks_are_wanted_and_no_others(
         for sequence in range(1, n + 1):
             body = side.update()
             side.master.apply(body)
-            inbox.put_update(2, EncodedUpdate(sequence, 0, body))
+            inbox.put(side.entries_of(body, {2: sequence}))
 
         values = memoryview(bytearray(part.astype("<i4").tobytes()))
         wanted = complete(values, inbox.take_all(), side.blocks)
@@ -252,3 +286,39 @@ def test_of_a_part_the_missing_blocks_are_wanted_and_no_others(
         for number in set(range(7)) - missing:
             span = slice(number * BLOCK, (number + 1) * BLOCK)
             assert have[span].tolist() == side.master.values[span].tolist()
+
+
+# Digests.
+
+
+def test_a_digest_is_that_of_the_replica_at_a_position_of_the_log() -> None:
+    """It lacks those own updates that the log has later; it is told seldom."""
+    side = Side(1)
+    side.push(accepted=True)
+    side.receive(2, accepted=True)
+    side.push(accepted=False)
+
+    early = side.repair.digest(2, 1)
+    side.now += DIGEST_SECONDS
+    due = side.repair.digest(2, 1)
+
+    assert (early, due) == (None, Digest(2, side.master.digest()))
+    assert side.repair.digest(2, 1) is None
+    side.now += DIGEST_SECONDS
+    side.own.forget(2)
+    assert side.repair.digest(2, 1) is None, "what is forgotten cannot be subtracted"
+
+
+def test_a_restarted_master_gets_the_replica_without_what_the_log_has_not() -> None:
+    side = Side(2)
+    side.push(accepted=True)
+    side.receive(2, accepted=True)
+    side.push(accepted=False)
+    side.push(accepted=False)
+
+    values, last = side.repair.values_without(1)
+    assert (values.tolist(), last) == (side.master.values.tolist(), 1)
+    side.own.forget(2)
+    side.master.apply(side.sent[1])
+    values, last = side.repair.values_without(1)
+    assert (values.tolist(), last) == (side.master.values.tolist(), 2), "no more can be subtracted"

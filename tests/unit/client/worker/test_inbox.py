@@ -1,7 +1,6 @@
 """The inbox: bounded, in order, and exact whatever is conflated."""
 
 from threading import Thread
-from typing import TypeAlias
 
 import numpy as np
 import pytest
@@ -11,50 +10,44 @@ from hypothesis import strategies as st
 from gradwire.worker.inbox import Arrivals, Inbox
 from gradwire.worker.sums import Sum
 from gradwire_codecs import MalformedUpdateError, Replica, encode
-from gradwire_protocol.messages.updates import EncodedUpdate, Span
+from gradwire_protocol.messages.updates import Span
 
 ELEMENTS = 200
 
 
-Put: TypeAlias = tuple[int, EncodedUpdate] | Sum
-
-
-def updates(seed: int, n: int, ranks: int = 3) -> list[Put]:
-    """Return updates of some ranks, each with consecutive sequences; some come as a sum."""
+def updates(seed: int, n: int, ranks: int = 3) -> list[Sum]:
+    """Return the entries of a log: updates of some ranks, up to two at once, and own ones."""
     random = np.random.default_rng(seed)
     sequences = dict.fromkeys(range(ranks), 0)
-    made: list[Put] = []
+    made: list[Sum] = []
+    position = accepted = 0
     for _ in range(n):
         rank = int(random.integers(ranks))
-        sequences[rank] += 1
+        count = int(random.integers(1, 3))
+        own = int(random.integers(2))
         change = random.normal(0, 0.01, ELEMENTS).astype(np.float32)
         [body] = encode(change, Replica.zeros(ELEMENTS), threshold=0.01)
-        if random.random() < 0.3:
-            span = Span({rank: sequences[rank] - 1}, {rank: sequences[rank]}, 1, 1, {})
-            made.append(Sum([body], span))
-        else:
-            made.append((rank, EncodedUpdate(sequences[rank], 0, body)))
+        before = {rank: sequences[rank]}
+        sequences[rank] += count
+        span = Span(position, {rank: sequences[rank]}, count, 1, {})
+        position += own + count
+        accepted += own
+        made.append(Sum(position, [body], span, before, (), ranks, accepted))
     return made
 
 
-def apply(replica: Replica, each: Put) -> None:
-    if isinstance(each, Sum):
-        for change in each.changes(ELEMENTS):
-            replica.apply(change)
-    else:
-        replica.apply(each[1].body)
+def apply(replica: Replica, each: Sum) -> None:
+    for change in each.changes(ELEMENTS):
+        replica.apply(change)
 
 
-def version_of(each: Put) -> tuple[int, int]:
-    if isinstance(each, Sum):
-        [version] = each.versions.items()
-        return version
-    rank, update = each
-    return rank, update.sequence
+def version_of(each: Sum) -> tuple[int, int]:
+    [version] = each.versions.items()
+    return version
 
 
-def size_of(each: Put) -> int:
-    return each.nbytes if isinstance(each, Sum) else len(each[1].body)
+def size_of(entries: list[Sum]) -> int:
+    return sum(each.nbytes for each in entries)
 
 
 def total(arrivals: list[Arrivals]) -> Replica:
@@ -68,18 +61,11 @@ def total(arrivals: list[Arrivals]) -> Replica:
     return replica
 
 
-def one_by_one(put: list[Put]) -> Replica:
+def one_by_one(put: list[Sum]) -> Replica:
     replica = Replica.zeros(ELEMENTS)
     for each in put:
         apply(replica, each)
     return replica
-
-
-def put_into(inbox: Inbox, each: Put) -> None:
-    if isinstance(each, Sum):
-        inbox.put_sum(each)
-    else:
-        inbox.put_update(*each)
 
 
 @given(
@@ -89,12 +75,12 @@ def put_into(inbox: Inbox, each: Put) -> None:
     take_after=st.sets(st.integers(0, 29)),
 )
 def test_conflation_is_exact(seed: int, n: int, bytes_max: int, take_after: set[int]) -> None:
-    """Whenever it is emptied: the same sum, every update once, the versions they lead to."""
+    """Whenever it is emptied: the same sum, every update once, and how far the log is there."""
     inbox, put = Inbox(ELEMENTS, bytes_max), updates(seed, n)
 
     taken = []
     for i, each in enumerate(put):
-        put_into(inbox, each)
+        inbox.put(each)
         if i in take_after:
             taken.append(inbox.take_all())
     taken.append(inbox.take_all())
@@ -102,10 +88,15 @@ def test_conflation_is_exact(seed: int, n: int, bytes_max: int, take_after: set[
     assert total(taken).values.tobytes() == one_by_one(put).values.tobytes()
     at = 0
     for arrivals in taken:
-        assert sum(map(size_of, arrivals.updates)) <= bytes_max
-        conflated = put[at : at + arrivals.conflated_count]
+        assert size_of(arrivals.updates) <= bytes_max
+        conflated: list[Sum] = []
+        while sum(each.updates for each in conflated) < arrivals.conflated_count:
+            conflated.append(put[at])
+            at += 1
         assert arrivals.conflated_versions == dict(map(version_of, conflated))
-        at += len(conflated)
+        if conflated:
+            place = (conflated[-1].stop, conflated[-1].accepted)
+            assert (arrivals.position, arrivals.accepted) == place
         assert arrivals.updates == put[at : at + len(arrivals.updates)]
         at += len(arrivals.updates)
     assert at == n
@@ -113,14 +104,14 @@ def test_conflation_is_exact(seed: int, n: int, bytes_max: int, take_after: set[
 
 def test_the_oldest_updates_are_conflated_and_no_more_than_needed() -> None:
     put = updates(2, 6)
-    inbox = Inbox(ELEMENTS, bytes_max=sum(map(size_of, put[4:])))
+    inbox = Inbox(ELEMENTS, bytes_max=size_of(put[4:]))
 
     for each in put:
-        put_into(inbox, each)
+        inbox.put(each)
     taken = inbox.take_all()
 
     assert taken.updates == put[4:]
-    assert taken.conflated_count == 4
+    assert taken.conflated_count == sum(each.updates for each in put[:4])
     assert taken.conflated is not None
     assert taken.conflated.tolist() == one_by_one(put[:4]).values.tolist()
 
@@ -129,7 +120,7 @@ def test_an_update_that_cannot_be_conflated_is_an_error() -> None:
     inbox = Inbox(ELEMENTS, bytes_max=0)
 
     with pytest.raises(MalformedUpdateError, match="unknown format"):
-        inbox.put_update(0, EncodedUpdate(1, 0, b"nope"))
+        inbox.put(Sum(1, [b"nope"], Span(0, {0: 1}, 1, 1, {}), {0: 0}))
 
 
 def test_one_thread_may_put_while_another_one_takes() -> None:
@@ -137,7 +128,7 @@ def test_one_thread_may_put_while_another_one_takes() -> None:
 
     def put_all() -> None:
         for each in put:
-            put_into(inbox, each)
+            inbox.put(each)
 
     thread = Thread(target=put_all)
     thread.start()
@@ -148,11 +139,14 @@ def test_one_thread_may_put_while_another_one_takes() -> None:
     taken.append(inbox.take_all())
 
     assert total(taken).values.tobytes() == one_by_one(put).values.tobytes()
-    assert sum(t.conflated_count + len(t.updates) for t in taken) == len(put)
-    versions: dict[int, int] = {}
+    one_by_one_taken = [each for arrivals in taken for each in arrivals.updates]
+    conflated = sum(arrivals.conflated_count for arrivals in taken)
+    assert conflated + sum(each.updates for each in one_by_one_taken) == sum(
+        each.updates for each in put
+    )
+    stops = []
     for arrivals in taken:
-        versions |= arrivals.conflated_versions
-        for rank, sequence in map(version_of, arrivals.updates):
-            assert sequence == versions.get(rank, 0) + 1
-            versions[rank] = sequence
-    assert versions == dict(map(version_of, put))
+        stops += [arrivals.position] if arrivals.conflated_count else []
+        stops += [each.stop for each in arrivals.updates]
+    assert stops == sorted(set(stops))
+    assert stops[-1] == put[-1].stop

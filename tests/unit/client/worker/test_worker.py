@@ -24,9 +24,16 @@ from gradwire.worker.sums import Sum
 from gradwire.worker.worker import Worker
 from gradwire_codecs.arrays import Int32Array
 from gradwire_protocol import CloseCode, ConnectionConfig, Endpoint
-from gradwire_protocol.delivery.outgoing import Priority
 from gradwire_protocol.limits import WINDOW_BYTES, charge_of
-from gradwire_protocol.messages.admission import Join, Peer, RefusalCode, Refuse, Welcome
+from gradwire_protocol.messages.admission import (
+    Join,
+    LogName,
+    Peer,
+    Place,
+    RefusalCode,
+    Refuse,
+    Welcome,
+)
 from gradwire_protocol.messages.buffers.layout import (
     BufferLayout,
     Buffers,
@@ -34,23 +41,16 @@ from gradwire_protocol.messages.buffers.layout import (
     BufferValues,
 )
 from gradwire_protocol.messages.fields import BLOCK_ELEMENTS, SEQUENCE_MAX
-from gradwire_protocol.messages.kinds import CONFLATED_STREAM, EndCode, Kind
+from gradwire_protocol.messages.kinds import EndCode
 from gradwire_protocol.messages.layout import Layout, Tensor
-from gradwire_protocol.messages.link import Control
-from gradwire_protocol.messages.replicas import Blocks, Snapshot, Want
+from gradwire_protocol.messages.link import Control, EntriesReceived, UpdateReceived
+from gradwire_protocol.messages.replicas import Blocks, Contents, Snapshot, Want
 from gradwire_protocol.messages.standby import Promise
-from gradwire_protocol.messages.updates import (
-    Conflated,
-    EncodedUpdate,
-    Finish,
-    Leave,
-    Span,
-    Stable,
-)
+from gradwire_protocol.messages.updates import Entries, Finish, Leave, Span, Stable
 from gradwire_protocol.wire.packets import INIT, VERSION, pack_versions, session_id_of
 from support.dialling import dial
 from support.network import SimulatedNetwork
-from support.peer import LAYOUT, ScriptedPeer, join_request, said_by_peer, welcome
+from support.peer import LAYOUT, LOG, ScriptedPeer, join_request, said_by_peer, welcome
 from support.pushing import push
 from support.wording import naming
 
@@ -87,15 +87,16 @@ class Listening(Membership):
     def on_live(self, snapshot: memoryview | None) -> None:
         self.told.append(("live", None if snapshot is None else bytes(snapshot)))
 
-    def on_replica_wanted(self) -> None: ...
+    def on_replica_wanted(self, accepted: int) -> None:
+        self.told.append(("replica wanted", accepted))
 
     def on_blocks(self, blocks: Blocks, *, missed: bool) -> None:
         self.told.append(("blocks", blocks, missed))
 
-    def on_update(self, rank: int, update: EncodedUpdate) -> None:
-        self.told.append(("update", rank, update.sequence))
-
-    def on_sum(self, total: Sum) -> None:
+    def on_entries(self, total: Sum) -> None:
+        if total.origin is not None:
+            self.told.append(("update", *next(iter(total.versions.items()))))
+            return
         own = [(each.sequence, each.body) for each in total.own]
         self.told.append(("sum", total.versions, own))
 
@@ -152,7 +153,9 @@ class Conversation:
 
     def live(self, **welcome: Any) -> "Conversation":
         """Let the worker in as one of several; return when it is live."""
-        self.master.say(welcome_to(**welcome))
+        let_in = welcome_to(**welcome)
+        self.master.position = let_in.place.position
+        self.master.say(let_in)
         self.master.say_block(0, VALUES)
         self.side.wait_for("live")
         self.side.told.clear()
@@ -192,19 +195,6 @@ def welcome_to(*, rank: int = 3, **others: Any) -> Welcome:
     return welcome(rank, roster=(Peer(rank, "worker", False),), **others)
 
 
-def test_updates_that_the_snapshot_contains_are_not_applied_again() -> None:
-    talk = Conversation()
-    talk.master.say_update(1, 4, b"known")
-    talk.network.run_for(1.0)
-
-    talk.live(versions={0: 2, 1: 4})
-    talk.master.say_update(0, 2, b"known")
-    talk.master.say_update(0, 3, b"new")
-    talk.side.wait_for("update")
-
-    assert talk.side.told == [("update", 0, 3)]
-
-
 # Joining.
 
 
@@ -219,7 +209,8 @@ def test_updates_that_overtake_the_welcome_wait_for_it_however_many_they_are() -
     talk.network.link = usual
     for sequence in range(1, updates + 1):
         talk.master.say_update(0, sequence, b"early")
-    talk.network.run(lambda: len(talk.side.worker.state.peers.early) > 100, seconds=1)
+    talk.network.run(lambda: len(talk.worker.state.log._assembly._spans) > 100, seconds=1)
+    assert talk.worker.stage is Stage.JOINING, "or this would test nothing"
     talk.master.say_block(0, VALUES)
     talk.network.run(lambda: talk.side.topics.count("update") == updates, seconds=60)
 
@@ -265,25 +256,33 @@ def test_sequences_are_not_used_twice_so_they_can_run_out() -> None:
     assert talk.side.message_of() == naming(SEQUENCE_MAX, "join again")
 
 
-def say_part(talk: Conversation, body: bytes, span: Span | None) -> None:
-    payload = Conflated(9, body, span).pack()
-    connection = talk.master.link.connection
-    connection.send(CONFLATED_STREAM, 0, Kind.CONFLATED, payload, Priority.CONFLATED)
+def say_sum(
+    talk: Conversation,
+    stop: int,
+    body: bytes,
+    updates: int,
+    after: Mapping[int, int],
+    start: int | None = None,
+) -> None:
+    """Say so many updates of the log as one, up to a position; what is before them is ours."""
+    span = Span(stop - updates if start is None else start, after, updates, 1, {})
+    talk.master.link.send_log(Entries(stop, body, span))
     talk.network.turn(talk.master.host)
 
 
 def test_a_sum_is_taken_after_what_comes_before_it_and_less_our_own_updates() -> None:
-    talk = Conversation().live(rank=3, sequence=4, versions={0: 1, 1: 7})
+    talk = Conversation().live(rank=3, sequence=4, versions={0: 1, 1: 7, 3: 4})
     talk.push(b"ours", b"another of ours")
     talk.side.told.clear()
 
-    say_part(talk, b"body", Span({0: 3, 1: 7, 3: 4}, {0: 5, 3: 6}, 4, 1, {}))
+    talk.master.position = 18
     talk.master.say_update(0, 6, b"after it")
-    for sequence in (3, 2):
+    say_sum(talk, 18, b"body", 4, {0: 5, 3: 6})
+    for position in (13, 12):
         talk.network.run_for(1.0)
         assert talk.side.about("sum") == []
-        talk.master.say_update(0, sequence, b"before it")
-    talk.side.wait_for("sum")
+        talk.master.position = position
+        talk.master.say_update(0, position - 10, b"before it")
     talk.side.wait_for("update", 3)
 
     assert [told for told in talk.side.told if told[0] != "delivered"] == [
@@ -294,40 +293,121 @@ def test_a_sum_is_taken_after_what_comes_before_it_and_less_our_own_updates() ->
     ]
 
 
-def test_a_sum_with_own_updates_that_are_not_kept_any_more_is_asked_for_without_them() -> None:
-    talk = Conversation().live(rank=3, sequence=4, versions={0: 1})
+def test_with_own_updates_that_are_not_kept_any_more_in_a_sum_it_comes_back_without() -> None:
+    talk = Conversation().live(rank=3, sequence=4, versions={0: 1, 3: 4})
     talk.push(b"ours", b"another of ours")
     talk.worker.own_updates.forget(5)
 
-    say_part(talk, b"body", Span({0: 1, 3: 4}, {0: 5, 3: 6}, 6, 1, {}))
+    say_sum(talk, 11, b"body", 6, {0: 5, 3: 6})
     resume = talk.master.wait_for(Join, 2).resume
 
     assert talk.side.about("sum") == []
     assert resume is not None
-    assert (resume.versions, resume.sequence, resume.kept) == ({0: 1}, 6, {3: 6})
+    assert (resume.place, resume.versions) == (Place(LOG, 5), {0: 1, 3: 4})
+    assert (resume.sequence, resume.kept_from) == (6, 6)
 
 
 def test_own_updates_that_are_stable_are_kept_until_we_have_what_the_master_had() -> None:
     talk = Conversation().live(rank=3, versions={0: 1})
     talk.push(b"ours")
-    talk.network.kill(talk.master.host)
-    talk.network.run_for(60.0)
-    talk.master = ScriptedPeer(talk.network, MASTER)
-    talk.master.wait_for(Join)
-    talk.master.say(replace(welcome_to(sequence=1, versions={0: 4, 3: 1}), resumed=True))
-    talk.master.say(Stable({0: 1, 3: 1}))
+    stable = Stable(5, {0: 4, 3: 1})
+    talk.master.say(stable)
     talk.side.wait_for("stable")
     kept = len(talk.worker.own_updates)
 
-    say_part(talk, b"body", Span({0: 1, 3: 0}, {0: 4, 3: 1}, 4, 1, {}))
+    say_sum(talk, 5, b"body", 4, {0: 4, 3: 1})
     talk.side.wait_for("sum")
+    talk.master.say(stable)
+    talk.side.wait_for("stable", 2)
 
     assert (kept, len(talk.worker.own_updates)) == (1, 0)
 
 
+# A master that has lost everything.
+
+
+def restarted(talk: Conversation) -> ScriptedPeer:
+    """Put another master in the place of this one, and let it hear the worker."""
+    talk.network.kill(talk.master.host)
+    talk.network.run_for(60.0)
+    talk.master = ScriptedPeer(talk.network, MASTER)
+    talk.master.wait_for(Join)
+    return talk.master
+
+
+def test_a_restarted_master_is_given_the_log_and_then_the_replica_as_it_was_there() -> None:
+    talk = Conversation().live(rank=3, sequence=4, versions={0: 1, 3: 4})
+    talk.push(b"ours", b"another of ours", based_on=1)
+    say_sum(talk, 7, b"a sum", 2, {0: 3})
+    say_sum(talk, 9, b"single", 1, {0: 4}, start=7)
+    talk.side.wait_for("update")
+
+    master = restarted(talk)
+    resume = master.wait_for(Join).resume
+    following = LogName(2 << 32, LOG.id, 9)
+    master.say(welcome_to(founder=True, place=Place(following, 7)))
+    talk.side.wait_for("replica wanted")
+    talk.act(talk.worker.found_again, VALUES.astype("<i4").tobytes(), 5)
+    contents = master.wait_for(Contents)
+    master.wait_for(Snapshot)
+    talk.side.wait_for("back")
+
+    assert resume is not None
+    assert (resume.place, resume.versions) == (Place(LOG, 9), {0: 4, 3: 5})
+    assert (resume.sequence, resume.kept_after, resume.kept_from) == (6, 5, 5)
+    assert talk.side.about("replica wanted") == [("replica wanted", 5)]
+    own = Span(7, {3: 5}, 1, 1, {3: 1})
+    assert [each.entries for each in master.all(EntriesReceived)] == [
+        Entries(8, b"ours", own),
+        Entries(9, b"single", Span(8, {0: 4}, 1, 1, {})),
+    ]
+    assert contents == Contents({0: 4, 3: 5})
+    talk.network.run(lambda: bool(master.all(UpdateReceived)), seconds=60)
+    assert [each.update.sequence for each in master.all(UpdateReceived)] == [6]
+    master.position = 9
+    master.say_update(0, 5, b"in the next log")
+    talk.side.wait_for("update", 2)
+    assert talk.worker.state.log.place == Place(following, 10)
+
+
+def test_what_is_dropped_before_a_restarted_master_asks_for_it_is_told_to_it_again() -> None:
+    """The training thread goes on, and its log is bounded."""
+    talk = Conversation().live(rank=3)
+    talk.push(b"ours")
+    say_sum(talk, 2, b"single", 1, {0: 1}, start=0)
+    talk.side.wait_for("update")
+    master = restarted(talk)
+
+    talk.worker.own_updates.forget(1)
+    master.say(welcome_to(founder=True, place=Place(LogName(2 << 32, LOG.id, 2), 0)))
+
+    kept = [
+        join.resume.kept_after
+        for join in (master.wait_for(Join), master.wait_for(Join, 2))
+        if join.resume
+    ]
+    assert kept == [0, 1]
+    assert "replica wanted" not in talk.side.topics
+
+
+def test_a_replica_that_did_not_come_leaves_us_with_what_we_had() -> None:
+    talk = Conversation().live(rank=3, versions={0: 4})
+    master = restarted(talk)
+    master.say(welcome_to(versions={0: 9}), Blocks(9, {0: 9}, bytes(8)))
+    talk.side.wait_for("blocks")
+    master.position = 9
+    master.say_update(0, 10, b"after it")
+    talk.side.wait_for("update")
+
+    resume = restarted(talk).wait_for(Join).resume
+
+    assert resume is not None
+    assert (resume.place, resume.versions) == (Place(LOG, 4), {0: 4})
+
+
 # A replica that is compared with the master's.
 
-BLOCKS = Blocks({0: 4}, bytes(8))
+BLOCKS = Blocks(4, {0: 4}, bytes(8))
 
 
 def test_what_was_found_of_another_comparison_is_not_asked_for() -> None:
@@ -345,7 +425,7 @@ def test_what_was_found_of_another_comparison_is_not_asked_for() -> None:
 @pytest.mark.parametrize("asked", [False, True])
 def test_a_block_that_was_not_asked_for_is_nonsense(asked: bool) -> None:
     talk = with_zeros(BLOCK_ELEMENTS + 2)
-    talk.master.say(Blocks({}, bytes(16)))
+    talk.master.say(Blocks(0, {}, bytes(16)))
     talk.side.wait_for("blocks")
     if asked:
         talk.worker.want(talk.side.told[-1][1], (1,), talk.network.now)
@@ -377,16 +457,18 @@ def test_who_only_leaves_gets_no_blocks_and_claims_no_replica_any_more() -> None
         assert resume is not None
         resumes.append(resume)
         talk.master.say(
-            replace(welcome_to(versions={0: 6}), resumed=False), Blocks({0: 6}, bytes(8))
+            replace(welcome_to(versions={0: 6}), resumed=False), Blocks(6, {0: 6}, bytes(8))
         )
         assert talk.master.wait_for(Want) == Want(())
         assert talk.master.wait_for(Leave).reason == "done"
+        talk.master.position = 6
         talk.master.say_update(0, 7, b"late")
         talk.network.run_for(1.0)
 
+    assert [resume.place for resume in resumes] == [Place(LOG, 4), Place()]
     assert [resume.versions for resume in resumes] == [{0: 4}, {}]
     assert [resume.sequence for resume in resumes] == [1, 1]
-    assert [resume.kept for resume in resumes] == [{3: 1}, {3: 1}]
+    assert [(resume.kept_after, resume.kept_from) for resume in resumes] == [(4, 1), (0, 1)]
     assert [resume.leaving for resume in resumes] == [True, True]
     assert "update" not in talk.side.topics
 
@@ -412,17 +494,14 @@ def test_what_a_master_does_not_say_ends_it(message: Control) -> None:
     ("say", "named"),
     [
         (lambda talk: talk.master.say(welcome_to()), ("the master at master", "Welcome", "LIVE")),
-        (lambda talk: talk.master.say_update(2, 11, b"less"), ("own rank", 2)),
-        (
-            lambda talk: say_part(talk, b"body", Span({1: 3}, {1: 6}, 3, 1, {})),
-            ("updates 4 to 6", "rank 1", 4),
-        ),
-        (lambda talk: talk.master.say(Blocks({}, bytes(16))), ("digests", 2, 1)),
-        (lambda talk: talk.master.say(Blocks({}, bytes(12))), ("digests", 1.5, 1)),
+        (lambda talk: talk.master.say_update(2, 11, b"less"), ("our updates up to 11", 10)),
+        (lambda talk: say_sum(talk, 16, b"body", 3, {1: 6}), ("Entries 14 to 16", 14)),
+        (lambda talk: talk.master.say(Blocks(0, {}, bytes(16))), ("digests", 2, 1)),
+        (lambda talk: talk.master.say(Blocks(0, {}, bytes(12))), ("digests", 1.5, 1)),
     ],
     ids=[
         "a second welcome",
-        "an update of its own rank",
+        "an update of ours that we have not sent",
         "a sum of what came before",
         "digests of too many blocks",
         "a part of a digest",
@@ -431,7 +510,7 @@ def test_what_a_master_does_not_say_ends_it(message: Control) -> None:
 def test_what_cannot_be_ends_it(
     say: Callable[[Conversation], None], named: tuple[object, ...]
 ) -> None:
-    talk = Conversation().live(rank=2, sequence=10, versions={1: 4})
+    talk = Conversation().live(rank=2, sequence=10, versions={1: 4, 2: 10})
 
     say(talk)
 
@@ -614,7 +693,7 @@ def test_a_promise_is_given_and_kept() -> None:
 
 def test_a_master_of_an_earlier_term_is_not_followed_any_more() -> None:
     talk = Conversation().live()
-    talk.master.say(Promise(5), Stable({3: 0, 1: 2}))
+    talk.master.say(Promise(5), Stable(0, {3: 0}))
     talk.side.wait_for("stable")
     talk.master.end(EndCode.STEPPED_DOWN, "another one is in charge")
     join = talk.master.wait_for(Join, 2)

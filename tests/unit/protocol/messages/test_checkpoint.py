@@ -14,7 +14,12 @@ from hypothesis import strategies as st
 from gradwire_codecs import Replica
 from gradwire_codecs.arrays import Int32Array
 from gradwire_protocol.limits import BUFFER_LAYOUT_BYTES_MAX
-from gradwire_protocol.messages.admission import QUANTUM_EXPONENT_MAX, QUANTUM_EXPONENT_MIN
+from gradwire_protocol.messages.admission import (
+    QUANTUM_EXPONENT_MAX,
+    QUANTUM_EXPONENT_MIN,
+    LogName,
+    Place,
+)
 from gradwire_protocol.messages.buffers.layout import (
     BUFFER_TENSORS_MAX,
     INTEGER_TYPES,
@@ -100,6 +105,12 @@ def quanta_of(checkpoint: Checkpoint, seed: int) -> Int32Array:
     return values.astype("<i4")
 
 
+def places() -> st.SearchStrategy[Place]:
+    """Places in logs of masters that continue another one, or do not."""
+    ids, positions = st.integers(0, 2**64 - 1), st.integers(0, 2**63)
+    return st.builds(Place, st.builds(LogName, ids, ids, positions), positions)
+
+
 @st.composite
 def checkpoints(draw: st.DrawFn) -> Checkpoint:
     return Checkpoint(
@@ -111,6 +122,7 @@ def checkpoints(draw: st.DrawFn) -> Checkpoint:
         ),
         finished=draw(st.booleans()),
         digest=draw(st.integers(0, 2**64 - 1)),
+        place=draw(places()),
         works=tuple(draw(st.lists(works(), max_size=3))),
         buffers=draw(buffer_layouts()),
     )
@@ -292,7 +304,7 @@ def test_anything_else_is_refused_and_nothing_else_raised(data: bytes) -> None:
         (WHOLE[:200], (200, "header", parse_head(WHOLE, len(WHOLE))[1])),
         (with_header(SIGNATURE + b'"'), ("header",)),
         (with_header(SIGNATURE, length=0), ("header",)),
-        (with_header(SIGNATURE + b"0" * 64 + b'"}}'), ("header", "run", "versions", "digest")),
+        (with_header(SIGNATURE + b"0" * 64 + b'"}}'), ("header", "run", "place", "digest")),
         (edited('","run"', '0","run"'), ("header", CHECKED_AT - LENGTH.size)),
         (edited('"finished":"false",', ""), ("header", "missing", "finished")),
         (edited('"finished"', '"more":"1","finished"'), ("header", "unknown", "more")),

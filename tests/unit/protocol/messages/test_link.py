@@ -6,27 +6,29 @@ from typing import Any
 import pytest
 
 from gradwire_protocol import InvalidMessageError, MessageReceived
+from gradwire_protocol.delivery.shaped_message import ShapedMessage
 from gradwire_protocol.limits import charge_of
 from gradwire_protocol.messages.kinds import (
-    CONFLATED_STREAM,
     CONTROL_STREAM,
+    LOG_STREAM,
     RANK_END,
     SNAPSHOT_STREAM,
     Kind,
 )
-from gradwire_protocol.messages.link import CONTROL_RECORDS, Message, UpdateReceived
+from gradwire_protocol.messages.link import (
+    CONTROL_RECORDS,
+    EntriesReceived,
+    Message,
+    UpdateReceived,
+)
 from gradwire_protocol.messages.link import Link as MessageLink
 from gradwire_protocol.messages.replicas import Snapshot
 from gradwire_protocol.messages.schema import Record
-from gradwire_protocol.messages.updates import (
-    Conflated,
-    EncodedUpdate,
-    Finish,
-)
+from gradwire_protocol.messages.updates import EncodedUpdate, Entries, Finish
 from support.network import Link
-from support.pair import Pair, data_frame
+from support.pair import FRAGMENT_BYTES, Pair, data_frame
 from support.puppet import Puppet
-from support.records import EXAMPLES
+from support.records import EXAMPLES, SPAN
 from support.wording import naming
 
 BLOCK = Snapshot(0, bytes(4))
@@ -84,21 +86,28 @@ def test_control_messages_arrive_in_order_over_a_bad_network() -> None:
     assert conversation.pair.responder.connection.bytes_held == 0
 
 
-def test_an_update_is_relayed_as_it_came() -> None:
-    here, there = Conversation(Link()), Conversation(Link())
-    update = EncodedUpdate(7, 3, b"body" * 1000)
-    here.sending.send_update(2, 7, update.pack())
-    here.turn()
-    _, [message] = here.received(1)
-    assert isinstance(message, UpdateReceived)
+def test_entries_in_one_message_go_to_two_members_under_the_same_number() -> None:
+    entries = Entries(12, b"body" * 1000, SPAN)
+    shared = ShapedMessage.of(LOG_STREAM, 7, Kind.ENTRIES, entries.pack(), FRAGMENT_BYTES)
 
-    there.sending.relay_update(message.message)
-    there.turn()
-    [event], [relayed] = there.received(1)
+    for _ in range(2):
+        member = Conversation(Link())
+        member.sending.send_entries(shared)
+        member.turn()
+        _, messages = member.received(1)
+        assert messages == [EntriesReceived(entries, 7)]
 
-    assert (event.stream, event.number, event.kind) == (2, 7, Kind.UPDATE)
-    assert isinstance(relayed, UpdateReceived)
-    assert (relayed.rank, relayed.update) == (2, update)
+
+def test_entries_for_one_peer_alone_are_numbered_from_the_first_one_on() -> None:
+    conversation = Conversation(Link())
+    both = [Entries(12, b"first part", None), Entries(12, b"last part", SPAN)]
+
+    for entries in both:
+        conversation.sending.send_log(entries)
+    conversation.turn()
+    _, messages = conversation.received(2)
+
+    assert messages == [EntriesReceived(entries, number) for number, entries in enumerate(both)]
 
 
 @pytest.mark.parametrize(
@@ -150,7 +159,7 @@ def test_an_update_does_not_wait_and_holds_its_senders_credit_until_it_is_releas
     [
         (Finish(5), CONTROL_STREAM, Kind.FINISH),
         (BLOCK, SNAPSHOT_STREAM, Kind.SNAPSHOT),
-        (Conflated(7, b"body", None), CONFLATED_STREAM, Kind.CONFLATED),
+        (Entries(7, b"body", None), LOG_STREAM, Kind.ENTRIES),
     ],
 )
 def test_what_was_read_is_released(message: Record, stream: int, kind: Kind) -> None:
@@ -183,8 +192,9 @@ def test_control_messages_wait_for_their_turn_and_hold_their_senders_credit() ->
         (b"x", RANK_END, Kind.UPDATE, ("UPDATE", RANK_END)),
         (b"x", CONTROL_STREAM, Kind.UPDATE, ("UPDATE", CONTROL_STREAM)),
         (b"x", 0, Kind.SNAPSHOT, ("SNAPSHOT", 0)),
-        (b"x", 0, Kind.CONFLATED, ("CONFLATED", 0)),
-        (b"x", CONFLATED_STREAM, Kind.CONFLATED, ("Conflated",)),
+        (b"x", 0, Kind.ENTRIES, ("ENTRIES", 0)),
+        (b"x", LOG_STREAM, Kind.UPDATE, ("UPDATE", LOG_STREAM)),
+        (b"x", LOG_STREAM, Kind.ENTRIES, ("Entries",)),
         (b"x", 0, Kind.FINISH, ("FINISH", 0)),
         (b"x", SNAPSHOT_STREAM, Kind.JOIN, ("JOIN", SNAPSHOT_STREAM)),
         (b"x", 0, Kind.UPDATE, ("EncodedUpdate",)),

@@ -15,7 +15,9 @@ from gradwire_protocol.messages.admission import (
     QUANTUM_EXPONENT_MAX,
     QUANTUM_EXPONENT_MIN,
     Join,
+    LogName,
     Peer,
+    Place,
     Refuse,
     Resume,
     Roster,
@@ -62,17 +64,16 @@ from gradwire_protocol.messages.modes.mode import (
 )
 from gradwire_protocol.messages.modes.optimizer import OPTIMIZERS, STEPS_MAX, Optimizer
 from gradwire_protocol.messages.orders import Order, OrderDone
-from gradwire_protocol.messages.replicas import Blocks, Contents, Digest, Recall, Snapshot, Want
+from gradwire_protocol.messages.replicas import Blocks, Contents, Digest, Snapshot, Want
 from gradwire_protocol.messages.schema import Record
 from gradwire_protocol.messages.standby import Follow, Promise, Voters
 from gradwire_protocol.messages.updates import (
     NORM_MAX,
-    PART_BYTES_MAX,
     PART_HITS,
     UPDATE_BYTES_MAX,
     Aside,
-    Conflated,
     EncodedUpdate,
+    Entries,
     Finish,
     Finished,
     Leave,
@@ -94,14 +95,21 @@ from gradwire_protocol.messages.work import (
     Work,
     WorkState,
 )
-from support.records import EXAMPLES, LAYOUT, MODE, PEER, PLAN, RESUME, SPAN
+from support.records import EXAMPLES, LAYOUT, LOG, MODE, PEER, PLACE, PLAN, RESUME, SPAN
 from support.wording import naming
+
+POSITION_MAX = 2**63
+LOG_ID_MAX = 2**64 - 1
 
 NAMES = st.text(max_size=20).filter(str.isprintable)
 RANKS = st.integers(0, RANK_END - 1)
 SEQUENCES = st.integers(0, SEQUENCE_MAX)
 EXPONENTS = st.integers(QUANTUM_EXPONENT_MIN, QUANTUM_EXPONENT_MAX)
 VERSIONS = st.dictionaries(RANKS, SEQUENCES, max_size=5)
+POSITIONS = st.integers(0, POSITION_MAX)
+LOG_IDS = st.integers(0, LOG_ID_MAX)
+LOGS = st.builds(LogName, LOG_IDS, LOG_IDS, POSITIONS)
+PLACES = st.builds(Place, LOGS, POSITIONS)
 TENSORS = st.builds(
     Tensor, NAMES.filter(METADATA.__ne__), st.lists(st.integers(1, 9), max_size=4).map(tuple)
 )
@@ -113,7 +121,7 @@ PEERS = st.lists(st.builds(Peer, RANKS, NAMES, st.booleans()), max_size=5).map(t
 
 SPANS = st.builds(
     Span,
-    VERSIONS,
+    POSITIONS,
     VERSIONS,
     st.integers(1, 2**63),
     st.integers(1, ELEMENTS_MAX // PART_HITS),
@@ -167,9 +175,17 @@ MODES = st.one_of(
 TERMS = st.integers(0, TERM_MAX)
 WORKER_IDS = st.binary(min_size=WORKER_ID_BYTES, max_size=WORKER_ID_BYTES)
 RESUMES = st.builds(
-    Resume, RANKS, SEQUENCES, VERSIONS, st.integers(0, RANKS_MAX), VERSIONS, TERMS,
+    Resume,
+    RANKS,
+    SEQUENCES,
+    PLACES,
+    VERSIONS,
+    st.integers(0, RANKS_MAX),
+    POSITIONS,
+    SEQUENCES,
+    TERMS,
     heard_of=st.lists(RANKS, max_size=9).map(tuple),
-)  # fmt: skip
+)
 NUMBERS = st.integers(0, NUMBER_MAX)
 PLANS = st.builds(
     Plan,
@@ -191,7 +207,7 @@ FIELDS: tuple[tuple[Any, ...], ...] = (
         EXPONENTS,
         LAYOUTS,
         st.none() | RESUMES,
-        st.none() | VERSIONS,
+        st.none() | PLACES,
         st.none() | MODES,
     ),
     (
@@ -203,6 +219,7 @@ FIELDS: tuple[tuple[Any, ...], ...] = (
         LAYOUTS,
         PEERS,
         st.booleans(),
+        PLACES,
         VERSIONS,
         st.booleans(),
         TERMS,
@@ -212,10 +229,9 @@ FIELDS: tuple[tuple[Any, ...], ...] = (
         MODES,
     ),
     (Contents, VERSIONS),
-    (Recall, RANKS, SEQUENCES, SEQUENCES),
-    (Conflated, st.integers(1, 2**63), st.binary(max_size=50), st.none() | SPANS),
-    (Digest, VERSIONS, st.integers(0, 2**64 - 1)),
-    (Blocks, VERSIONS, st.binary(min_size=8, max_size=64)),
+    (Entries, st.integers(1, 2**63), st.binary(max_size=50), st.none() | SPANS),
+    (Digest, POSITIONS, st.integers(0, 2**64 - 1)),
+    (Blocks, POSITIONS, VERSIONS, st.binary(min_size=8, max_size=64)),
     (
         Buffers,
         RANKS,
@@ -250,7 +266,7 @@ FIELDS: tuple[tuple[Any, ...], ...] = (
         st.integers(0, PACE_MAX),
         VERSIONS,
     ),
-    (Stable, VERSIONS),
+    (Stable, POSITIONS, VERSIONS),
     (Finish, SEQUENCES),
     (Finished, VERSIONS),
     (Leave, SEQUENCES, NAMES),
@@ -291,7 +307,7 @@ REFUSED: tuple[tuple[type[Record], str, object], ...] = (
     (Join, "quantum_exponent", QUANTUM_EXPONENT_MAX + 1),
     (Join, "layout", Layout(())),
     (Join, "resume", replace(RESUME, rank=RANK_END)),
-    (Join, "partial", {0: -1}),
+    (Join, "partial", replace(PLACE, position=-1)),
     (Join, "mode", replace(MODE, every=0)),
     (Mode, "name", "raw"),
     (Mode, "every", EVERY_MAX + 1),
@@ -334,12 +350,16 @@ REFUSED: tuple[tuple[type[Record], str, object], ...] = (
     (Resume, "sequence", SEQUENCE_MAX + 1),
     (Resume, "versions", {RANK_END: 1}),
     (Resume, "workers", RANKS_MAX + 1),
-    (Resume, "kept", {RANK_END: 1}),
+    (Resume, "place", replace(PLACE, position=-1)),
+    (Resume, "kept_after", -1),
+    (Resume, "kept_from", SEQUENCE_MAX + 1),
     (Contents, "versions", {0: -1}),
-    (Recall, "rank", RANK_END),
-    (Recall, "first", -1),
-    (Recall, "last", SEQUENCE_MAX + 1),
-    (Span, "before", {RANK_END: 1}),
+    (LogName, "id", -1),
+    (LogName, "base", -1),
+    (LogName, "parts_at", -1),
+    (Place, "log", replace(LOG, parts_at=-1)),
+    (Place, "position", POSITION_MAX + 1),
+    (Span, "start", -1),
     (Span, "after", {0: -1}),
     (Span, "updates", 0),
     (Span, "parts", 0),
@@ -349,11 +369,12 @@ REFUSED: tuple[tuple[type[Record], str, object], ...] = (
     (Span, "clocks", {RANK_END: 1}),
     (Span, "clocks", {0: CLOCK_MAX + 1}),
     (Span, "closes", {RANK_END: 1}),
-    (Conflated, "position", 0),
-    (Conflated, "body", bytes(PART_BYTES_MAX + 1)),
-    (Conflated, "span", replace(SPAN, updates=-1)),
-    (Digest, "versions", {0: -1}),
+    (Entries, "stop", 0),
+    (Entries, "body", bytes(UPDATE_BYTES_MAX + 1)),
+    (Entries, "span", replace(SPAN, updates=-1)),
+    (Digest, "position", -1),
     (Digest, "digest", -1),
+    (Blocks, "position", -1),
     (Blocks, "versions", {RANK_END: 1}),
     (Blocks, "digests", bytes(7)),
     (Blocks, "digests", bytes(8 * BLOCKS_MAX + 1)),
@@ -390,6 +411,7 @@ REFUSED: tuple[tuple[type[Record], str, object], ...] = (
     (Welcome, "layout", Layout(())),
     (Welcome, "roster", (PEER,) * (RANKS_MAX + 1)),
     (Welcome, "founder", 0),
+    (Welcome, "place", replace(PLACE, position=-1)),
     (Welcome, "versions", {RANK_END: 1}),
     (Welcome, "mode", None),
     (Refuse, "code", LONG_NAME),
@@ -413,6 +435,7 @@ REFUSED: tuple[tuple[type[Record], str, object], ...] = (
     (EncodedUpdate, "pace", -1),
     (EncodedUpdate, "pace", PACE_MAX + 1),
     (EncodedUpdate, "closes", {RANK_END: 1}),
+    (Stable, "position", -1),
     (Stable, "versions", {0: -1}),
     (Finish, "sequence", -1),
     (Finished, "versions", {-1: 1}),
@@ -473,7 +496,7 @@ def test_the_longest_ledger_fits_a_message() -> None:
 
 
 def test_every_message_is_tested_here() -> None:
-    messages = {*CONTROL_RECORDS.values(), EncodedUpdate, Snapshot, Conflated}
+    messages = {*CONTROL_RECORDS.values(), EncodedUpdate, Snapshot, Entries}
 
     assert messages == {row[0] for row in FIELDS}, "FIELDS has what each can hold"
     assert messages <= {type(example) for example in EXAMPLES}, "support/records.py has one of each"
@@ -531,6 +554,7 @@ def test_a_layout_has_a_largest_size() -> None:
 WIDEST = "\N{GRINNING FACE}"
 REASON = WIDEST * REASON_CHARACTERS_MAX
 ALL_VERSIONS = dict.fromkeys(range(RANK_END - RANKS_MAX, RANK_END), SEQUENCE_MAX)
+FARTHEST = Place(LogName(LOG_ID_MAX, LOG_ID_MAX, POSITION_MAX), POSITION_MAX)
 EVERYONE = (
     Peer(RANK_END - 1, WIDEST * WORKER_NAME_CHARACTERS_MAX, finished=True),
 ) * RANKS_MAX  # fmt: skip
@@ -544,6 +568,7 @@ LARGEST: tuple[Record, ...] = (
         layout_of(LAYOUT_BYTES_MAX),
         EVERYONE,
         founder=False,
+        place=FARTHEST,
         versions=ALL_VERSIONS,
     ),
     Join(
@@ -554,14 +579,25 @@ LARGEST: tuple[Record, ...] = (
         2**16 - 1,
         QUANTUM_EXPONENT_MIN,
         layout_of(LAYOUT_BYTES_MAX),
-        Resume(RANK_END - 1, SEQUENCE_MAX, ALL_VERSIONS, RANKS_MAX, ALL_VERSIONS, TERM_MAX),
+        Resume(
+            RANK_END - 1,
+            SEQUENCE_MAX,
+            FARTHEST,
+            ALL_VERSIONS,
+            RANKS_MAX,
+            POSITION_MAX,
+            SEQUENCE_MAX,
+            TERM_MAX,
+            heard_of=tuple(ALL_VERSIONS),
+        ),
+        FARTHEST,
     ),
     Contents(ALL_VERSIONS),
-    Conflated(
+    Entries(
         2**63,
-        bytes(PART_BYTES_MAX),
+        bytes(UPDATE_BYTES_MAX),
         Span(
-            ALL_VERSIONS,
+            POSITION_MAX,
             ALL_VERSIONS,
             2**63,
             ELEMENTS_MAX // PART_HITS + 1,
@@ -571,8 +607,8 @@ LARGEST: tuple[Record, ...] = (
             ALL_VERSIONS,
         ),
     ),
-    Digest(ALL_VERSIONS, 2**64 - 1),
-    Blocks(ALL_VERSIONS, bytes(8 * BLOCKS_MAX)),
+    Digest(POSITION_MAX, 2**64 - 1),
+    Blocks(POSITION_MAX, ALL_VERSIONS, bytes(8 * BLOCKS_MAX)),
     Want((BLOCKS_MAX - 1,) * BLOCKS_MAX),
     Buffers(
         RANK_END - 1,
@@ -586,7 +622,7 @@ LARGEST: tuple[Record, ...] = (
     Refuse(WIDEST * NAME_CHARACTERS_MAX, REASON, WIDEST * ADDRESS_CHARACTERS_MAX),
     Roster(EVERYONE),
     Snapshot(ELEMENTS_MAX, bytes(4 * BLOCK_ELEMENTS)),
-    Stable(ALL_VERSIONS),
+    Stable(POSITION_MAX, ALL_VERSIONS),
     Voters(SEQUENCE_MAX, TERM_MAX, (bytes(WORKER_ID_BYTES),) * RANKS_MAX),
     Finished(ALL_VERSIONS),
     Leave(SEQUENCE_MAX, REASON),

@@ -34,7 +34,8 @@ def test_the_run_is_there_without_any_worker(
     assert (run.name, run.layout, run.finished) == ("alpha", checkpoint_of().layout, False)
     assert run.replica.values.tolist() == VALUES.tolist()
     assert run.replica.quantum_exponent == -24
-    assert run.relay.versions == run.relay.stable == VERSIONS
+    assert run.relay.versions == run.relay.stable.versions == VERSIONS
+    assert run.relay.log.place == checkpoint_of().place
     assert (run.relay.unstable, run.relay.next_sequence(0), run.relay.next_sequence(1)) == (0, 4, 1)
     run.replica.values += 1
     assert caplog.messages == [

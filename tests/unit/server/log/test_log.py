@@ -1,7 +1,6 @@
 """The log, played by random histories against what a list of all updates says."""
 
 import math
-from collections.abc import Mapping
 from types import SimpleNamespace
 from typing import cast
 
@@ -10,79 +9,87 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gradwire_codecs import Update, decode
+from gradwire_codecs import MalformedUpdateError, Update, decode
 from gradwire_codecs.arrays import Int64Array
 from gradwire_codecs.format.header import INT32_MAX
 from gradwire_codecs.format.update import pack_update
 from gradwire_protocol import ShapedMessage
+from gradwire_protocol.messages.admission import LogName, Place
 from gradwire_protocol.messages.fields import covers
-from gradwire_protocol.messages.kinds import Kind
 from gradwire_protocol.messages.link import Link
-from gradwire_protocol.messages.updates import Conflated, EncodedUpdate
-from gradwire_server.log.cursor import Numbers
+from gradwire_protocol.messages.updates import EncodedUpdate, Entries, EntriesAssembly, Span, Stable
+from gradwire_server.log.cursor import Cursor, Numbers
 from gradwire_server.log.log import Log
 from gradwire_server.log.segments import ENTRY_BYTES, HIT_BYTES, Segment
 
 ELEMENTS = 100
 RANKS = 4
 BYTES_MAX = 6 * ENTRY_BYTES
+LOG = LogName(1 << 32)
 
 
-def message_of(rank: int, sequence: int, seed: int, size: int = 2) -> ShapedMessage:
+def body_of(seed: int, size: int = 2) -> bytes:
     random = np.random.default_rng(seed)
     index = np.flatnonzero(random.random(ELEMENTS) < 0.1).astype(np.uint32)
     count = random.choice([-size, -1, 1, size], len(index)).astype(np.int32)
-    body = pack_update(Update(0, ELEMENTS, 3, index, count)) if len(index) else b""
-    packed = EncodedUpdate(sequence, 0, body, clock=sequence).pack()
-    return ShapedMessage.of(rank, sequence, Kind.UPDATE, packed, 1200)
+    return pack_update(Update(0, ELEMENTS, 3, index, count)) if len(index) else b""
+
+
+def change_of(body: bytes) -> Int64Array:
+    change = np.zeros(ELEMENTS, np.int64)
+    if body:
+        update = decode(body, ELEMENTS)
+        change[update.index] = update.change
+    return change
 
 
 class Receiver:
     """A member: it adds up what it is sent in order, and subtracts what is its own."""
 
-    def __init__(self, world: "World", rank: int) -> None:
+    def __init__(self, world: "World", rank: int, cursor: Cursor) -> None:
         self.world = world
         self.rank = rank
-        self.cursor = world.log.subscribe(rank, 0.0)
-        self.values = world.replica.copy()
-        self.versions = dict(world.versions)
+        self.cursor = cursor
+        self.told = cursor.sent
+        """Where the last entries ended that it was sent."""
+        self.values = world.values_at(cursor.sent)
+        self.lacking: set[int] = set()
+        """Positions of updates that it has not acknowledged."""
+        for position in range(cursor.sent + 1, world.log.head + 1):
+            self.accepted(position)
         self.under_way: list[ShapedMessage] = []
         self.connection = SimpleNamespace(sender=SimpleNamespace(fragment_bytes=1_200))
 
-    def relay_update(self, message: ShapedMessage) -> None:
-        """Receive an update, as a link sends it."""
-        self.under_way.append(message)
-        update = EncodedUpdate.parse(message.payload)
-        rank = message.stream
-        assert rank != self.rank
-        self.add(update.body)
-        self.take({rank: update.sequence - 1}, {rank: update.sequence})
+    def accepted(self, position: int) -> None:
+        """Note that there is one more update: it has its own at once."""
+        origin, change = self.world.entries[position - 1]
+        if origin == self.rank:
+            self.values = self.values + change
+        else:
+            self.lacking.add(position)
 
-    def relay_sum(self, message: ShapedMessage) -> None:
-        """Receive a part of a sum, as a link sends it."""
+    def send_entries(self, message: ShapedMessage) -> None:
+        """Receive entries, as a link sends them."""
         self.under_way.append(message)
-        part = Conflated.parse(message.payload)
-        self.add(part.body)
-        if part.span is None:
+        entries = Entries.parse(message.payload)
+        self.values = self.values + change_of(entries.body)
+        span = entries.span
+        if span is None:
             return
-        own = self.world.changes[self.rank]
-        last = part.span.after.get(self.rank, 0)
-        for sequence in range(part.span.before.get(self.rank, 0) + 1, last + 1):
-            self.values -= own[sequence]
-        for rank, sequence in part.span.before.items():
-            assert rank == self.rank or self.versions.get(rank, 0) == sequence, "a gap"
-        self.take(part.span.before, part.span.after)
-
-    def add(self, body: bytes) -> None:
-        if body:
-            update = decode(body, ELEMENTS)
-            self.values[update.index] += update.change
-
-    def take(self, before: Mapping[int, int], after: Mapping[int, int]) -> None:
-        for rank, last in after.items():
-            if rank != self.rank:
-                assert self.versions.get(rank, 0) == before[rank], "a gap, or twice"
-                self.versions[rank] = last
+        first = entries.stop - span.updates
+        assert span.start == self.told, "it is told from where on it lacks something"
+        assert self.told <= first
+        assert {rank for rank, _ in self.world.entries[self.told : first]} <= {self.rank}
+        inside = self.world.entries[first : entries.stop]
+        ranks = {rank for rank, _ in inside}
+        assert ranks != {self.rank}, "nobody is sent its own alone"
+        versions = self.world.versions_at(entries.stop)
+        assert span.after == {rank: versions[rank] for rank in ranks}
+        assert not first < self.cursor.pause < entries.stop, "a sum across its pause"
+        for rank, change in inside:
+            if rank == self.rank:
+                self.values = self.values - change
+        self.told = entries.stop
 
 
 class World:
@@ -90,120 +97,138 @@ class World:
 
     def __init__(self) -> None:
         self.log = Log(ELEMENTS, BYTES_MAX)
+        self.log.start_from(Place(LOG), {})
         self.numbers = Numbers()
-        self.replica = np.zeros(ELEMENTS, np.int64)
-        self.versions: dict[int, int] = {}
-        self.changes: dict[int, dict[int, Int64Array]] = {rank: {} for rank in range(RANKS)}
+        self.entries: list[tuple[int, Int64Array]] = []
+        """Rank and change of the update at each position, from 1 on."""
+        self.stable_at = 0
+        """The last position that all had who took part then."""
+        self.stable = Stable(0, {})
         self.receivers: dict[int, Receiver] = {}
-        self.lacking: dict[int, set[tuple[int, int]]] = {}
-        """By member: names of the updates that it has not acknowledged."""
-        self.carried: dict[tuple[int, int, int], set[tuple[int, int]]] = {}
-        """By member, stream and number: names of the updates in that message."""
-        self.stable: dict[int, int] = {}
         for rank in range(RANKS):
             self.join(rank)
 
-    def join(self, rank: int) -> None:
-        self.receivers[rank] = Receiver(self, rank)
-        self.lacking[rank] = set()
+    def values_at(self, position: int) -> Int64Array:
+        return sum((change for _, change in self.entries[:position]), np.zeros(ELEMENTS, np.int64))
+
+    def versions_at(self, position: int) -> dict[int, int]:
+        ranks = [rank for rank, _ in self.entries[:position]]
+        return {rank: ranks.count(rank) for rank in set(ranks)}
+
+    def join(self, rank: int, position: int | None = None, *, pauses: bool = False) -> None:
+        cursor = self.log.subscribe(rank, 0.0, position, pauses=pauses)
+        self.receivers[rank] = Receiver(self, rank, cursor)
+
+    def leave(self, rank: int) -> None:
+        self.log.unsubscribe(self.receivers.pop(rank).cursor)
+
+    def come_back(self, rank: int, choice: int, *, pauses: bool) -> None:
+        """Let a member come back with some position of which the log has all that is later."""
+        has = [at for at in range(self.log.head + 1) if self.log.has_after(Place(LOG, at))]
+        self.join(rank, has[choice % len(has)], pauses=pauses)
 
     def append(self, rank: int, seed: int, size: int = 2) -> None:
-        sequence = self.versions.get(rank, 0) + 1
-        message = message_of(rank, sequence, seed, size)
-        encoded = EncodedUpdate.parse(message.payload)
-        segment = self.log.append(rank, encoded, message, None, 0.0)
-        update = segment.decoded(ELEMENTS)
-        change = np.zeros(ELEMENTS, np.int64)
-        change[update.index] = update.change
-        self.changes[rank][sequence] = change
-        self.versions[rank] = sequence
-        self.replica += change
-        for other in self.receivers.keys() - {rank}:
-            self.lacking[other].add((rank, sequence))
-        receiver = self.receivers[rank]  # a worker has its own at once
-        receiver.values += change
-        receiver.versions[rank] = sequence
+        body = body_of(seed, size)
+        sequence = self.versions_at(len(self.entries)).get(rank, 0) + 1
+        self.entries.append((rank, change_of(body)))
+        self.log.accept(rank, EncodedUpdate(sequence, 0, body, clock=sequence), None, 0.0)
+        for receiver in self.receivers.values():
+            receiver.accepted(len(self.entries))
 
     def send(self, rank: int, *, singly_bytes: float = 0) -> Segment | None:
         receiver = self.receivers[rank]
         segment = self.log.next_of(receiver.cursor, singly_bytes=singly_bytes)
-        link = cast("Link", receiver)
-        if segment is None:
-            return None
-        if segment.message is not None:
-            receiver.cursor.send_update(segment, link)
-        else:
-            parts = segment.parts(self.log.versions_before(segment))
-            receiver.cursor.send_sum(segment, parts, link, self.numbers, is_shared=True)
-        last = receiver.under_way[-1]
-        self.carried[rank, last.stream, last.number] = {
-            (each, sequence)
-            for each, stop in segment.after.items()
-            for sequence in range(segment.before[each] + 1, stop + 1)
-        }
+        if segment is not None:
+            receiver.cursor.send(segment, cast("Link", receiver), self.numbers)
         return segment
+
+    def send_all(self, rank: int) -> None:
+        while self.send(rank):
+            pass
 
     def deliver(self, rank: int, number: int = 0) -> None:
         receiver = self.receivers[rank]
         message = receiver.under_way.pop(number % len(receiver.under_way))
-        receiver.cursor.on_delivered(
-            message.stream, message.number, cast("Link", receiver), self.numbers, 0.0
+        segment = receiver.cursor.on_delivered(
+            message.number, cast("Link", receiver), self.numbers, 0.0
         )
-        self.lacking[rank] -= self.carried.get((rank, message.stream, message.number), set())
+        if segment is not None:
+            stops = [Entries.parse(each.payload).stop for each in receiver.under_way]
+            assert segment.stop not in stops, "a part of it is still under way"
+            receiver.lacking -= set(range(segment.start + 1, segment.stop + 1))
+
+    def deliver_all(self, rank: int) -> None:
+        while self.receivers[rank].under_way:
+            self.deliver(rank)
 
     def check(self) -> None:
         log = self.log
         bounds = [segment.start for segment in log] + [log.head]
         assert bounds[1:] == [segment.stop for segment in log]
         assert log.nbytes == sum(segment.nbytes for segment in log)
+        assert log.versions == self.versions_at(log.head)
         for receiver in self.receivers.values():
             cursor = receiver.cursor
             assert cursor.acknowledged <= cursor.sent
+            assert all(position > cursor.acknowledged for position in receiver.lacking)
             assert bounds[0] <= cursor.acknowledged, "what somebody lacks is there"
-            assert set(cursor.positions) <= set(bounds), "nothing is merged across a cursor"
+            needed = {position for position in cursor.positions if position >= bounds[0]}
+            assert needed <= set(bounds), "nothing is merged across a cursor or its pause"
             assert bool(cursor.nbytes) == bool(receiver.under_way)
-        stable = log.stable
-        assert covers(stable, self.stable), "what was stable is so for ever"
-        for names in self.lacking.values():
-            assert all(stable.get(rank, 0) < sequence for rank, sequence in names)
+        self.check_stable()
+
+    def check_stable(self) -> None:
+        all_have = min(
+            (each.cursor.acknowledged for each in self.receivers.values()), default=self.log.head
+        )
+        self.stable_at = max(self.stable_at, all_have)
+        stable = self.log.stable
+        assert stable.versions == self.versions_at(self.stable_at)
+        assert covers(stable.versions, self.stable.versions), "what was stable is so for ever"
+        assert stable.position == (all_have if all_have == self.stable_at else 0)
         self.stable = stable
 
 
+ranks = st.integers(0, RANKS - 1)
 ops = st.one_of(
-    st.tuples(st.just("append"), st.integers(0, RANKS - 1), st.integers(0, 999)),
-    st.tuples(st.just("send"), st.integers(0, RANKS - 1), st.booleans()),
-    st.tuples(st.just("deliver"), st.integers(0, RANKS - 1), st.integers(0, 5)),
-    st.tuples(st.just("leave and join"), st.integers(0, RANKS - 1), st.none()),
+    st.tuples(st.just("append"), ranks, st.integers(0, 999), st.none()),
+    st.tuples(st.just("send"), ranks, st.booleans(), st.none()),
+    st.tuples(st.just("deliver"), ranks, st.integers(0, 5), st.none()),
+    st.tuples(st.just("leave and join"), ranks, st.none(), st.none()),
+    st.tuples(st.just("leave and come back"), ranks, st.integers(0, 20), st.booleans()),
 )
 
 
 @given(st.lists(ops, max_size=60))
-def test_what_a_member_was_sent_is_what_it_lacked(history: list[tuple[str, int, int]]) -> None:
+def test_what_a_member_was_sent_is_what_it_lacked(
+    history: list[tuple[str, int, int, bool]],
+) -> None:
     world = World()
-    for what, rank, argument in history:
-        receiver = world.receivers[rank]
+    for what, rank, argument, pauses in history:
         if what == "append":
             world.append(rank, argument)
         elif what == "send":
             world.send(rank, singly_bytes=math.inf if argument else 0)
-        elif what == "deliver" and receiver.under_way:
+        elif what == "deliver" and world.receivers[rank].under_way:
             world.deliver(rank, argument)
         elif what == "leave and join":
-            world.log.unsubscribe(receiver.cursor)
+            world.leave(rank)
             world.join(rank)
+        elif what == "leave and come back":
+            world.leave(rank)
+            world.come_back(rank, argument, pauses=pauses)
         world.check()
 
     for rank, receiver in world.receivers.items():
-        while world.send(rank):
-            pass
+        world.send_all(rank)
         assert receiver.cursor.sent == world.log.head
-        assert receiver.values.tolist() == world.replica.tolist()
-        assert receiver.versions == world.versions
-        while receiver.under_way:
-            world.deliver(rank)
+        assert receiver.values.tolist() == world.values_at(world.log.head).tolist()
+        world.deliver_all(rank)
+        assert not receiver.lacking
         assert world.log.count_after(receiver.cursor) == 0
         world.check()
-    assert world.log.stable == world.versions
+    head = world.log.head
+    assert world.log.stable == Stable(head, world.versions_at(head))
 
 
 def test_members_that_are_equally_far_get_the_same_message() -> None:
@@ -217,10 +242,11 @@ def test_members_that_are_equally_far_get_the_same_message() -> None:
     assert first is not None
     assert (first.updates, first.after) == (6, {0: 3, 1: 3})
     assert first.clocks == {0: 3, 1: 3}
-    assert world.receivers[2].under_way == world.receivers[3].under_way
+    [shared] = world.receivers[2].under_way
+    assert world.receivers[3].under_way == [shared]
 
 
-def test_the_numbers_of_a_members_sums_rise() -> None:
+def test_the_numbers_of_what_a_member_is_sent_rise() -> None:
     """Else the transport would take one for a message that has come."""
     world = World()
     for number in range(6):
@@ -228,71 +254,78 @@ def test_the_numbers_of_a_members_sums_rise() -> None:
         for rank in (2, 3):
             if number % (1 + rank) == 1:
                 world.send(rank)
-    while world.send(2) or world.send(3):
-        pass
-
     for rank in (2, 3):
-        sums = [m.number for m in world.receivers[rank].under_way if m.kind == Kind.CONFLATED]
-        assert sums == sorted(set(sums))
+        world.send_all(rank)
+
+        numbers = [message.number for message in world.receivers[rank].under_way]
+        assert len(numbers) > 1
+        assert numbers == sorted(set(numbers))
 
 
-def test_a_large_sum_goes_in_parts_and_nothing_follows_before_they_were_sent(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+@pytest.fixture
+def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let every sum take several messages, and few be under way."""
     monkeypatch.setattr("gradwire_server.log.segments.PART_HITS", 2)
     monkeypatch.setattr("gradwire_server.log.cursor.PARTS_UNDER_WAY_MAX", 3)
+
+
+@pytest.mark.usefixtures("small_parts")
+def test_a_large_sum_goes_in_parts_and_is_acknowledged_with_the_last_one() -> None:
     world = World()
     for number in range(8):
         world.append(number % 2, number)
     receiver = world.receivers[2]
 
-    segment = world.send(2)
+    world.send(2)
 
-    assert segment is not None
     assert len(receiver.under_way) == 3
-    while receiver.cursor.sends_sum:
+    while receiver.cursor.is_sending:
         assert receiver.cursor.acknowledged == 0
         world.deliver(2)
-    while receiver.under_way:
-        world.deliver(2)
+    world.deliver_all(2)
     assert receiver.cursor.acknowledged == world.log.head
-    assert receiver.values.tolist() == world.replica.tolist()
+    assert receiver.values.tolist() == world.values_at(8).tolist()
 
 
-def test_sums_that_follow_one_another_are_sent_one_after_the_other(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Numbers below the last one of a sum that was taken do not count any more."""
-    monkeypatch.setattr("gradwire_server.log.segments.PART_HITS", 2)
-    monkeypatch.setattr("gradwire_server.log.cursor.PARTS_UNDER_WAY_MAX", 3)
+@pytest.mark.usefixtures("small_parts")
+def test_what_follows_a_large_sum_is_sent_after_its_last_part() -> None:
+    """Its receiver takes entries in order; what is early waits there, and takes memory."""
     world = World()
-    for number in range(4):
-        world.append(number % 2, number)
-    first = world.send(2)
-    for number in range(4):
-        world.append(number % 2, number)
-    second = world.send(2)
+    stops = []
+    for updates in (4, 4, 1):  # two sums, and one update as it came
+        for number in range(updates):
+            world.append(number % 2, number)
+        segment = world.send(2)
+        assert segment is not None
+        stops.append(segment.stop)
 
-    assert first is not None
-    assert second is not None
     order = []
     while world.receivers[2].under_way:
-        order.append(Conflated.parse(world.receivers[2].under_way[0].payload).position)
+        order.append(Entries.parse(world.receivers[2].under_way[0].payload).stop)
         world.deliver(2)
+
     assert order == sorted(order)
-    assert set(order) == {first.stop, second.stop}
+    assert set(order) == set(stops) == {4, 8, 9}
     assert world.receivers[2].cursor.acknowledged == world.log.head
-    assert world.receivers[2].values.tolist() == world.replica.tolist()
+    assert world.receivers[2].values.tolist() == world.values_at(9).tolist()
 
 
-def test_a_single_update_is_sent_as_it_came() -> None:
+def test_a_member_that_pauses_is_sent_no_sum_across_its_pause() -> None:
     world = World()
-    world.append(0, 7)
+    world.leave(3)
+    for number in range(4):
+        world.append(0, number)
+    world.join(3, 1, pauses=True)
+    for number in range(4):
+        world.append(0, number)
 
-    world.send(1)
+    world.log.bytes_max = 0
+    world.log.compact(at_once=True)
 
-    [segment] = world.log
-    assert world.receivers[1].under_way == [segment.message]
+    assert [segment.stop for segment in world.log] == [1, 4, 8]
+    world.send_all(3)
+    stops = [Entries.parse(each.payload).stop for each in world.receivers[3].under_way]
+    assert stops == [4, 8]
 
 
 def test_memory_follows_from_how_many_are_slow_and_not_from_for_how_long() -> None:
@@ -309,9 +342,8 @@ def test_memory_follows_from_how_many_are_slow_and_not_from_for_how_long() -> No
     assert world.log.nbytes <= 1.5 * BYTES_MAX + sums
     assert len(world.log) <= 1.5 * BYTES_MAX // ENTRY_BYTES + 3
     for rank in (2, 3):
-        while world.send(rank):
-            pass
-        assert world.receivers[rank].values.tolist() == world.replica.tolist()
+        world.send_all(rank)
+        assert world.receivers[rank].values.tolist() == world.values_at(500).tolist()
 
 
 def test_what_has_no_sum_is_sent_in_several_segments() -> None:
@@ -320,37 +352,115 @@ def test_what_has_no_sum_is_sent_in_several_segments() -> None:
         world.append(0, number, size=INT32_MAX // 6)  # a threshold is 3 quanta
         world.check()
 
-    while world.send(1):
-        pass
+    world.send_all(1)
 
-    assert world.receivers[1].values.tolist() == world.replica.tolist()
+    assert len(world.receivers[1].under_way) > 1
+    assert world.receivers[1].values.tolist() == world.values_at(20).tolist()
 
 
-@given(st.lists(st.tuples(st.integers(0, RANKS - 1), st.booleans()), min_size=1, max_size=40))
-def test_who_comes_back_lacks_what_its_versions_say(history: list[tuple[int, bool]]) -> None:
-    """Unless some of it was dropped, or merged with what it has."""
+def test_what_only_those_lack_that_do_not_count_is_stable() -> None:
+    log = Log(ELEMENTS, BYTES_MAX)
+    observers = {"counts": False}
+    log.subscribe(0, 0.0)
+    observer = log.subscribe(9, 0.0, counts=lambda: observers["counts"])
+    log.accept(0, EncodedUpdate(1, 0, b"", closes={2: 5}), None, 0.0)
+    for cursor in list(log._cursors):
+        if cursor is not observer:
+            assert log.next_of(cursor) is None, "it has its own"
+
+    assert log.stable == Stable(1, {0: 1, 2: 5}), "in rounds, contributions are stable with it"
+
+    observers["counts"] = True
+    assert log.stable == Stable(0, {0: 1, 2: 5}), "it lacks something that is stable"
+
+
+def test_the_log_that_goes_on_from_another_has_what_comes_after_their_common_places() -> None:
     world = World()
-    versions: dict[int, int] = {}
-    for number, (rank, had) in enumerate(history):
+    for number in range(5):
+        world.append(0, number)
+    name = LOG.continued(4, now=1.0)  # the one before has one more, of which nobody knew
+
+    log = Log(ELEMENTS, BYTES_MAX)
+    log.start_from(Place(name, 4), {0: 4}, list(world.log)[2:4], Stable(2, {0: 2}))
+    log.accept(0, EncodedUpdate(5, 0, b""), None, 0.0)
+
+    def has_after(name: LogName) -> list[int]:
+        return [position for position in range(9) if log.has_after(Place(name, position))]
+
+    assert has_after(name) == [2, 3, 4, 5]
+    assert has_after(LOG) == [2, 3, 4]
+    assert has_after(LOG.continued(4, now=2.0)) == [], "its entries after 4 are others"
+    assert log.place == Place(name, 5)
+    log.subscribe(1, 0.0, 3)
+    assert log.stable == Stable(3, {0: 3})
+
+
+@pytest.mark.usefixtures("small_parts")
+@given(st.lists(st.tuples(ranks, st.booleans()), min_size=1, max_size=20))
+def test_another_log_is_the_same_if_it_is_made_of_what_a_member_was_sent(
+    history: list[tuple[int, bool]],
+) -> None:
+    """A standby follows so, and so a restarted master takes the log of a worker."""
+    world = World()
+    world.join(RANKS)
+    for number, (rank, sends) in enumerate(history):
         world.append(rank, number)
-        for other in range(RANKS):
-            if other != 3 and number % 3:
-                world.send(other)
-        if had and world.versions[rank] == versions.get(rank, 0) + 1:
-            versions[rank] = world.versions[rank]
+        if sends:
+            world.send(RANKS)
+    world.send_all(RANKS)
 
-    found = world.log.lacking(versions, without=3)
+    other, assembly = Log(ELEMENTS, 2**20), EntriesAssembly(ELEMENTS)
+    while world.receivers[RANKS].under_way:
+        message = world.receivers[RANKS].under_way[0]
+        assembly.add(Entries.parse(message.payload), message.number)
+        while (stop := assembly.after(other.head)) is not None:
+            span, bodies, _ = assembly.take(stop)
+            before = {rank: other.versions.get(rank, 0) for rank in range(RANKS)}
+            other.append(Segment.received(stop, span, bodies, before, ELEMENTS, 0.0))
+        world.deliver(RANKS)
 
-    lacks = {r: s for r, s in world.versions.items() if r != 3 and s > versions.get(r, 0)}
-    if found is None:
-        assert len(world.log) < len(history), "every update is there by itself"
-        return
-    position, segments = found
-    has: dict[int, int] = {}
+    assert (other.head, other.versions) == (world.log.head, world.log.versions)
+    head = other.head
+    assert total_of(list(other)) == world.values_at(head).tolist()
+    counts = [sum(segment.counts.get(rank, 0) for segment in other) for rank in range(RANKS)]
+    assert counts == [other.versions.get(rank, 0) for rank in range(RANKS)]
+
+
+def test_a_sum_says_of_each_rank_what_its_last_update_says() -> None:
+    """Of results, the last one: one may come before an earlier one, and close less."""
+    updates = [
+        (0, EncodedUpdate(7, 1, body_of(1), clock=5, pace=9, closes={2: 4})),
+        (1, EncodedUpdate(3, 2, body_of(2), clock=8)),
+        (0, EncodedUpdate(8, 3, body_of(3), closes={2: 3, 3: 1})),
+    ]
+    parts = [
+        Segment.of(11 + i, rank, encoded, None, 1.0 + i)
+        for i, (rank, encoded) in enumerate(updates)
+    ]
+
+    merged = Segment.merged(parts, ELEMENTS)
+
+    assert merged is not None
+    assert (merged.start, merged.stop, merged.accepted_at) == (10, 13, 1.0)
+    assert (merged.after, merged.counts) == ({0: 8, 1: 3}, {0: 2, 1: 1})
+    assert (merged.based_on, merged.clocks, merged.paces) == ({0: 3, 1: 2}, {0: 5, 1: 8}, {0: 9})
+    assert merged.closes == {2: 4, 3: 1}
+
+
+def test_parts_that_have_elements_in_common_are_refused_if_these_overflow() -> None:
+    body = pack_update(
+        Update(0, ELEMENTS, 1, np.array([5], np.uint32), np.array([INT32_MAX], np.int32))
+    )
+    span = Span(0, {0: 2}, 2, 2, {0: 0})
+
+    with pytest.raises(MalformedUpdateError, match="in common"):
+        Segment.received(2, span, [body, body], {}, ELEMENTS, 0.0)
+
+
+def total_of(segments: list[Segment]) -> list[int]:
+    """Return the sum of what segments change."""
+    total = np.zeros(ELEMENTS, np.int64)
     for segment in segments:
-        for rank, before in segment.before.items():
-            if rank != 3:
-                assert before == has.get(rank, versions.get(rank, 0))
-                has[rank] = segment.after[rank]
-    assert has == lacks
-    assert all(segment.start >= position for segment in segments)
+        update = segment.decoded(ELEMENTS)
+        total[update.index] += update.change
+    return total.tolist()

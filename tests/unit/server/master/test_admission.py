@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from gradwire_protocol import Role
-from gradwire_protocol.messages.admission import CODEC_VERSION, Join, RefusalCode, Refuse, Resume
+from gradwire_protocol.messages.admission import CODEC_VERSION, Join, RefusalCode, Refuse
 from gradwire_protocol.messages.fields import WORKER_ID_BYTES
 from gradwire_protocol.messages.layout import Layout, Tensor
 from gradwire_protocol.messages.replicas import Snapshot
@@ -18,7 +18,7 @@ from gradwire_server.state.roster import Roster
 from gradwire_server.state.run import Run
 from gradwire_server.state.state import State
 from support.members import member, roster_of
-from support.peer import join_request
+from support.peer import join_request, resume_of
 from support.wording import naming
 
 
@@ -101,7 +101,7 @@ def state_of(
         ),
         pytest.param(
             {
-                "join": join_request(resume=Resume(rank=1, sequence=3, versions={}, workers=2)),
+                "join": join_request(resume=resume_of(1, 3)),
                 "run": run_in_progress(finished=True),
                 "roster": roster_of([member(0)]),
             },

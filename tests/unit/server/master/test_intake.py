@@ -24,7 +24,7 @@ from gradwire_codecs.replica.replica import FIRST_VALUE_MAX
 from gradwire_protocol import CloseCode, UsageError
 from gradwire_protocol.messages.admission import Roster, Welcome
 from gradwire_protocol.messages.kinds import EndCode
-from gradwire_protocol.messages.link import UpdateReceived
+from gradwire_protocol.messages.link import EntriesReceived
 from gradwire_protocol.messages.modes.mode import SYNCHRONOUS, Mode
 from gradwire_protocol.messages.replicas import Snapshot
 from gradwire_protocol.messages.updates import Finish, Finished, Leave
@@ -351,10 +351,10 @@ def test_from_an_outlier_on_everything_of_its_worker_is_kept_aside_and_it_hears_
     assert held.pop(2) >= len(OUTLIER) + 2 * len(HARMLESS), "at its own credit"
     assert held == {0: 0, 1: 0}
 
-    before = len(rogue.all(UpdateReceived))
+    before = len(rogue.all(EntriesReceived))
     run.train(2)
     run.network.run_for(1.0)
-    assert len(rogue.all(UpdateReceived)) > before
+    assert len(rogue.all(EntriesReceived)) > before
 
 
 def test_released_its_updates_are_accepted_in_order_and_what_comes_after_too() -> None:

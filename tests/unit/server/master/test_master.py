@@ -93,7 +93,7 @@ def sending(stream: int, kind: int, payload: bytes) -> Act:
         (lambda rogue, _: rogue.say_block(0, np.ones(ELEMENTS, np.int32)), (ROGUE, "Snapshot")),
         (lambda rogue, body: rogue.say_update(2, 1, body, based_on=3), (ROGUE, "update 1", 3, 0)),
         (saying(Roster(())), (ROGUE, "Roster")),
-        (saying(Stable({})), (ROGUE, "Stable")),
+        (saying(Stable(0, {})), (ROGUE, "Stable")),
         (saying(Finished({})), (ROGUE, "Finished")),
         (saying(Refuse("no", "no")), (ROGUE, "Refuse")),
         (saying(join_request()), (ROGUE, "Join")),
@@ -134,7 +134,7 @@ def test_what_breaks_a_rule_ends_the_connection(act: Act, named: tuple[object, .
     [
         (saying(Leave(0, "bye")), "Leave"),
         (saying(Finish(0)), "Finish"),
-        (saying(Stable({})), "Stable"),
+        (saying(Stable(0, {})), "Stable"),
         (lambda rogue, body: rogue.say_update(0, 1, body), "update"),
     ],
     ids=["leave", "finish", "stable", "update"],

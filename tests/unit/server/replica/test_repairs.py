@@ -36,7 +36,7 @@ def peer_in(run: SimulatedRun) -> ScriptedPeer:
 def test_a_worker_is_not_mended_all_the_time(run: SimulatedRun) -> None:
     peer = peer_in(run)
     for _ in range(2):
-        peer.say(Digest({}, 7))
+        peer.say(Digest(0, 7))
         peer.wait_for(Blocks)
         peer.say(Want(()))
         run.network.run_for(PAUSE_SECONDS / 4)
@@ -49,7 +49,7 @@ def test_while_it_compares_nothing_else_is_checked(run: SimulatedRun) -> None:
     peer = peer_in(run)
 
     for _ in range(3):
-        peer.say(Digest({}, 7))
+        peer.say(Digest(0, 7))
     run.network.run_for(PAUSE_SECONDS + 1)
 
     assert run.sample("digest_checks_total") == 1
@@ -65,7 +65,7 @@ def test_who_wants_what_was_not_offered_is_sent_away(run: SimulatedRun) -> None:
 
 def test_who_wants_a_block_that_there_is_not_is_sent_away(run: SimulatedRun) -> None:
     peer = peer_in(run)
-    peer.say(Digest({}, 7))
+    peer.say(Digest(0, 7))
     peer.wait_for(Blocks)
 
     peer.say(Want((3,)))
@@ -77,7 +77,7 @@ def test_a_copy_is_not_kept_for_ever_and_who_answers_then_is_offered_another_one
     run: SimulatedRun,
 ) -> None:
     peer = peer_in(run)
-    peer.say(Digest({}, 7))
+    peer.say(Digest(0, 7))
     peer.wait_for(Blocks)
     [member] = [m for m in run.master.roster if m.offer is not None]
 

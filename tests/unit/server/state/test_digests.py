@@ -1,6 +1,5 @@
-"""What a replica has to be at any version vector of late."""
+"""What a replica has to be at any position of late."""
 
-from collections.abc import Mapping
 from unittest.mock import patch
 
 import numpy as np
@@ -11,73 +10,53 @@ from gradwire_codecs import Replica, Update, decode, encode
 from gradwire_server.state.digests import HISTORY, Digests
 
 ELEMENTS = 40
-RANKS = 3
 
 
-def updates_of(seed: int, n: int) -> list[tuple[int, Update]]:
-    """Return updates of some ranks, in the order they are accepted."""
+def updates_of(seed: int, n: int) -> list[Update]:
+    """Return updates in the order in which they are accepted."""
     random = np.random.default_rng(seed)
     bodies: list[bytes] = []
     while len(bodies) < n:
         change = random.normal(0, 0.01, ELEMENTS).astype(np.float32)
         bodies += encode(change, Replica.zeros(ELEMENTS), threshold=0.01)
-    return [(int(random.integers(RANKS)), decode(body, ELEMENTS)) for body in bodies[:n]]
-
-
-def replica_with(
-    base: Replica,
-    updates: list[tuple[int, Update]],
-    first: Mapping[int, int],
-    to: Mapping[int, int],
-) -> Replica:
-    """Apply the updates up to some versions."""
-    replica, at = Replica(base.values.copy()), dict(first)
-    for rank, update in updates:
-        at[rank] = at.get(rank, 0) + 1
-        if at[rank] <= to.get(rank, 0):
-            replica.apply(update)
-    return replica
+    return [decode(body, ELEMENTS) for body in bodies[:n]]
 
 
 @given(
     seed=st.integers(0, 2**32),
-    n=st.integers(0, 12),
-    first=st.dictionaries(st.integers(0, RANKS - 1), st.integers(0, 5)),
-    asked=st.dictionaries(st.integers(0, RANKS), st.integers(0, 12)),
+    steps=st.lists(st.integers(1, 3), max_size=12),
+    first=st.integers(0, 5),
     history=st.sampled_from([2, 4, 64]),
 )
-def test_a_digest_is_that_of_a_replica_with_these_updates_or_unknown(
-    seed: int, n: int, first: dict[int, int], asked: dict[int, int], history: int
+def test_a_digest_is_that_of_a_replica_at_this_position_or_unknown(
+    seed: int, steps: list[int], first: int, history: int
 ) -> None:
-    base = Replica(np.random.default_rng(seed).integers(-999, 999, ELEMENTS).astype(np.int32))
-    updates, versions = updates_of(seed, n), dict(first)
+    """Between the ends of a sum there is no replica, and none before the latest ones."""
+    replica = Replica(np.random.default_rng(seed).integers(-999, 999, ELEMENTS).astype(np.int32))
+    position = first
+    expected = {position: replica.digest()}
     with patch("gradwire_server.state.digests.HISTORY", history):
-        digests = Digests(base.values, first)
-        for rank, update in updates:
-            versions[rank] = versions.get(rank, 0) + 1
-            digests.add(rank, versions[rank], update)
+        digests = Digests(replica.values, position)
+        for update, step in zip(updates_of(seed, len(steps)), steps, strict=True):
+            position += step
+            digests.add(update, position)
+            replica.apply(update)
+            expected[position] = replica.digest()
 
-        at = digests.at(asked)
-        now = digests.at(versions)
-
-    known = all(
-        max(first.get(rank, 0), versions.get(rank, 0) - history + 1)
-        <= asked.get(rank, 0)
-        <= versions.get(rank, 0)
-        for rank in range(RANKS + 1)
-    )
-    assert at == (replica_with(base, updates, first, asked).digest() if known else None)
-    assert now == digests.blocks.whole == replica_with(base, updates, first, versions).digest()
+    known = dict(list(expected.items())[-history:])
+    assert digests.blocks.whole == replica.digest()
+    assert [digests.at(each) for each in range(position + 3)] == [
+        known.get(each) for each in range(position + 3)
+    ]
 
 
-def test_of_every_rank_the_last_updates_are_known() -> None:
-    base = Replica.zeros(ELEMENTS)
-    [(_, update)] = updates_of(1, 1)
-    digests = Digests(base.values, {})
+def test_the_latest_positions_are_known() -> None:
+    [update] = updates_of(1, 1)
+    digests = Digests(Replica.zeros(ELEMENTS).values, 0)
 
-    for sequence in range(1, HISTORY + 10):
-        digests.add(0, sequence, update)
+    for position in range(1, HISTORY + 10):
+        digests.add(update, position)
 
-    assert digests.at({0: 9}) is None
-    assert digests.at({0: 10}) is not None
-    assert digests.at({0: HISTORY + 10}) is None
+    assert digests.at(9) is None
+    assert digests.at(10) is not None
+    assert digests.at(HISTORY + 10) is None

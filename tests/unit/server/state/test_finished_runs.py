@@ -5,11 +5,11 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gradwire_protocol.messages.admission import Join, Resume
+from gradwire_protocol.messages.admission import Join
 from gradwire_protocol.messages.layout import Layout, Tensor
 from gradwire_server.state.finished_runs import ENDED_RUNS_MAX, FinishedRuns
 from gradwire_server.state.run import Run
-from support.peer import join_request
+from support.peer import join_request, resume_of
 
 LAYOUT = Layout((Tensor("weights", (6,)),))
 
@@ -28,10 +28,8 @@ def ended(*runs: Run) -> FinishedRuns:
     return found
 
 
-def back(
-    rank: int, sequence: int, versions: dict[int, int], kept: dict[int, int] | None = None
-) -> Join:
-    resume = Resume(rank, sequence, versions, 2, kept or {})
+def back(rank: int, sequence: int, versions: dict[int, int], kept_from: int | None = None) -> Join:
+    resume = resume_of(rank, sequence, versions, kept_from=kept_from)
     return join_request(run="alpha", layout=LAYOUT, resume=resume)
 
 
@@ -45,7 +43,7 @@ def test_another_run_is_not_taken_for_one_that_was_finished() -> None:
     others = [
         back(1, 4, {0: 10}),  # an update that the run never had
         back(1, 9, {0: 7}),  # all have 9 updates of it
-        back(1, 9, {0: 7}, {1: 6}),  # or 5
+        back(1, 9, {0: 7}, 6),  # or 5
         replace(back(1, 4, {0: 7}), run="beta"),
         join_request(run="alpha", layout=LAYOUT),  # is new
         replace(back(1, 4, {0: 7}), layout=Layout((Tensor("weights", (7,)),))),
@@ -81,4 +79,4 @@ def test_whoever_was_part_of_it_is_known_whatever_it_missed(
 
     runs = ended(run_with(final))
 
-    assert runs.find(back(rank, sequence, seen, {rank: first_kept})) == "alpha"
+    assert runs.find(back(rank, sequence, seen, first_kept)) == "alpha"

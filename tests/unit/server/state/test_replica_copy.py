@@ -29,7 +29,7 @@ INT32: Final = np.iinfo(np.int32)
 def copy_of(replica: Replica) -> ReplicaCopy:
     digests = BlockDigests.of(replica.values, BLOCK_ELEMENTS).values
     layout = Layout((Tensor("weights", (len(replica),)),))
-    return ReplicaCopy(replica.values, {0: 1}, digests, layout)
+    return ReplicaCopy(replica.values, 1, {0: 1}, digests, layout)
 
 
 def new_replica(seed: int) -> Replica:

@@ -1,16 +1,19 @@
-"""RunRecovery: whose replica a master takes that was started anew, and which updates it recalls."""
+"""RunRecovery: whose replica a restarted master takes, and what it asks for of the log."""
 
-import pytest
+from collections import Counter
 
-from gradwire_protocol.delivery.shaped_message import ShapedMessage
-from gradwire_protocol.messages.admission import Resume
-from gradwire_protocol.messages.kinds import Kind
-from gradwire_protocol.messages.link import UpdateReceived
-from gradwire_protocol.messages.updates import EncodedUpdate
-from gradwire_server.state import restart as module
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gradwire_protocol.messages.admission import LogName, Place, Resume
+from gradwire_protocol.messages.updates import Entries, Span
+from gradwire_server.log.segments import Segment
 from gradwire_server.state.restart import RunRecovery
 from gradwire_server.state.roster import Member
 from support.members import member
+from support.peer import LOG, resume_of
+
+POSITIONS = st.integers(0, 12)
 
 
 def back(*resumes: Resume) -> tuple[RunRecovery, list[Member]]:
@@ -21,132 +24,156 @@ def back(*resumes: Resume) -> tuple[RunRecovery, list[Member]]:
     return recovery, members
 
 
-def planned(*resumes: Resume) -> tuple[RunRecovery, list[Member]]:
-    """Return one whose heir is chosen."""
-    recovery, members = back(*resumes)
-    recovery.choose()
-    recovery.plan()
-    return recovery, members
+def at(rank: int, log: LogName, position: int, kept_after: int | None = None) -> Resume:
+    """Return what a worker says that has a log up to a position."""
+    said = resume_of(rank, place=Place(log, position))
+    kept_after = position if kept_after is None else min(kept_after, position)
+    return Resume(
+        rank, 0, said.place, {}, said.workers, kept_after=kept_after, kept_from=said.kept_from
+    )
 
 
-def ranges(recovery: RunRecovery) -> dict[int, tuple[int, int]]:
-    """Return by rank what is recalled: the sequence before the first one, and the last one."""
-    return {
-        rank: (each.base, each.to)
-        for rank, each in recovery.recalled.items()
-        if each.to > each.base
-    }
+@st.composite
+def logs(draw: st.DrawFn) -> list[LogName]:
+    """Return one log, or one and its continuation, or two continuations that part."""
+    first = LOG.continued(draw(POSITIONS), now=1.0)
+    second = LOG.continued(draw(POSITIONS), now=2.0)
+    return draw(st.sampled_from([[LOG], [LOG, first], [first, second], [LOG, first, second]]))
 
 
-def received(rank: int, sequence: int, size: int = 100) -> UpdateReceived:
-    """Return an update of any contents."""
-    update = EncodedUpdate(sequence, 0, bytes(size))
-    message = ShapedMessage.of(rank, sequence, Kind.UPDATE, update.pack(), 1200)
-    return UpdateReceived(rank, update, message, 0)
+@st.composite
+def returns(draw: st.DrawFn) -> list[Resume]:
+    """Return what workers say that have these logs, each up to some position."""
+    names = st.sampled_from(draw(logs()))
+    said = draw(st.lists(st.tuples(names, POSITIONS, POSITIONS), min_size=1, max_size=6))
+    return [at(rank, log, position, kept) for rank, (log, position, kept) in enumerate(said)]
 
 
-def put(recovery: RunRecovery, rank: int, first: int, last: int) -> None:
-    for sequence in range(first, last + 1):
-        recovery.put_update(received(rank, sequence))
+@given(returns())
+def test_the_heir_is_the_most_advanced_worker_of_the_last_log(said: list[Resume]) -> None:
+    recovery, members = back(*said)
 
+    heir = recovery.choose()
 
-def test_where_nothing_is_lost_the_most_advanced_is_the_heir() -> None:
-    recovery, [first, _] = back(Resume(0, 90, {1: 50}, 2, {0: 1}), Resume(1, 50, {0: 80}, 2))
-
-    assert recovery.gathering
-    assert recovery.choose() is first
+    assert heir in members
+    assert heir is recovery.heir
     assert not recovery.gathering
+    place = recovery.start
+    assert place == said[members.index(heir)].place
+    places = [resume.place for resume in said]
+    followers = Counter(each.log.id for each in places)
+    for each in places:
+        assert each.log.incarnation <= place.log.incarnation, "a later master has gone on"
+        if each.log.incarnation == place.log.incarnation:
+            assert followers[each.log.id] <= followers[place.log.id], "more workers followed"
+        if each.log.id == place.log.id:
+            assert each.position <= place.position
 
 
-def test_who_has_what_nobody_keeps_is_the_heir_though_others_are_more_advanced() -> None:
-    recovery, [_, other] = back(
-        Resume(0, 90, {1: 50, 7: 3}, 3, {0: 81}), Resume(1, 50, {0: 80, 7: 4}, 3)
-    )
-
-    assert recovery.choose() is other
-
-
-def test_what_others_lack_of_the_heirs_replica_is_recalled() -> None:
-    recovery, [heir, _] = planned(
-        Resume(0, 90, {1: 50, 7: 9}, 3, {0: 85, 7: 5}), Resume(1, 52, {0: 86, 7: 6}, 3, {1: 40})
-    )
-
-    # Of rank 1 the heir lacks two, which the other sends by itself: nobody else has them.
-    assert ranges(recovery) == {0: (86, 90), 7: (6, 9)}
-    asked = recovery.next_request(0)
-    assert asked is not None
-    assert (asked.member, asked.last) == (heir, 90)
-
-
-def test_what_the_heir_lacks_of_who_is_gone_is_recalled_from_whoever_keeps_it() -> None:
-    recovery, [heir, second, third] = planned(
-        Resume(0, 99, {7: 3}, 4, {7: 2}),
-        Resume(1, 0, {7: 5}, 4, {7: 3}),
-        Resume(2, 0, {7: 6}, 4, {7: 5}),
-    )
-    assert recovery.heir is heir
-    assert ranges(recovery)[7] == (3, 6)
-
-    first_asked = recovery.next_request(7)
-    put(recovery, 7, 4, 5)
-    second_asked = recovery.next_request(7)
-    put(recovery, 7, 6, 6)
-
-    assert first_asked is not None
-    assert (first_asked.member, first_asked.last) == (second, 5)
-    assert second_asked is not None
-    assert (second_asked.member, second_asked.last) == (third, 6)
-    assert recovery.next_request(7) is None
-    assert recovery.recalled[7].reached == 6
-
-
-def test_who_is_asked_next_is_another_one_when_the_first_is_gone() -> None:
-    recovery, [heir, second, third] = planned(
-        Resume(0, 99, {7: 3}, 4), Resume(1, 0, {7: 6}, 4, {7: 3}), Resume(2, 0, {7: 5}, 4, {7: 3})
-    )
-    assert recovery.next_request(7) is not None
-    assert recovery.pending_members == [second]
-    put(recovery, 7, 4, 4)
-
-    recovery.retain([heir, third])
-
-    asked = recovery.next_request(7)
-    assert asked is not None
-    assert (asked.member, asked.last, asked.arriving.expected) == (third, 5, 5)
-    assert recovery.has_asked
-
-
-def test_what_is_too_much_is_dropped_if_the_replica_contains_it(
-    monkeypatch: pytest.MonkeyPatch,
+@given(returns())
+def test_the_heir_is_asked_for_the_log_from_the_last_worker_that_shares_it(
+    said: list[Resume],
 ) -> None:
-    monkeypatch.setattr(module, "RECALLED_BYTES_MAX", 1_000)
-    recovery, _ = planned(Resume(0, 99, {7: 20}, 3, {7: 1}), Resume(1, 0, {7: 2}, 3))
+    """As far as it keeps that."""
+    recovery, members = back(*said)
+    heir = recovery.choose()
+    assert heir is not None
+    kept_after = said[members.index(heir)].kept_after
 
-    put(recovery, 7, 3, 20)
+    start = recovery.start
+    shared = [each.place for each in said if start.log.shares(each.place.log, each.place.position)]
+    last = min(place.position for place in shared)
 
-    recalled = recovery.recalled[7]
-    assert (recalled.reached, recalled.updates[-1].update.sequence) == (20, 20)
-    assert recovery.bytes_recalled == sum(each.message.total for each in recalled.updates) <= 1_000
-    assert [each.update.sequence for each in recalled.updates] == list(range(recalled.base + 1, 21))
-
-
-def test_a_claim_to_keep_more_than_there_is_changes_nothing() -> None:
-    recovery, [first, second] = planned(Resume(0, 9, {1: 5}, 2), Resume(1, 5, {0: 9}, 2, {0: 99}))
-
-    assert recovery.kept_from(second, 0) == 10
-    assert recovery.kept_from(first, 1) == 6
-    assert ranges(recovery) == {}
+    assert recovery.after == max(last, kept_after)
+    assert recovery.after <= start.position
+    assert recovery.has_log == (recovery.after == start.position)
 
 
-def test_what_was_planned_for_a_lost_heir_and_what_it_said_is_forgotten_with_it() -> None:
-    recovery, [heir, other] = planned(
-        Resume(0, 90, {1: 50}, 2, {0: 1}), Resume(1, 50, {0: 80}, 2, {0: 70})
-    )
-    assert recovery.heir is heir
+@given(returns(), POSITIONS, st.booleans())
+def test_the_masters_own_replica_is_taken_unless_a_worker_is_more_advanced(
+    said: list[Resume], position: int, is_last: bool
+) -> None:
+    recovery, _ = back(*said)
+    names = [LOG, *(resume.place.log for resume in said)]
+    own = Place(max(names, key=lambda each: each.id) if is_last else LOG, position)
+    recovery.own = own
+
+    heir = recovery.choose()
+
+    if heir is None:
+        assert recovery.start == own
+        in_same = [each.place.position for each in said if each.place.log.id == own.log.id]
+        assert all(position <= own.position for position in in_same)
+        assert all(each.place.log.incarnation <= own.log.incarnation for each in said)
+    else:
+        place = recovery.start
+        is_later = place.log.incarnation > own.log.incarnation
+        is_further = place.log.id == own.log.id and place.position > own.position
+        is_other = place.log.id != own.log.id and place.log.incarnation == own.log.incarnation
+        assert is_later or is_further or is_other
+
+
+def test_without_any_worker_the_masters_own_replica_is_taken() -> None:
+    recovery, _ = back()
+    recovery.own = Place(LOG, 3)
+
+    assert recovery.choose() is None
+    assert recovery.start == Place(LOG, 3)
+
+
+def test_where_the_next_step_follows_from_the_last_results_all_that_is_kept_is_asked_for() -> None:
+    recovery, [heir, _] = back(at(0, LOG, 9, kept_after=4), at(1, LOG, 9))
+    recovery.needs_last_results = True
+
+    assert recovery.choose() is heir
+    assert recovery.after == 4
+
+
+def test_the_log_is_here_when_the_last_of_it_is() -> None:
+    recovery, _ = back(at(0, LOG, 9, kept_after=2), at(1, LOG, 6))
+    recovery.choose()
+    reached = [recovery.reached]
+    for stop in (8, 9):
+        entries = Entries(stop, b"", Span(recovery.reached, {7: stop}, 1, 1, {7: 0}))
+        assert entries.span is not None
+        assert not recovery.has_log
+        recovery.segments.append(Segment.received(stop, entries.span, [b""], {}, 6, 0.0))
+        reached.append(recovery.reached)
+
+    assert reached == [6, 8, 9]
+    assert recovery.has_log
+
+
+def test_a_worker_of_whose_rank_another_one_has_more_is_displaced() -> None:
+    """While it was away, an earlier master gave its rank to a new worker."""
+    recovery, [displaced, other] = back(resume_of(0, 3), resume_of(1, 5, {0: 4, 1: 5}, kept_from=1))
+
+    assert recovery.pop_displaced() == [displaced]
+    assert list(recovery.returned) == [other]
+
+
+def test_it_is_complete_when_all_workers_are_back_that_one_knows_of() -> None:
+    knows_two, knows_one = resume_of(0, workers=2), resume_of(1, workers=1)
+    cases: list[list[Resume]] = [[], [knows_two], [knows_one], [knows_one, knows_two]]
+
+    assert [back(*case)[0].is_complete for case in cases] == [False, False, True, True]
+
+
+def test_of_a_heir_that_is_lost_nothing_is_left() -> None:
+    recovery, [heir, other] = back(at(0, LOG, 9, kept_after=2), at(1, LOG, 6, kept_after=5))
+    assert recovery.choose() is heir
     recovery.contents = {0: 90, 1: 50}
+    span = Span(6, {0: 90}, 1, 1, {0: 0})
+    recovery.segments.append(Segment.received(7, span, [b""], {}, 6, 0.0))
+    recovery.versions.update(span.after)
 
     recovery.retain([other])
 
     assert recovery.choose() is other
     assert not recovery.contents
-    assert not recovery.recalled
+    assert not recovery.segments
+    assert not recovery.versions
+    assert recovery.after == recovery.reached == 6
+    recovery.restart(now=20.0)
+    assert (recovery.gathering, recovery.heir, recovery.deadline) == (True, None, 25.0)
+    assert not recovery.returned
