@@ -65,12 +65,23 @@ class EndpointDriver(ABC):
     def turn(self) -> None:
         """Report events, send trains, and set the timer; call it after each use of the endpoint.
 
-        If there is much to send, the rest is sent after the rest of the loop has run.
+        What the application has to do at once, when it has heard of all events, it does before
+        anything is sent. If there is much to send, the rest is sent after the rest of the loop has
+        run.
         """
         if self._closed:
             return
-        if not self._report_events(monotonic()):
+        now = monotonic()
+        if not self._report_events(now):
             return
+        due = self._application.next_timer()
+        if due is not None and due <= now:
+            self._application.handle_timer(now)
+        if not self._closed:
+            self._send_trains()
+
+    def _send_trains(self) -> None:
+        """Send trains, and set the timer."""
         for _ in range(TRAINS_PER_TURN_MAX):
             if self._blocked:
                 break

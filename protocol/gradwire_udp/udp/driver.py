@@ -1,7 +1,7 @@
 """`UdpDriver`: drives an endpoint and its application with one socket on an event loop.
 
-A turn follows every `READS_PER_TURN_MAX` reads while much arrives, and every timer: neither reading
-nor sending delays the other for long.
+While much arrives, trains are sent every `READS_PER_TURN_MAX` reads: neither reading nor sending
+delays the other for long. A turn follows when all is read, and every timer.
 
 It uses the loop's `add_reader`, because the loop's datagram transports return one datagram in a
 round of the loop. It works on uvloop and on asyncio's own loops.
@@ -27,7 +27,7 @@ READS_PER_WAKE_MAX: Final = 64
 """Reads before the rest of the event loop runs: up to 4 MB, in some milliseconds."""
 
 READS_PER_TURN_MAX: Final = 16
-"""Reads before a turn sends acknowledgements, and trains that the window now allows."""
+"""Reads before acknowledgements are sent, and trains that the window now allows."""
 
 WARNING_SECONDS: Final = 1.0
 """Least time between two warnings of dropped datagrams."""
@@ -68,7 +68,7 @@ class UdpDriver(EndpointDriver):
         return self._socket.features
 
     def _read(self) -> None:
-        """Read what has arrived, with a turn every `READS_PER_TURN_MAX` reads and at the end."""
+        """Read what has arrived; send every `READS_PER_TURN_MAX` reads, with a turn at the end."""
         receive, take_in = self._socket.receive, self._endpoint.receive
         for reads in range(1, READS_PER_WAKE_MAX + 1):
             read = receive(ahead=reads < READS_PER_WAKE_MAX)
@@ -79,7 +79,7 @@ class UdpDriver(EndpointDriver):
             if not self._report_events(now) or self._socket.drained:
                 break
             if reads % READS_PER_TURN_MAX == 0:
-                self.turn()
+                self._send_trains()
         self._warn_of_drops()
         self.turn()
 

@@ -478,9 +478,6 @@ class Master:
 
     def _conclude(self) -> None:
         """Do what is due after every event."""
-        run = self.run
-        if run is not None and run.relay.is_due and run.relay.is_quiet(self._state.now):
-            self._relay(run)
         self.terms.conclude()
         if self.terms.in_charge and self._rounds.conclude():
             self._stability.expect()
