@@ -35,9 +35,10 @@ class Driven:
         sock: socket.socket | None = None,
         features: Features = HERE,
         endpoint: ScriptedEndpoint | None = None,
+        application: Silence | None = None,
     ) -> None:
         self.endpoint = ScriptedEndpoint() if endpoint is None else endpoint
-        self.application = Silence()
+        self.application = application or Silence()
         self.socket = sock or open_socket(("127.0.0.1", 0))
         self.counters = SocketCounters()
         self.driver = UdpDriver(
@@ -99,7 +100,7 @@ async def test_datagrams_reach_the_endpoint_in_order_and_with_what_is_known_of_t
 
 
 @on_loops
-async def test_while_much_arrives_there_is_a_turn_every_sixteen_reads() -> None:
+async def test_while_much_arrives_trains_are_sent_every_sixteen_reads() -> None:
     it = Driven()
     it.send_alternately(40)
 
@@ -233,6 +234,27 @@ async def test_the_endpoint_s_timer_and_the_application_s_both_fire() -> None:
     [first], [second] = it.endpoint.fired_at, it.application.fired_at
     assert first >= now + 0.0002
     assert second >= now + 0.003
+
+
+@on_loops
+async def test_what_is_due_at_once_is_done_before_anything_is_sent() -> None:
+    class Prompt(ScriptedEndpoint):
+        def next_train(self, now: float) -> Train | None:
+            order.append("train")
+            return super().next_train(now)
+
+    class Due(Silence):
+        def handle_timer(self, now: float) -> None:
+            order.append("timer")
+            super().handle_timer(now)
+
+    order: list[str] = []
+    it = Driven(endpoint=Prompt(), application=Due())
+    it.application.deadline = it.driver.now()
+
+    it.driver.turn()
+
+    assert order == ["timer", "train"]
 
 
 @on_loops
