@@ -6,6 +6,7 @@ to send would receive no acknowledgements otherwise.
 """
 
 import asyncio
+import math
 from abc import ABC, abstractmethod
 from contextlib import suppress
 from time import monotonic
@@ -19,6 +20,16 @@ from gradwire_udp.timers import Timer
 
 TRAINS_PER_TURN_MAX: Final = 16
 """Trains sent before the rest of the event loop runs: up to 1 MB."""
+
+REST_RATIO: Final = 3.0
+"""After its timer has fired, the application is left alone for so many times as long as that took,
+with what was then sent.
+
+A master passes on what has come, and each pass costs something for each worker. So passes take a
+quarter of the time at most, and where they take long, more updates come together in each."""
+
+REST_SECONDS_MAX: Final = 0.1
+"""Longer than that nothing waits for its timer."""
 
 BLOCKED_SECONDS: Final = 0.001
 """While the socket takes nothing, the timer fires no more often than this: the endpoint has
@@ -51,6 +62,8 @@ class EndpointDriver(ABC):
         self._timer = Timer(loop, self._fire)
         self._blocked = False
         """Whether the socket takes no train now; the subclass ends that, and calls `turn`."""
+        self._rests_until = -math.inf
+        """Before that the application's timer does not fire."""
         self._turn_scheduled = False
         self._closed = False
         self._quiet: asyncio.Future[None] | None = None
@@ -75,15 +88,22 @@ class EndpointDriver(ABC):
         if not self._report_events(now):
             return
         due = self._application.next_timer()
-        if due is not None and due <= now:
+        is_due = due is not None and max(due, self._rests_until) <= now
+        if is_due:
             self._application.handle_timer(now)
-        if not self._closed:
-            self._send_trains()
+        if not self._send_trains():
+            return
+        done = monotonic()
+        if is_due:
+            self._rests_until = done + min(REST_RATIO * (done - now), REST_SECONDS_MAX)
+        self._set_timer(done)
+        if self._quiet is not None and not self._quiet.done() and self._is_quiet():
+            self._quiet.set_result(None)
 
-    def _send_trains(self) -> None:
-        """Send trains, and set the timer."""
+    def _send_trains(self) -> bool:
+        """Send trains; return whether the driver is still open."""
         for _ in range(TRAINS_PER_TURN_MAX):
-            if self._blocked:
+            if self._blocked or self._closed:
                 break
             now = monotonic()
             train = self._endpoint.next_train(now)
@@ -91,12 +111,10 @@ class EndpointDriver(ABC):
                 break
             self._send(train)
             if not self._report_events(now):
-                return
+                break
         else:
             self._turn_soon()
-        self._set_timer(monotonic())
-        if self._quiet is not None and not self._quiet.done() and self._is_quiet():
-            self._quiet.set_result(None)
+        return not self._closed
 
     async def wait_quiet(self, timeout: float) -> None:  # noqa: ASYNC109
         """Wait until our side or the peer's has closed each connection, at most `timeout` seconds.
@@ -149,9 +167,10 @@ class EndpointDriver(ABC):
         self.turn()
 
     def _set_timer(self, now: float) -> None:
-        timers = (
-            self._endpoint.next_timer(), self._application.next_timer(), self._own_deadline()
-        )  # fmt: skip
+        due = self._application.next_timer()
+        if due is not None:
+            due = max(due, self._rests_until)
+        timers = self._endpoint.next_timer(), due, self._own_deadline()
         deadline = earliest(timers)
         if deadline is not None and self._blocked:
             deadline = max(deadline, now + BLOCKED_SECONDS)
@@ -160,6 +179,4 @@ class EndpointDriver(ABC):
     def _fire(self) -> None:
         now = monotonic()
         self._endpoint.handle_timer(now)
-        self._report_events(now)
-        self._application.handle_timer(now)
         self.turn()

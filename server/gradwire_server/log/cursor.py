@@ -36,13 +36,20 @@ class _UnderWay:
 
     start: int
     """Up to here the member was sent everything before."""
+    told: int
+    """Where the message before it ended."""
     segment: Segment
     charge: int = 0
     """Of its messages."""
     left: int = 0
     """How many of its messages were not delivered yet."""
-    parts: Iterator[Entries] | None = None
-    """Those parts that were not sent yet."""
+    next_part: int = 0
+    """The first part that was not sent yet."""
+
+    @property
+    def is_sent(self) -> bool:
+        """Whether all parts were sent."""
+        return self.next_part == self.segment.parts
 
 
 class Cursor:
@@ -110,21 +117,12 @@ class Cursor:
 
     def send(self, segment: Segment, link: Link, numbers: Numbers) -> None:
         """Send a segment, in one message or, after those that are being sent, in several."""
-        start, self._told = self._told, segment.stop
-        if segment.is_whole and not self._feeds:
-            message = None if start < segment.start else segment.shared
-            # A member's numbers have to rise, and others may have been sent this before.
-            if message is None or message.number <= self._last_number:
-                message = numbers.shaped(next(segment.messages(start)), link)
-                if start == segment.start:
-                    segment.shared = message
-            each = self._under_way[segment.stop] = _UnderWay(self.sent, segment)
-            self.sent = segment.stop
-            self._send(each, message, link)
+        each = _UnderWay(self.sent, self._told, segment)
+        self._under_way[segment.stop] = each
+        self.sent = self._told = segment.stop
+        if segment.parts == 1 and not self._feeds:
+            self._send(each, link, numbers)
             return
-        parts = segment.messages(start)
-        each = self._under_way[segment.stop] = _UnderWay(self.sent, segment, parts=parts)
-        self.sent = segment.stop
         self._feeds.append(each)
         while self._feeds and self._parts_under_way < PARTS_UNDER_WAY_MAX:
             self._send_part(link, numbers)
@@ -139,11 +137,11 @@ class Cursor:
         each.left -= 1
         self._parts_under_way -= 1
         self._send_part(link, numbers)
-        if each.left or each.parts is not None:
+        if each.left or not each.is_sent:
             return None
         while self._under_way:
             stop, first = next(iter(self._under_way.items()))
-            if first.left or first.parts is not None:
+            if first.left or not first.is_sent:
                 break
             self.nbytes -= first.charge
             del self._under_way[stop]
@@ -151,7 +149,10 @@ class Cursor:
 
     # Private.
 
-    def _send(self, each: _UnderWay, message: ShapedMessage, link: Link) -> None:
+    def _send(self, each: _UnderWay, link: Link, numbers: Numbers) -> None:
+        """Send the next part of a segment."""
+        message = self._message(each, link, numbers)
+        each.next_part += 1
         charge = charge_of(message.total)
         each.charge += charge
         each.left += 1
@@ -161,14 +162,22 @@ class Cursor:
         self._last_number = message.number
         link.send_entries(message)
 
+    def _message(self, each: _UnderWay, link: Link, numbers: Numbers) -> ShapedMessage:
+        """Return the next part of a segment, that which others were sent if it may be."""
+        segment, part = each.segment, each.next_part
+        # The last one says after what it comes.
+        is_shared = part < segment.parts - 1 or each.told == segment.start
+        message = segment.shared.get(part) if is_shared else None
+        # A member's numbers have to rise, and others may have been sent this before.
+        if message is None or message.number <= self._last_number:
+            message = numbers.shaped(segment.message(part, each.told), link)
+            if is_shared:
+                segment.shared[part] = message
+        return message
+
     def _send_part(self, link: Link, numbers: Numbers) -> None:
         """Send the next part of the first segment that has one."""
-        while self._feeds:
-            each = self._feeds[0]
-            assert each.parts is not None
-            part = next(each.parts, None)
-            if part is not None:
-                self._send(each, numbers.shaped(part, link), link)
-                return
-            each.parts = None
-            self._feeds.popleft()
+        if self._feeds:
+            self._send(self._feeds[0], link, numbers)
+            if self._feeds[0].is_sent:
+                self._feeds.popleft()

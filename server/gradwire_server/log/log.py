@@ -13,7 +13,8 @@ which it was sent the log, and what is under way. Nothing else is kept for it.
 When a member can take more, it is sent what lies between its cursor and the head: one update as it
 came, or several as one sum. So updates are merged where the master or a link is busy, and nowhere
 else. A sum is made once for all members whose cursors are equal. Therefore it has the updates of
-its receivers, too: each subtracts its own, which it keeps until they are stable.
+its receivers, too: each subtracts its own, which it keeps until they are stable. Where there are
+sums of a part of it, it is made of these.
 
 Between two neighbouring cursors nobody needs what is in between. When the log takes more memory
 than it may, such updates become one segment: at most one more than there are cursors, and each at
@@ -24,6 +25,7 @@ What all have acknowledged is kept while there is room, for workers that come ba
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import takewhile
+from typing import Final
 
 from gradwire_codecs import Update
 from gradwire_protocol.messages.admission import LogName, Place
@@ -31,6 +33,11 @@ from gradwire_protocol.messages.fields import raise_to
 from gradwire_protocol.messages.updates import EncodedUpdate, Stable
 from gradwire_server.log.cursor import Cursor
 from gradwire_server.log.segments import Segment
+from gradwire_server.log.sums import Sums
+
+SUMMED_MIN: Final = 8
+"""So many updates or more are added up for those that are behind, while they are decoded: a sum for
+one that lacks a hundred of them is then made of ten."""
 
 
 class Log:
@@ -64,9 +71,8 @@ class Log:
         self._cursors: dict[Cursor, Callable[[], bool]] = {}
         """With each, whether it counts."""
         self._fresh: list[Segment] = []
-        """Those that were added since the last pass, decoded."""
-        self._sums: dict[tuple[int, int], Segment] = {}
-        """Those that were made since the last update was accepted, by start and stop."""
+        """Those that were added last, decoded: they are not part of a sum for those behind yet."""
+        self._sums = Sums()
         self._later: dict[int, list[Segment]] = {}
         """By position: the segments after it, as far as that was asked since then."""
         self._merges_at = bytes_max
@@ -169,7 +175,6 @@ class Log:
         self._segments.append(segment)
         self.nbytes += segment.nbytes
         self._fresh.append(segment)
-        self._sums.clear()
         self._later.clear()
         self.compact()
 
@@ -215,10 +220,18 @@ class Log:
         return self._sum_of(lacking)
 
     def end_pass(self) -> None:
-        """Note that members were served: what comes next is merged with little of what is here."""
-        for segment in self._fresh:
-            segment.forget_decoded()
-        self._fresh.clear()
+        """Note that members were served.
+
+        What is fresh is added up for those that are behind.
+        """
+        behind = min((cursor.sent for cursor in self._cursors), default=self.head)
+        if behind == self.head or len(self._fresh) >= SUMMED_MIN:
+            if behind < self.head:
+                self._sum_of(self._fresh)
+            for segment in self._fresh:
+                segment.forget_decoded()
+            self._fresh.clear()
+        self._sums.forget(behind, self.limit // 2)
 
     @property
     def stable(self) -> Stable:
@@ -268,28 +281,16 @@ class Log:
         return found
 
     def _sum_of(self, parts: list[Segment]) -> Segment:
-        """Return segments as one, or as many of the first ones as have a sum.
-
-        What was already added up for who is further goes into it as it is.
-        """
+        """Return segments as one, or as many of the first ones as have a sum."""
         while len(parts) > 1:
-            key = parts[0].start, parts[-1].stop
-            found = self._sums.get(key)
+            found = self._sums.find(parts[0].start, parts[-1].stop)
             if found is None:
-                found = Segment.merged(self._with_sums(parts), self.elements)
+                found = Segment.merged(self._sums.shorten(parts), self.elements)
             if found is not None:
-                self._sums[key] = found
+                self._sums.add(found)
                 return found
             parts = parts[: len(parts) // 2]
         return parts[0]
-
-    def _with_sums(self, parts: list[Segment]) -> list[Segment]:
-        """Return segments with the longest sum that has the last ones in their place."""
-        first, stop = parts[0].start, parts[-1].stop
-        start = min((s for s, end in self._sums if end == stop and s > first), default=None)
-        if start is None:
-            return parts
-        return [*(each for each in parts if each.stop <= start), self._sums[start, stop]]
 
     def _merge(self) -> None:
         """Merge what lies between two cursors."""
@@ -303,6 +304,7 @@ class Log:
                 run = []
         self._segments = kept
         self._later.clear()
+        self._sums.clear()  # they may end where no segment does
         self.nbytes = sum(segment.nbytes for segment in kept)
         self._merges_at = self.nbytes + self.limit // 2
 
@@ -311,5 +313,6 @@ class Log:
         merged = []
         while run:
             merged.append(self._sum_of(run))
+            merged[-1].pack()
             run = [each for each in run if each.start >= merged[-1].stop]
         return merged

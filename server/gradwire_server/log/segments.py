@@ -1,6 +1,6 @@
 """`Segment`: what the log has between two positions: one update as it came, or a sum of several."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from gradwire_codecs import NOTHING, MalformedUpdateError, Update, decode
@@ -38,11 +38,12 @@ class Segment:
         In rounds, by rank: the last contributed update that is in the replica with it.
     accepted_at : float
         When the first one was accepted.
-    shared : ShapedMessage or None
-        The message that all who are sent it share, once it was made.
+    shared : dict
+        By part: the message that all who are sent it share, once it was made.
     """
 
     __slots__ = (
+        "_bodies",
         "_decoded",
         "accepted_at",
         "after",
@@ -80,7 +81,9 @@ class Segment:
         self.clocks: Mapping[int, int] = {}
         self.paces: Mapping[int, int] = {}
         self.closes: Mapping[int, int] = {}
-        self.shared: ShapedMessage | None = None
+        self.shared: dict[int, ShapedMessage] = {}
+        self._bodies: Sequence[bytes] = () if body is None else (body,)
+        """What its messages carry; empty in a sum that is not packed."""
         size = 0
         if body is not None:
             size = len(body)
@@ -150,6 +153,7 @@ class Segment:
         )
         segment.based_on, segment.closes = span.based_on, span.closes
         segment.clocks, segment.paces = span.clocks, span.paces
+        segment._keep([body for body in bodies if body] or [NOTHING])
         return segment
 
     @classmethod
@@ -194,58 +198,72 @@ class Segment:
 
     def decoded(self, elements: int) -> Update:
         """Return what it changes."""
-        if self._decoded is None:
-            assert self.body is not None
-            self._decoded = decode(self.body, elements)
-        return self._decoded
+        if self._decoded is not None:
+            return self._decoded
+        updates = [decode(body, elements) for body in self._bodies]
+        total = updates[0] if len(updates) == 1 else merge(updates, elements)
+        assert total is not None, "its parts have no element in common"
+        return total
 
     def forget_decoded(self) -> None:
-        """Keep an update only as it came."""
-        if self.body is not None:
+        """Keep only what its messages carry, as far as that is here."""
+        if self._bodies:
+            self._decoded = None
+
+    def pack(self) -> None:
+        """Keep only what its messages carry: that takes less memory, and longer to add up."""
+        if not self._bodies:
+            self._keep([self._body_of(part) for part in range(self.parts)])
             self._decoded = None
 
     @property
-    def is_whole(self) -> bool:
-        """Whether one message carries it."""
-        return self.body is not None or (
-            self._decoded is not None and self._decoded.hits <= PART_HITS
-        )
+    def parts(self) -> int:
+        """How many messages carry it."""
+        if self._bodies:
+            return len(self._bodies)
+        assert self._decoded is not None
+        return max(-(-self._decoded.hits // PART_HITS), 1)
 
-    def messages(self, start: int) -> Iterator[Entries]:
-        """Yield its messages, each made when it is asked for.
+    def message(self, part: int, start: int) -> Entries:
+        """Return one of its messages.
 
         Parameters
         ----------
+        part : int
+            Which one; the last one has its span.
         start : int
             Up to where its receiver was sent everything. Between there and the first update in it,
             there are only some of its receiver's.
         """
-        count = 1
-        if not self.is_whole:
-            assert self._decoded is not None
-            count = -(-self._decoded.hits // PART_HITS)
-        for number in range(count):
-            span = None
-            if number == count - 1:
-                span = Span(
-                    start,
-                    self.after,
-                    self.updates,
-                    count,
-                    self.based_on,
-                    self.clocks,
-                    self.paces,
-                    self.closes,
-                )
-            yield Entries(self.stop, self._body_of(number), span)
+        parts = self.parts
+        if part < parts - 1:
+            return Entries(self.stop, self._body_of(part), None)
+        span = Span(
+            start,
+            self.after,
+            self.updates,
+            parts,
+            self.based_on,
+            self.clocks,
+            self.paces,
+            self.closes,
+        )
+        return Entries(self.stop, self._body_of(part), span)
 
-    def _body_of(self, number: int) -> bytes:
+    # Private.
+
+    def _keep(self, bodies: Sequence[bytes]) -> None:
+        """Keep what its messages carry."""
+        self._bodies = bodies
+        self.nbytes = sum(map(len, bodies)) + ENTRY_BYTES
+
+    def _body_of(self, part: int) -> bytes:
         """Return what one of its messages carries."""
-        if self.body is not None:
-            return self.body
+        if self._bodies:
+            return self._bodies[part]
         assert self._decoded is not None
         total = self._decoded
-        first = PART_HITS * number
+        first = PART_HITS * part
         index = total.index[first : first + PART_HITS]
         if not index.size:
             return NOTHING

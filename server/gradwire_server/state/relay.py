@@ -8,7 +8,6 @@ one update as it came, or several as one sum.
 What all have is stable: the smallest position that a member has acknowledged.
 """
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
@@ -22,9 +21,6 @@ from gradwire_server.log.cursor import Cursor, Numbers
 from gradwire_server.log.log import Log
 from gradwire_server.log.segments import Segment
 from gradwire_server.state.roster import Member, Phase
-
-QUIET_SECONDS: Final = 0.001
-"""If so long ago the last update was passed on, the next one is at once: nothing comes together."""
 
 UNSENT_BYTES_MAX: Final = 64_000
 """While more bytes wait to leave for a member, it is sent no further updates: they become one sum
@@ -50,7 +46,6 @@ class Relay:
         self._sum_bytes: Callable[[], int] = lambda: self.sum_bytes
         self.is_due = False
         """Whether `serve` may have something to do."""
-        self._served_at = -math.inf
 
     def share(self, runs: Callable[[], int], sum_bytes: Callable[[], int]) -> None:
         """Share the limits with other runs.
@@ -139,7 +134,7 @@ class Relay:
 
     def serve(self, now: float) -> None:
         """Send every member that can take more what it lacks."""
-        self.is_due, self._served_at = False, now
+        self.is_due = False
         waiting = [each for each in self._members.items() if each[1].sent < self.log.head]
         # Who is furthest first: the sum for the next one is made of that one.
         for member, cursor in sorted(waiting, key=lambda each: -each[1].sent):
@@ -148,10 +143,6 @@ class Relay:
                 self._behind[member] = cursor
         self.log.end_pass()
         self.log.compact()
-
-    def is_quiet(self, now: float) -> bool:
-        """Return whether nothing was passed on for a moment."""
-        return now >= self._served_at + QUIET_SECONDS
 
     def on_delivered(self, member: Member, number: int, now: float) -> Segment | None:
         """Note that a message was delivered; return its segment if that was the last one of it."""

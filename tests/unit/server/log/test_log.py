@@ -1,6 +1,7 @@
 """The log, played by random histories against what a list of all updates says."""
 
 import math
+from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import cast
 
@@ -194,11 +195,19 @@ ops = st.one_of(
     st.tuples(st.just("append"), ranks, st.integers(0, 999), st.none()),
     st.tuples(st.just("send"), ranks, st.booleans(), st.none()),
     st.tuples(st.just("deliver"), ranks, st.integers(0, 5), st.none()),
+    st.tuples(st.just("end a pass"), st.just(0), st.none(), st.none()),
     st.tuples(st.just("leave and join"), ranks, st.none(), st.none()),
     st.tuples(st.just("leave and come back"), ranks, st.integers(0, 20), st.booleans()),
 )
 
 
+@pytest.fixture
+def early_sums(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let few updates be added up for those that are behind."""
+    monkeypatch.setattr("gradwire_server.log.log.SUMMED_MIN", 2)
+
+
+@pytest.mark.usefixtures("early_sums")
 @given(st.lists(ops, max_size=60))
 def test_what_a_member_was_sent_is_what_it_lacked(
     history: list[tuple[str, int, int, bool]],
@@ -211,6 +220,8 @@ def test_what_a_member_was_sent_is_what_it_lacked(
             world.send(rank, singly_bytes=math.inf if argument else 0)
         elif what == "deliver" and world.receivers[rank].under_way:
             world.deliver(rank, argument)
+        elif what == "end a pass":
+            world.log.end_pass()
         elif what == "leave and join":
             world.leave(rank)
             world.join(rank)
@@ -244,6 +255,53 @@ def test_members_that_are_equally_far_get_the_same_message() -> None:
     assert first.clocks == {0: 3, 1: 3}
     [shared] = world.receivers[2].under_way
     assert world.receivers[3].under_way == [shared]
+
+
+@pytest.mark.usefixtures("small_parts")
+def test_members_that_are_equally_far_get_the_same_parts() -> None:
+    world = World()
+    world.append(2, 0)
+    for rank in (1, 2, 3):
+        world.send(rank)
+        world.deliver_all(rank)
+    for number in range(6):
+        world.append(0, number)
+
+    sent: dict[int, list[ShapedMessage]] = {1: [], 2: [], 3: []}
+    for rank in sent:
+        world.send(rank)
+    while any(world.receivers[rank].under_way for rank in sent):
+        for rank, messages in sent.items():
+            messages.append(world.receivers[rank].under_way[0])
+            world.deliver(rank)
+
+    *first, last = sent[1]
+    assert len(first) > 3
+    assert [id(each) for each in sent[3]] == [id(each) for each in sent[1]]
+    assert [id(each) for each in sent[2][:-1]] == [id(each) for each in first]
+    assert sent[2][-1] is not last, "it says that an own update comes before"
+
+
+def test_a_sum_is_made_of_sums_that_are_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ten members that are behind cost ten sums, but not ten times all updates."""
+    merged = []
+
+    def counting(parts: Sequence[Segment], elements: int) -> Segment | None:
+        merged.append(len(parts))
+        return merge(parts, elements)
+
+    merge = Segment.merged
+    monkeypatch.setattr(Segment, "merged", counting)
+    world = World()
+    world.log.bytes_max = 10**9
+    for number in range(40):
+        world.append(0, number)
+        if number % 10 == 9:
+            world.log.end_pass()
+
+    world.send_all(1)
+
+    assert merged == [10, 10, 10, 10, 4]
 
 
 def test_the_numbers_of_what_a_member_is_sent_rise() -> None:

@@ -11,7 +11,7 @@ import pytest
 from gradwire_protocol import Connection, Event
 from gradwire_protocol.connection.train import Train
 from gradwire_udp import Features, SocketCounters, UdpDriver, open_socket
-from gradwire_udp.endpoint_driver import BLOCKED_SECONDS
+from gradwire_udp.endpoint_driver import BLOCKED_SECONDS, REST_RATIO
 from gradwire_udp.udp import driver
 from support.datagrams import HERE, NOTHING, needs_overflow, train
 from support.driven_side import Alarm, close_in_the_end, on_loops
@@ -255,6 +255,25 @@ async def test_what_is_due_at_once_is_done_before_anything_is_sent() -> None:
     it.driver.turn()
 
     assert order == ["timer", "train"]
+
+
+@on_loops
+async def test_an_application_that_takes_long_is_left_alone_for_longer() -> None:
+    class Busy(Silence):
+        def handle_timer(self, now: float) -> None:
+            self.fired_at.append(now)  # and it is due again
+            while it.driver.now() < now + work:
+                pass
+
+    work = 0.002
+    it = Driven(application=Busy())
+    it.application.deadline = it.driver.now()
+
+    it.driver.turn()
+    await until(lambda: len(it.application.fired_at) > 3, "the timer")
+
+    for before, after in pairwise(it.application.fired_at):
+        assert after - before >= (1 + REST_RATIO) * work
 
 
 @on_loops
