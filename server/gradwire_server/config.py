@@ -38,7 +38,7 @@ datagrams of other sizes, rows of another size. Sums of what is in it may take h
 between two passes."""
 
 CONFLATION_BYTES_MAX: Final = 2 * GIB
-"""8 bytes a parameter: what a slow worker with a model of 268 million parameters lacks, or 56 of
+"""4 bytes a parameter: what a slow worker with a model of 536 million parameters lacks, or 112 of
 them with one of 4.8 million that are all at other places."""
 
 
@@ -124,7 +124,7 @@ class MasterConfig:
         above=0,
         unit=MIB,
     )
-    # Up to 8 bytes a parameter for each place in the log at which a slow worker is. Where there is
+    # Up to 4 bytes a parameter for each place in the log at which a slow worker is. Where there is
     # no room, the one that is furthest behind is dropped.
     conflation_bytes_max: int = setting(
         CONFLATION_BYTES_MAX,

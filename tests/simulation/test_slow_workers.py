@@ -343,12 +343,7 @@ def test_who_takes_nothing_for_too_long_is_told_and_dropped_and_may_come_back() 
 
 def test_where_there_is_no_room_for_a_sum_the_slow_worker_is_dropped() -> None:
     run = begin(
-        5,
-        Link(),
-        elements=10_000,
-        idle_seconds=600.0,
-        update_log_bytes_max=25_000,
-        conflation_bytes_max=2_000,
+        5, Link(), idle_seconds=600.0, update_log_bytes_max=30_000, conflation_bytes_max=9_999
     )
     bound = Bound(run)
     run.join_and_wait(3)

@@ -313,6 +313,5 @@ class Log:
         merged = []
         while run:
             merged.append(self._sum_of(run))
-            merged[-1].pack()
             run = [each for each in run if each.start >= merged[-1].stop]
         return merged

@@ -9,6 +9,7 @@ from gradwire_codecs.replica.merging import merge
 from gradwire_protocol import ShapedMessage
 from gradwire_protocol.messages.fields import raise_to
 from gradwire_protocol.messages.updates import PART_HITS, EncodedUpdate, Entries, Span
+from gradwire_server.log.dense_sums import DenseSum
 
 ENTRY_BYTES: Final = 2_048
 """Memory that an update takes besides its payload. Measured: 1.6 KB for 26 bytes."""
@@ -45,6 +46,7 @@ class Segment:
     __slots__ = (
         "_bodies",
         "_decoded",
+        "_dense",
         "accepted_at",
         "after",
         "based_on",
@@ -83,7 +85,9 @@ class Segment:
         self.closes: Mapping[int, int] = {}
         self.shared: dict[int, ShapedMessage] = {}
         self._bodies: Sequence[bytes] = () if body is None else (body,)
-        """What its messages carry; empty in a sum that is not packed."""
+        """What its messages carry; empty in a sum that was made here."""
+        self._dense: DenseSum | None = None
+        """What a large sum changes, instead of `decoded`."""
         size = 0
         if body is not None:
             size = len(body)
@@ -185,6 +189,10 @@ class Segment:
         )
         segment.based_on, segment.clocks, segment.paces = based_on, clocks, paces
         segment.closes = closes
+        dense = DenseSum.of(total, elements)
+        if dense is not None:
+            segment._dense, segment._decoded = dense, None
+            segment.nbytes = dense.nbytes + ENTRY_BYTES
         return segment
 
     @property
@@ -200,20 +208,17 @@ class Segment:
         """Return what it changes."""
         if self._decoded is not None:
             return self._decoded
-        updates = [decode(body, elements) for body in self._bodies]
-        total = updates[0] if len(updates) == 1 else merge(updates, elements)
-        assert total is not None, "its parts have no element in common"
+        if self._dense is not None:
+            total = self._dense.within(0, elements)
+        else:
+            updates = [decode(body, elements) for body in self._bodies]
+            total = updates[0] if len(updates) == 1 else merge(updates, elements)
+        assert total is not None, "it has hits, and none twice"
         return total
 
     def forget_decoded(self) -> None:
-        """Keep only what its messages carry, as far as that is here."""
+        """Keep only what its messages carry, if that is here."""
         if self._bodies:
-            self._decoded = None
-
-    def pack(self) -> None:
-        """Keep only what its messages carry: that takes less memory, and longer to add up."""
-        if not self._bodies:
-            self._keep([self._body_of(part) for part in range(self.parts)])
             self._decoded = None
 
     @property
@@ -221,6 +226,8 @@ class Segment:
         """How many messages carry it."""
         if self._bodies:
             return len(self._bodies)
+        if self._dense is not None:
+            return -(-self._dense.elements // PART_HITS)
         assert self._decoded is not None
         return max(-(-self._decoded.hits // PART_HITS), 1)
 
@@ -261,9 +268,13 @@ class Segment:
         """Return what one of its messages carries."""
         if self._bodies:
             return self._bodies[part]
+        first = PART_HITS * part
+        if self._dense is not None:
+            last = min(first + PART_HITS, self._dense.elements)
+            found = self._dense.within(first, last)
+            return NOTHING if found is None else pack_update(found)
         assert self._decoded is not None
         total = self._decoded
-        first = PART_HITS * part
         index = total.index[first : first + PART_HITS]
         if not index.size:
             return NOTHING

@@ -201,10 +201,11 @@ ops = st.one_of(
 )
 
 
-@pytest.fixture
-def early_sums(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let few updates be added up for those that are behind."""
+@pytest.fixture(params=[2, 10**6], ids=["dense", "sparse"])
+def early_sums(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let few updates be added up for those that are behind, to sums that are dense or sparse."""
     monkeypatch.setattr("gradwire_server.log.log.SUMMED_MIN", 2)
+    monkeypatch.setattr("gradwire_server.log.dense_sums.DENSE_HITS_MIN", request.param)
 
 
 @pytest.mark.usefixtures("early_sums")
