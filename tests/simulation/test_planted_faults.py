@@ -198,9 +198,9 @@ def a_sum_has_updates_twice(patch: pytest.MonkeyPatch) -> None:
 def a_merged_segment_has_but_half_of_the_elements(patch: pytest.MonkeyPatch) -> None:
     merge = Log._merge
 
-    def careless(self: Log) -> None:
+    def careless(self: Log, bytes_max: float) -> None:
         before = {id(each) for each in self}
-        merge(self)
+        merge(self, bytes_max)
         for segment in self:
             if id(segment) not in before:
                 total = segment.decoded(self.elements)
@@ -288,7 +288,8 @@ def everyone_leads(patch: pytest.MonkeyPatch) -> None:
 
 
 def the_log_forgets_nothing(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Log, "compact", lambda self: None)
+    patch.setattr(Log, "_drop", lambda self: None)
+    patch.setattr(Log, "_merge", lambda self, bytes_max: None)
 
 
 def the_inbox_conflates_nothing(patch: pytest.MonkeyPatch) -> None:

@@ -22,6 +22,7 @@ most as large as the model. So memory follows from how many members are slow, no
 What all have acknowledged is kept while there is room, for workers that come back.
 """
 
+import math
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import takewhile
@@ -38,6 +39,9 @@ from gradwire_server.log.sums import Sums
 SUMMED_MIN: Final = 8
 """So many updates or more are added up for those that are behind, while they are decoded: a sum for
 one that lacks a hundred of them is then made of ten."""
+
+MERGED_BYTES_MAX: Final = 2**21
+"""Updates that are decoded and merged at a time, in 50 ms: nobody is served meanwhile."""
 
 
 class Log:
@@ -176,25 +180,19 @@ class Log:
         self.nbytes += segment.nbytes
         self._fresh.append(segment)
         self._later.clear()
-        self.compact()
+        self._drop()
 
     def compact(self, *, at_once: bool = False) -> None:
         """Drop what all have, then merge what lies between cursors, where memory is short.
 
-        Merging costs what all segments have, so it waits until there is half as much again as after
-        the last time, unless it has to be done `at_once`.
+        It merges a part of that, unless all has to be merged `at_once`; and when all is merged, it
+        waits until there is half as much again.
         """
-        if self.nbytes <= self.limit:
-            return
-        needed = min((cursor.acknowledged for cursor in self._cursors), default=self.head)
-        if self._segments[0].stop <= needed:
-            _ = self.stable  # it is told by the segments
-        while self.nbytes > self.limit and self._segments and self._segments[0].stop <= needed:
-            segment = self._segments.popleft()
-            self.nbytes -= segment.nbytes
-            self._later.clear()
-        if self.nbytes > (self.limit if at_once else max(self.limit, self._merges_at)):
-            self._merge()
+        self._drop()
+        if at_once and self.nbytes > self.limit:
+            self._merge(math.inf)
+        elif self.nbytes > max(self.limit, self._merges_at):
+            self._merge(MERGED_BYTES_MAX)
 
     def next_of(self, cursor: Cursor, *, singly_bytes: float = 0) -> Segment | None:
         """Return what a member is to be sent next.
@@ -292,21 +290,35 @@ class Log:
             parts = parts[: len(parts) // 2]
         return parts[0]
 
-    def _merge(self) -> None:
-        """Merge what lies between two cursors."""
+    def _drop(self) -> None:
+        """Drop what all have, where memory is short."""
+        if self.nbytes <= self.limit:
+            return
+        needed = min((cursor.acknowledged for cursor in self._cursors), default=self.head)
+        if self._segments[0].stop <= needed:
+            _ = self.stable  # it is told by the segments
+        while self.nbytes > self.limit and self._segments and self._segments[0].stop <= needed:
+            segment = self._segments.popleft()
+            self.nbytes -= segment.nbytes
+            self._later.clear()
+
+    def _merge(self, bytes_max: float) -> None:
+        """Merge what lies between two cursors, the first updates that take so many bytes."""
         positions = {position for cursor in self._cursors for position in cursor.positions}
         kept: deque[Segment] = deque()
         run: list[Segment] = []
         for segment in self._segments:
+            if run and segment.body is not None:
+                bytes_max -= segment.nbytes
             run.append(segment)
-            if segment.stop in positions or segment.stop == self.head:
+            if segment.stop in positions or segment.stop == self.head or bytes_max <= 0:
                 kept.extend(self._merged(run))
                 run = []
         self._segments = kept
         self._later.clear()
         self._sums.clear()  # they may end where no segment does
         self.nbytes = sum(segment.nbytes for segment in kept)
-        self._merges_at = self.nbytes + self.limit // 2
+        self._merges_at = self.nbytes + self.limit // 2 if bytes_max > 0 else 0
 
     def _merged(self, run: list[Segment]) -> list[Segment]:
         """Return segments as few: as one, unless an element overflows."""

@@ -166,7 +166,7 @@ class Segment:
 
         It begins where the first one does and ends where the last one does.
         """
-        total = merge([part.decoded(elements) for part in parts], elements)
+        total = _sum_of(parts, elements)
         if total is None:
             return None
         after: dict[int, int] = {}
@@ -184,15 +184,15 @@ class Segment:
             paces.update(part.paces)
             raise_to(closes, part.closes)
         first, last = parts[0], parts[-1]
+        decoded = None if isinstance(total, DenseSum) else total
         segment = cls(
-            first.start, last.stop, after, counts, accepted_at=first.accepted_at, decoded=total
+            first.start, last.stop, after, counts, accepted_at=first.accepted_at, decoded=decoded
         )
         segment.based_on, segment.clocks, segment.paces = based_on, clocks, paces
         segment.closes = closes
-        dense = DenseSum.of(total, elements)
-        if dense is not None:
-            segment._dense, segment._decoded = dense, None
-            segment.nbytes = dense.nbytes + ENTRY_BYTES
+        if isinstance(total, DenseSum):
+            segment._dense = total
+            segment.nbytes = total.nbytes + ENTRY_BYTES
         return segment
 
     @property
@@ -209,11 +209,10 @@ class Segment:
         if self._decoded is not None:
             return self._decoded
         if self._dense is not None:
-            total = self._dense.within(0, elements)
-        else:
-            updates = [decode(body, elements) for body in self._bodies]
-            total = updates[0] if len(updates) == 1 else merge(updates, elements)
-        assert total is not None, "it has hits, and none twice"
+            return self._dense.within(0, elements)
+        updates = [decode(body, elements) for body in self._bodies]
+        total = updates[0] if len(updates) == 1 else merge(updates, elements)
+        assert total is not None, "its parts have no element in common"
         return total
 
     def forget_decoded(self) -> None:
@@ -272,7 +271,7 @@ class Segment:
         if self._dense is not None:
             last = min(first + PART_HITS, self._dense.elements)
             found = self._dense.within(first, last)
-            return NOTHING if found is None else pack_update(found)
+            return pack_update(found) if found.hits else NOTHING
         assert self._decoded is not None
         total = self._decoded
         index = total.index[first : first + PART_HITS]
@@ -281,3 +280,13 @@ class Segment:
         count = total.count[first : first + PART_HITS]
         start, stop = int(index[0]), int(index[-1]) + 1
         return pack_update(Update(start, stop, total.multiple, index, count))
+
+
+def _sum_of(parts: Sequence[Segment], elements: int) -> "Update | DenseSum | None":
+    """Return what segments change; None where an element leaves the range of 32 bits."""
+    changes = [part._dense or part.decoded(elements) for part in parts]
+    dense = [change for change in changes if isinstance(change, DenseSum)]
+    if dense:
+        return dense[0].plus([change for change in changes if change is not dense[0]])
+    total = merge([change for change in changes if isinstance(change, Update)], elements)
+    return None if total is None else DenseSum.of(total, elements) or total

@@ -1,11 +1,14 @@
 """A dense sum changes what the update changes that it was made of, and takes less memory."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from gradwire_codecs import Update
+from gradwire_codecs.replica.merging import merge
 from gradwire_server.log.dense_sums import DenseSum
 
 ELEMENTS = 1_000
@@ -42,13 +45,45 @@ def test_it_changes_what_the_update_does(seed: int, density: float, largest: int
         assert itemsize * ELEMENTS >= 8 * update.hits
         return
     assert dense.nbytes == itemsize * ELEMENTS < 8 * update.hits
-    parts = [part for part in (dense.within(0, cut), dense.within(cut, ELEMENTS)) if part]
+    parts = dense.within(0, cut), dense.within(cut, ELEMENTS)
     assert all(part.multiple == 3 for part in parts)
     assert np.concatenate([part.index for part in parts]).tolist() == update.index.tolist()
     assert np.concatenate([part.count for part in parts]).tolist() == update.count.tolist()
 
 
-def test_where_nothing_changes_there_is_no_update() -> None:
-    dense = DenseSum(1, np.array([0, 0, 5], np.int8))
+@given(
+    st.lists(
+        st.tuples(
+            st.integers(0, 1_000),
+            st.floats(0.0, 1.0),
+            st.sampled_from([1, 100, 2**14, 2**30]),
+            st.sampled_from([1, 3, 6, 7]),
+            st.booleans(),
+        ),
+        min_size=2,
+        max_size=5,
+    )
+)
+def test_it_adds_up_what_merge_does(drawn: list[tuple[int, float, int, int, bool]]) -> None:
+    updates = [
+        replace(sum_of(seed, density, largest), multiple=multiple)
+        for seed, density, largest, multiple, _ in drawn
+    ]
+    first, *others = [
+        (DenseSum.of(update, ELEMENTS) if is_dense else None) or update
+        for update, (*_, is_dense) in zip(updates, drawn, strict=True)
+    ]
+    assume(isinstance(first, DenseSum))
+    assert isinstance(first, DenseSum)
 
-    assert dense.within(0, 2) is None
+    total, expected = first.plus(others), merge(updates, ELEMENTS)
+
+    assert (total is None) == (expected is None)
+    if expected is None or total is None:
+        return
+    assert total.within(0, ELEMENTS).change.tolist() == expected.change.tolist()
+    assert total.within(0, ELEMENTS).index.tolist() == expected.index.tolist()
+    largest = max(abs(total.counts.astype(np.int64)), default=0)
+    assert total.largest == largest
+    assert total.counts.itemsize == 1 if largest < 128 else 2 if largest < 2**15 else 4
+    assert first.within(0, ELEMENTS).change.tolist() == updates[0].change.tolist()

@@ -223,6 +223,7 @@ def test_what_a_member_was_sent_is_what_it_lacked(
             world.deliver(rank, argument)
         elif what == "end a pass":
             world.log.end_pass()
+            world.log.compact()
         elif what == "leave and join":
             world.leave(rank)
             world.join(rank)
@@ -395,6 +396,7 @@ def test_memory_follows_from_how_many_are_slow_and_not_from_for_how_long() -> No
         world.deliver(1)
         if number == 250:
             world.send(2)
+        world.log.compact()
 
     # Two slow members, 2 and 3: a segment after each of their cursors, and what came last.
     sums = 3 * (ENTRY_BYTES + HIT_BYTES * ELEMENTS)
@@ -403,6 +405,24 @@ def test_memory_follows_from_how_many_are_slow_and_not_from_for_how_long() -> No
     for rank in (2, 3):
         world.send_all(rank)
         assert world.receivers[rank].values.tolist() == world.values_at(500).tolist()
+
+
+def test_little_is_merged_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A master serves nobody while it merges."""
+    monkeypatch.setattr("gradwire_server.log.log.MERGED_BYTES_MAX", 2 * ENTRY_BYTES)
+    world = World()
+    world.leave(3)
+    for number in range(20):
+        world.append(0, number)
+
+    lengths = [len(world.log)]
+    while world.log.nbytes > world.log.limit:
+        world.log.compact()
+        lengths.append(len(world.log))
+
+    assert lengths[0] == 20
+    assert set(np.diff(lengths).tolist()) <= {-1, -2}
+    world.check()
 
 
 def test_what_has_no_sum_is_sent_in_several_segments() -> None:
