@@ -47,7 +47,7 @@ def draw_lines(lines: Lines, path: Path) -> None:
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     axes.yaxis.set_minor_formatter(LogFormatter(labelOnlyBase=False))
     axes.set_xticks(places, lines.categories)
-    axes.margins(x=0.09)
+    axes.margins(x=0.12)
     axes.grid(axis="y", which="both", color="0.92")
     axes.set_xlabel(lines.x_label)
     axes.set_ylabel(lines.y_label)

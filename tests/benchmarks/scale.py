@@ -133,15 +133,21 @@ async def _keep_busy(master: Master, bodies: Sequence[bytes], plan: Plan) -> Cos
 
 
 def draw(figures: list[Figure], folder: Path, plan: Plan) -> None:
-    """Draw the cost against the number of workers."""
+    """Draw the cost against the number of workers, and what it would be if pairs counted."""
     of_name = {figure.figure: figure.value for figure in figures}
+    costs = [of_name[_name(n, plan)] / 1e3 for n in plan.workers]
+    least = plan.workers[0]
+    by_pairs = [costs[0] * (workers - 1) / (least - 1) for workers in plan.workers]
     draw_lines(
         Lines(
-            title=f"Processor time of a busy master, {OURS} {form(keys=plan.keys)}",
+            title=f"Processor time of a busy master, {form(keys=plan.keys)}",
             categories=[str(workers) for workers in plan.workers],
             x_label="workers",
-            y_label="microseconds per accepted 4 KB update",
-            series={"gradwire master": [of_name[_name(n, plan)] for n in plan.workers]},
+            y_label="milliseconds per accepted 4 KB update",
+            series={
+                f"{OURS} master": costs,
+                "if each update went to each worker by itself": by_pairs,
+            },
         ),
         folder / "scale.png",
     )
