@@ -13,6 +13,7 @@ from unittest.mock import patch
 
 from gradwire_protocol.messages.admission import Roster
 from gradwire_protocol.messages.modes.mode import Mode
+from gradwire_server.log.segments import ENTRY_BYTES
 from support.faults import Fault
 from support.histories import History
 from support.plans import SHARING, Act, Plan, Size, draw
@@ -67,7 +68,7 @@ def play(
     trace = Trace(show)
     for line in plan.lines():
         trace.note("plan", "%s", line)
-    with trace.listening(MASTER), _rosters_read_once():
+    with trace.listening(MASTER), _rosters_read_once(), _sums_of_large_models(seed):
         try:
             history = History(plan, trace)
             with history.round_accounts.watching(lambda: history.ledger):
@@ -93,6 +94,20 @@ def _rosters_read_once() -> Iterator[None]:
     """
     parse = lru_cache(maxsize=64)(Roster.parse)
     with patch.object(Roster, "parse", lambda payload: parse(bytes(payload))):
+        yield
+
+
+@contextmanager
+def _sums_of_large_models(seed: int) -> Iterator[None]:
+    """Let a master add up as for a large model and many workers, with odd seeds."""
+    if not seed % 2:
+        yield
+        return
+    with (
+        patch("gradwire_server.log.log.SUMMED_MIN", 2),
+        patch("gradwire_server.log.log.MERGED_BYTES_MAX", 2 * ENTRY_BYTES),
+        patch("gradwire_server.log.dense_sums.DENSE_HITS_MIN", 4),
+    ):
         yield
 
 
