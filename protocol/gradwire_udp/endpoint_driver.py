@@ -9,7 +9,7 @@ import asyncio
 import math
 from abc import ABC, abstractmethod
 from contextlib import suppress
-from time import monotonic
+from time import monotonic, thread_time
 from typing import Final, Protocol
 
 from gradwire_protocol import Connection, Endpoint, Event, State
@@ -22,8 +22,8 @@ TRAINS_PER_TURN_MAX: Final = 16
 """Trains sent before the rest of the event loop runs: up to 1 MB."""
 
 REST_RATIO: Final = 3.0
-"""After its timer has fired, the application is left alone for so many times as long as that took,
-with what was then sent.
+"""After its timer has fired, the application is left alone for so many times as long as that took
+the processor, with what was then sent.
 
 A master passes on what has come, and each pass costs something for each worker. So passes take a
 quarter of the time at most, and where they take long, more updates come together in each."""
@@ -89,14 +89,16 @@ class EndpointDriver(ABC):
             return
         due = self._application.next_timer()
         is_due = due is not None and max(due, self._rests_until) <= now
+        began = thread_time()  # where others have the processor, that is no work
         if is_due:
             self._application.handle_timer(now)
         if not self._send_trains():
             return
-        done = monotonic()
+        now = monotonic()
         if is_due:
-            self._rests_until = done + min(REST_RATIO * (done - now), REST_SECONDS_MAX)
-        self._set_timer(done)
+            rest = REST_RATIO * (thread_time() - began)
+            self._rests_until = now + min(rest, REST_SECONDS_MAX)
+        self._set_timer(now)
         if self._quiet is not None and not self._quiet.done() and self._is_quiet():
             self._quiet.set_result(None)
 

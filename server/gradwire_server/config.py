@@ -34,8 +34,8 @@ BACKLOG_BYTES_MAX: Final = WINDOW_BYTES
 UPDATE_LOG_BYTES_MAX: Final = 64 * MIB
 """Thirty seconds of a hundred updates of 20 KB a second. It can take three times as much memory,
 192 MiB: a message has the rows that it came in, its payload in one piece and, where paths carry
-datagrams of other sizes, rows of another size. Sums of what is in it may take half of it besides,
-between two passes."""
+datagrams of other sizes, rows of another size. Between two passes, sums of what is in it may take
+half of it besides, and updates that are decoded a quarter."""
 
 CONFLATION_BYTES_MAX: Final = 2 * GIB
 """4 bytes a parameter: what a slow worker with a model of 536 million parameters lacks, or 112 of

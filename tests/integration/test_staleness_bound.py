@@ -22,9 +22,14 @@ def test_a_slow_worker_holds_others_within_the_bound_and_a_dead_one_does_not() -
         workers = start(stack, master.address, 3, 1_000, staleness_bound=BOUND)
         ranks = [answer["rank"] for answer in ask_all(workers, "look")]
         ask_all(workers, "step", times=1)
-        # Each has said that it begins, and has made a step.
-        wait_for_process(lambda: sequences(http) == dict.fromkeys(ranks, 2), "the first steps")
+        # Each has said that it begins, and has made a step. A worker waits for those of whom it
+        # has heard.
+        wait_for_process(
+            lambda: {each["updates_stable"] for each in ask_all(workers, "look")} == {2},
+            "all to hear of the first steps",
+        )
         before = sequences(http)
+        assert before == dict.fromkeys(ranks, 2)
         slow, *fast = workers
         tell_all(fast, "step", times=200)
         leads = []

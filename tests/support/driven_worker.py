@@ -192,6 +192,7 @@ def obey(
         "parameters": parameters.tobytes().hex()[:64],
         "updates_sent": stats.updates_sent,
         "updates_applied": stats.updates_applied,
+        "updates_stable": stats.updates_stable,
     }
 
 

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from gradwire.worker.own_updates import OwnUpdates
 from gradwire.worker.sums import Sum
 from gradwire.worker.update_log import ENTRY_BYTES, UPDATE_LOG_BYTES_MAX
+from gradwire_codecs import NOTHING
 from gradwire_protocol import InvalidMessageError
 from gradwire_protocol.messages.admission import LogName, Place
 from gradwire_protocol.messages.fields import covers, raise_to
@@ -189,11 +190,11 @@ class LogCopy:
             position = copy.position + each
             versions[rank] = versions.get(rank, 0) + 1
             self._keep(_Kept(position, position + 1, sequence=versions[rank]))
-        self._keep(_Kept(stop - span.updates, stop, [body for body in bodies if body], span))
+        bodies = [body for body in bodies if body]
+        self._keep(_Kept(stop - span.updates, stop, bodies, span))
         copy.position = stop
         versions.update(span.after)
         raise_to(versions, span.closes)
-        bodies = [body for body in bodies if body]
         total = Sum(stop, bodies, span, before, mine, rank, versions.get(rank, 0))
         return total, number
 
@@ -245,7 +246,7 @@ class LogCopy:
                 span = Span(each.start, sequence, 1, 1, based_on, clocks, paces)
                 yield Entries(each.stop, update.body, span)
                 continue
-            bodies = each.bodies or [b""]
+            bodies = each.bodies or [NOTHING]
             for body in bodies[:-1]:
                 yield Entries(each.stop, body, None)
             span = replace(each.span, start=each.start, parts=len(bodies))

@@ -203,8 +203,9 @@ class Welcome(Record):
     founder: bool
     """Whether this worker's parameters start the run."""
     place: Annotated[Place, record(Place)]
-    """That of the snapshot, or that from which on the worker is sent the log. Of a founder of whom
-    the run is recovered, that after which it is to send what it keeps."""
+    """The place of the snapshot; for a worker that keeps its replica, the place after which it is
+    sent the log; for the heir of a recovered run, the place after which it is to send what it
+    keeps of the log."""
     versions: Versions
     """The updates in the snapshot."""
     resumed: bool = False

@@ -223,7 +223,8 @@ class Log:
         What is fresh is added up for those that are behind.
         """
         behind = min((cursor.sent for cursor in self._cursors), default=self.head)
-        if behind == self.head or len(self._fresh) >= SUMMED_MIN:
+        is_much = sum(segment.decoded_bytes for segment in self._fresh) > self.limit // 4
+        if behind == self.head or is_much or len(self._fresh) >= SUMMED_MIN:
             if behind < self.head:
                 self._sum_of(self._fresh)
             for segment in self._fresh:

@@ -215,6 +215,13 @@ class Segment:
         assert total is not None, "its parts have no element in common"
         return total
 
+    @property
+    def decoded_bytes(self) -> int:
+        """Memory that it takes besides, as long as it is decoded."""
+        if self._decoded is None or not self._bodies:
+            return 0
+        return HIT_BYTES * self._decoded.hits
+
     def forget_decoded(self) -> None:
         """Keep only what its messages carry, if that is here."""
         if self._bodies:

@@ -312,7 +312,7 @@ class Departures:
         return None if is_coming else recovery.deadline
 
     def _recover_without(self) -> None:
-        """Continue the recovery without the workers or updates that have not come in time."""
+        """Continue the recovery without the workers, or the heir, that have not come in time."""
         state = self._state
         run = state.run
         assert run is not None

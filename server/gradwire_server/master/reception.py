@@ -248,8 +248,8 @@ class Reception:
         is_expected = lease is not None and lease.rank == resume.rank
         if run.recovered and self._has_left_since(link, resume):
             return
-        # A worker of whom no other one knew may come back to a recovered run. But its rank may have
-        # been given to another worker: then this master has more updates of that rank.
+        # A worker that no other worker knew may come back to a recovered run. But this master may
+        # have given its rank to another worker: then it has more updates of that rank.
         may_return = (
             run.recovered
             and resume.rank not in run.assigned_ranks

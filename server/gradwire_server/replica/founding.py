@@ -29,7 +29,7 @@ that never stays for long enough to send its replica must not hold others up."""
 
 RANK_TAKEN: Final = Refuse(
     RefusalCode.NOT_EXPECTED,
-    "the master was started anew while this worker was away, and has given its rank to another "
+    "the master has restarted while this worker was away, and has given its rank to another "
     "worker: join again, as a new worker",
 )
 

@@ -234,7 +234,7 @@ def check_stable(reader: Reader, stable: int) -> None:
 
 
 def check_sent_again(reader: Reader, data: st.DataObject) -> None:
-    """Check that somebody who was at a position gets to ours by what is kept, in any order."""
+    """Check that what is kept leads another worker from a position to ours, in any order."""
     copy, own = reader.copy, reader.own
     kept = list(copy.messages_after(copy.kept_after(own), OURS, own))
     begins = [each.span.start for each in kept if each.span is not None]

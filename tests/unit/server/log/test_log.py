@@ -306,6 +306,21 @@ def test_a_sum_is_made_of_sums_that_are_here(monkeypatch: pytest.MonkeyPatch) ->
     assert merged == [10, 10, 10, 10, 4]
 
 
+def test_what_is_decoded_for_those_that_are_behind_is_bounded() -> None:
+    world = World()
+    log = world.log
+    log.bytes_max = 4 * 30 * HIT_BYTES  # of which a quarter, thirty hits, may be decoded
+    taken = []
+    for number in range(20):
+        body = body_of(number)
+        log.accept(0, EncodedUpdate(number + 1, 0, body), decode(body, ELEMENTS), 0.0)
+        log.end_pass()
+        taken.append(sum(segment.decoded_bytes for segment in log))
+
+    assert max(taken) > 0
+    assert max(taken) <= 30 * HIT_BYTES
+
+
 def test_the_numbers_of_what_a_member_is_sent_rise() -> None:
     """Else the transport would take one for a message that has come."""
     world = World()

@@ -138,7 +138,7 @@ class Worker:
 
 
 class Recovered:
-    """A master that was started anew, and to which workers come back."""
+    """A master that is started a second time: the workers of the first one come back to it."""
 
     def __init__(self, workers: Sequence[Worker]) -> None:
         self.workers = workers
