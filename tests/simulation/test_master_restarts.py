@@ -20,6 +20,7 @@ from gradwire_server.config import MasterConfig
 from gradwire_server.replica.founding import TIMES_LOST_MAX
 from gradwire_server.state.roster import Phase
 from support.keyed import RUN_KEY
+from support.link import Link
 from support.network import link_of
 from support.peer import resume_of
 from support.simulated_worker import SimulatedWorker
@@ -255,6 +256,25 @@ def test_nobody_needs_a_replica_for_updates_that_somebody_keeps(seed: int) -> No
     run.wait_until_all_are_back()
 
     assert [worker.rebases for worker in run.workers] == [0] * 4
+    run.finish()
+
+
+@pytest.mark.parametrize("seed", [17, 28, 39])
+def test_the_heir_sends_nothing_new_before_the_master_knows_what_is_in_its_replica(
+    seed: int,
+) -> None:
+    """Its replica may be there before the message that says what is in it."""
+    settings = MasterConfig(idle_timeout_seconds=10.0, recovery_seconds=4.0)
+    link = Link(delay=0.005, loss=0.3)
+    run = SimulatedRun(seed, link, elements=3_000, idle_timeout_seconds=10.0, master=settings)
+    run.join_and_wait(3)
+    run.train(6)
+    run.kill_master(back_after=0.1)
+
+    run.train(12, interval=0.3)
+    run.wait_until_all_are_back()
+
+    assert [worker.error for worker in run.workers] == [None] * 3
     run.finish()
 
 

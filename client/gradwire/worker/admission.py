@@ -20,7 +20,7 @@ from gradwire.worker.snapshot import IncomingReplica, Resync
 from gradwire.worker.state import Stage, WorkerState
 from gradwire.worker.work import WorkExchange
 from gradwire_codecs import pack_block, unpack_block
-from gradwire_protocol import InvalidMessageError
+from gradwire_protocol import InOrder, InvalidMessageError
 from gradwire_protocol.delivery.shaped_message import Payload
 from gradwire_protocol.messages.admission import (
     Join,
@@ -61,6 +61,10 @@ class Admission:
         """In which the master goes on with our replica."""
         self._log_messages = 0
         """With what we keep of the log, that are on their way to the master."""
+        self._contents = -1
+        """The number of the message that says what is in our replica."""
+        self._controls = InOrder[None](0)
+        """Which control messages the master has: it takes them in order."""
         self._after_buffers: tuple[int, Payload] | None = None
         """The number of the message with our buffers, and our replica, which goes after it."""
 
@@ -201,8 +205,10 @@ class Admission:
             self._after_buffers = worker.link.send(buffers), values
 
     def on_control_delivered(self, number: int) -> None:
-        """Send our replica, if the master has our buffers."""
+        """Send our replica, if the master has our buffers; go live if it has all."""
         worker = self._worker
+        self._controls.insert(number, None)
+        self._go_live_if_given()
         if self._after_buffers is not None and self._after_buffers[0] == number:
             values, self._after_buffers = self._after_buffers[1], None
             if worker.stage is Stage.FOUNDING and worker.link is not None:
@@ -218,7 +224,7 @@ class Admission:
             versions = {**self._log.versions, worker.rank: accepted}
             self._own.accepted = accepted
             self._own.based_on_max = count_updates(versions, without=worker.rank)
-            worker.link.send(Contents(versions))
+            self._contents = worker.link.send(Contents(versions))
             self._feed = SnapshotFeed.of_replica(values, worker.link, _packed)
 
     def _send_log(self, place: Place) -> None:
@@ -231,24 +237,29 @@ class Admission:
             self._log_messages += 1
 
     def on_block_delivered(self) -> None:
-        """Go live when the master has all of our replica, and of the log."""
+        """Go live if the master has all."""
         if self._feed is not None and self._feed.on_delivered():
             self._feed, self._is_given = None, True
             self._go_live_if_given()
 
     def on_log_delivered(self) -> None:
-        """Go live when the master has all of our replica, and of the log."""
+        """Go live if the master has all."""
         self._log_messages -= 1
         self._go_live_if_given()
 
     def _go_live_if_given(self) -> None:
-        if self._is_given and not self._log_messages and self._worker.stage is Stage.FOUNDING:
-            self._is_given = False
-            if self._worker.took_part:
-                self._log.continue_in(self._next_log)
-                self._resume(None)
-            else:
-                self._go_live(None)
+        """Go live when the master has our replica, what is in it, and of the log what we keep."""
+        is_said = self._controls.expected > self._contents
+        if not self._is_given or not is_said or self._log_messages:
+            return
+        if self._worker.stage is not Stage.FOUNDING:
+            return
+        self._is_given = False
+        if self._worker.took_part:
+            self._log.continue_in(self._next_log)
+            self._resume(None)
+        else:
+            self._go_live(None)
 
     # The master has a replica: it comes here, or the blocks that differ.
 
@@ -312,6 +323,7 @@ class Admission:
         self._replica.start_over(keep=worker.welcome is not None and not worker.took_part)
         self._feed = self._after_buffers = None
         self._is_given, self._log_messages = False, 0
+        self._contents, self._controls = -1, InOrder(0)
         self._early.clear()
 
     def _end_resync(self, resync: Resync) -> None:
