@@ -124,8 +124,8 @@ class MasterConfig:
         above=0,
         unit=MIB,
     )
-    # Up to 4 bytes a parameter for each place in the log at which a slow worker is. Where there is
-    # no room, the one that is furthest behind is dropped.
+    # Up to 4 bytes a parameter, or 8 MiB if that is more, for each place in the log at which a slow
+    # worker is. Where there is no room, the one that is furthest behind is dropped.
     conflation_bytes_max: int = setting(
         CONFLATION_BYTES_MAX,
         "MiB for what slow workers lack, added up, beyond --update-log-mib-max.",
