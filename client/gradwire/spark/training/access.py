@@ -29,6 +29,7 @@ from gradwire.spark.training.worker import WORK
 from gradwire_protocol.crypto.keys import Role, RunKey
 from gradwire_protocol.messages.modes.mode import parse_mode
 from gradwire_protocol.messages.orders import Action, Order
+from gradwire_udp import show_address
 from gradwire_udp.files.keys import read_run_keys
 
 IDLE_SECONDS: Final = 5.0
@@ -139,12 +140,8 @@ def access_to_master(plan: Plan, address: DriverAddress | None) -> Iterator[Acce
     options += ["--idle-timeout-seconds", f"{IDLE_SECONDS:g}"]
     if plan.checkpoint is not None:
         options += ["--checkpoint", plan.checkpoint, "--resume", "auto"]
-    listen = _joined(address.listen, plan.port)
+    listen = show_address((address.listen, plan.port))
     with gradwire.local_master(listen=listen, options=options) as master:
         port = master.address.rpartition(":")[2]
-        advertised = _joined(address.advertised, port)
+        advertised = show_address((address.advertised, port))
         yield Access(master.address, advertised, master.run_key, run, plan.settings.get("mode"))
-
-
-def _joined(host: str, port: int | str) -> str:
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
