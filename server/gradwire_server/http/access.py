@@ -1,30 +1,37 @@
-"""Access: a bearer token (RFC 6750) for every page but `/healthz`.
+"""Access: a bearer token (RFC 6750) for every page but `/healthz`, and another one for orders.
 
-=========================  ==============  ====================
-configured                 `/healthz`      everything else
-=========================  ==============  ====================
-a token                    open            the token
-no token, on loopback      open            open
-no token, elsewhere        open            closed
-=========================  ==============  ====================
+======================  ==============  =================================  ====================
+configured              `/healthz`      every other page                   orders
+======================  ==============  =================================  ====================
+no token, on loopback   open            open                               open without keys
+no token, elsewhere     open            closed                             closed
+the token               open            the token                          closed
+an operator's token     open            that token; open on loopback       that token
+both                    open            either token                       the operator's token
+======================  ==============  =================================  ====================
 
 A master without a token that other machines can reach starts all the same, and keeps its pages
-closed: probing `/healthz` takes no token.
+closed: probing `/healthz` takes no token. One with keys on loopback takes no orders without a
+token: else any user of its machine could end a run that only holders of a key can join.
 
-On loopback, a page is open only if the ``Host`` header is missing, or names localhost or an IP
-address. Otherwise a web page whose name resolves to 127.0.0.1 (DNS rebinding) could have its
-visitor's browser read it.
+Where no token is asked for, the ``Host`` header has to be missing, or to name localhost or an IP
+address: a web page whose name resolves to 127.0.0.1 (DNS rebinding) could otherwise have its
+visitor's browser read, and order. Nor may an order come from a page of another server: it is JSON,
+which browsers do not send there without asking first, and its ``Origin`` is this server.
 """
 
 import hmac
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from hashlib import sha256
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Final
+
+from aiohttp import web
+from aiohttp.typedefs import Handler
 
 from gradwire_protocol import UsageError
 from gradwire_protocol.limits import KIB
@@ -34,7 +41,12 @@ from gradwire_udp.files.keys import credential, read_secret
 HEALTH_PATH: Final = "/healthz"
 
 CREDENTIAL: Final = "http-token"
-"""Name of the systemd credential: ``LoadCredential=http-token:/etc/gradwire/http-token``."""
+OPERATOR_CREDENTIAL: Final = "http-operator-token"
+"""Names of systemd credentials: ``LoadCredential=http-token:/etc/gradwire/http-token``."""
+
+OPERATOR: Final = "operator"
+HERE: Final = "on this machine"
+"""How the log names who gives an order: by the token, or where none is asked for."""
 
 TOKEN_CHARACTERS_MIN: Final = 16
 """16 random letters and digits have 95 bits: at 100 guesses a second, nobody finds them."""
@@ -44,6 +56,18 @@ TOKEN_BYTES_MAX: Final = 4 * KIB
 
 B64TOKEN: Final = re.compile(rb"[A-Za-z0-9\-._~+/]+=*")
 """The syntax of a token (RFC 6750, section 2.1)."""
+
+MAKE: Final = "make one with `gradwire keygen --token FILE`"
+
+TOKEN_PARAMETERS: Final = frozenset({"token", "access_token"})
+
+
+class RequestRefusedError(Exception):
+    """A request is not answered with what it asks for; the text says why."""
+
+    def __init__(self, reason: HttpRefusal, text: str) -> None:
+        super().__init__(text)
+        self.reason = reason
 
 
 class Token:
@@ -63,12 +87,12 @@ class Token:
         if not B64TOKEN.fullmatch(secret):
             raise UsageError(
                 "the HTTP token is not one word of letters, digits and -._~+/ with = at its end; "
-                "make one with: openssl rand -base64 32"
+                + MAKE
             )
         if len(secret) < TOKEN_CHARACTERS_MIN:
             raise UsageError(
                 f"the HTTP token has {len(secret)} characters, fewer than "
-                f"{TOKEN_CHARACTERS_MIN}; make one with: openssl rand -base64 32"
+                f"{TOKEN_CHARACTERS_MIN}; {MAKE}"
             )
         self._digest = sha256(secret).digest()
 
@@ -79,46 +103,108 @@ class Token:
         return hmac.compare_digest(digest, self._digest)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, kw_only=True)
 class Access:
-    """Decides whether a client may see a page."""
+    """Decides who may read a page, and who may give orders."""
 
     token: Token | None = None
-    """Without it, pages other than `/healthz` are open on loopback only."""
+    operator_token: Token | None = None
+    has_keys: bool = True
+    """Whether the master has keys, or workers of other machines: then orders take a token."""
+    on_loopback: bool = False
+    """Whether only this machine can reach the server."""
+    public: Collection[str] = ()
+    """Paths that everyone may read besides `HEALTH_PATH`: the files of a page, which have nothing
+    of a run."""
 
-    def refusal(
-        self, path: str, headers: Mapping[str, str], *, on_loopback: bool
-    ) -> HttpRefusal | None:
-        """Return why a client may not see a page; None if it may.
+    @property
+    def lacks_token(self) -> bool:
+        """Whether other machines can reach it, and its pages are closed for want of a token."""
+        return not self.on_loopback and self.token is None and self.operator_token is None
 
-        `headers` must ignore the case of names; `on_loopback` says whether only this machine can
-        reach the server.
+    def check(self, path: str, headers: Mapping[str, str]) -> None:
+        """Raise `RequestRefusedError` if a client may not read a page.
+
+        `headers` must ignore the case of names.
         """
-        if path == HEALTH_PATH:
-            return None
-        if self.token is None:
-            is_open = on_loopback and _is_own_name(headers.get("Host", ""))
-            return None if is_open else HttpRefusal.CLOSED
-        scheme, _, credentials = headers.get("Authorization", "").partition(" ")
-        if scheme.lower() == "bearer" and self.token.matches(credentials.strip(" ")):
-            return None
-        return HttpRefusal.UNAUTHORIZED
+        if path == HEALTH_PATH or path in self.public:
+            return
+        tokens = [each for each in (self.token, self.operator_token) if each is not None]
+        offered = _offered(headers)
+        if any(each.matches(offered) for each in tokens):
+            return
+        if self.token is None and self._is_own(headers):
+            return
+        if tokens:
+            raise RequestRefusedError(
+                HttpRefusal.UNAUTHORIZED,
+                "send the token of the master's --http-token-file as 'Authorization: Bearer TOKEN'",
+            )
+        raise RequestRefusedError(
+            HttpRefusal.CLOSED,
+            "the master has no token, so it shows this only on its own machine, at a loopback "
+            "address asked for as such. Start it with --http-token-file FILE",
+        )
+
+    def operator(self, headers: Mapping[str, str]) -> str:
+        """Return how the log names who gives an order; raise `RequestRefusedError` for others."""
+        if self.operator_token is not None:
+            if not self.operator_token.matches(_offered(headers)):
+                raise RequestRefusedError(
+                    HttpRefusal.UNAUTHORIZED,
+                    "an order takes the token of the master's --http-operator-token-file, as "
+                    "'Authorization: Bearer TOKEN'",
+                )
+        elif self.token is not None or self.has_keys or not self._is_own(headers):
+            raise RequestRefusedError(
+                HttpRefusal.CLOSED,
+                "this master takes no orders, as it has no operator's token: start it with "
+                f"--http-operator-token-file FILE; {MAKE}",
+            )
+        if not _is_of_same_site(headers):
+            raise RequestRefusedError(
+                HttpRefusal.CLOSED, "a page of another server cannot give orders"
+            )
+        return HERE if self.operator_token is None else OPERATOR
+
+    def may_order(self, headers: Mapping[str, str]) -> bool:
+        """Return whether a client may give orders."""
+        try:
+            self.operator(headers)
+        except RequestRefusedError:
+            return False
+        return True
+
+    def _is_own(self, headers: Mapping[str, str]) -> bool:
+        return self.on_loopback and _is_own_name(headers.get("Host", ""))
+
+    @web.middleware
+    async def middleware(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        """Let a handler answer whoever may read its page. Who may order, `orders` asks."""
+        if TOKEN_PARAMETERS & {name.lower() for name in request.query}:
+            raise RequestRefusedError(
+                HttpRefusal.BAD_REQUEST,
+                "a URL must not have a token: logs and histories keep URLs. Send it as "
+                "'Authorization: Bearer TOKEN', and take another token from now on",
+            )
+        self.check(request.path, request.headers)
+        return await handler(request)
 
 
-def find_token(path: Path | None) -> Token | None:
-    """Read the token from a file, or from a systemd credential.
+def find_token(path: Path | None, name: str = CREDENTIAL) -> Token | None:
+    """Read a token from a file, or from a systemd credential.
 
     Parameters
     ----------
     path : Path or None
-        The file. None for the credential ``http-token``, if there is one.
+        The file. None for the credential of this name, if there is one.
 
     Raises
     ------
     UsageError
         If the file cannot be read, has no valid token, or other users can read it.
     """
-    path = path or credential(os.environ, CREDENTIAL)
+    path = path or credential(os.environ, name)
     if path is None:
         return None
     secret = read_secret(path, "the HTTP token in", TOKEN_BYTES_MAX)
@@ -126,6 +212,19 @@ def find_token(path: Path | None) -> Token | None:
         return Token(secret.strip().encode())
     except UsageError as error:
         raise UsageError(f"{path}: {error}") from None
+
+
+def _offered(headers: Mapping[str, str]) -> str:
+    """Return the token that a client has sent; empty for none."""
+    scheme, _, credentials = headers.get("Authorization", "").partition(" ")
+    return credentials.strip(" ") if scheme.lower() == "bearer" else ""
+
+
+def _is_of_same_site(headers: Mapping[str, str]) -> bool:
+    """Return whether a request comes from no page, or from one of this server."""
+    origin = headers.get("Origin")
+    is_own = origin is None or origin.partition("://")[2] == headers.get("Host", "")
+    return is_own and headers.get("Sec-Fetch-Site", "none") in ("none", "same-origin")
 
 
 def _is_own_name(host: str) -> bool:

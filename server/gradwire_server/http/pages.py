@@ -11,6 +11,10 @@ from prometheus_client.registry import Collector
 
 logger: Final = logging.getLogger("gradwire.http")
 
+LOAD_MAX: Final = 0.05
+"""Part of the time that may be spent on making one page. Who asks more often waits: 20 ms at most
+with 56 workers, 0.7 s with 4,094."""
+
 FAILED_PAGE_SECONDS: Final = 1.0
 """How long after a failure a page is made again, and a further failure logged."""
 
@@ -24,10 +28,14 @@ class PageFailedError(Exception):
 
 
 class SharedPage:
-    """A page that is made when a client asks; many requests share one that is a little older.
+    """A page that is made when a client asks, and for all who wait for it together.
+
+    It is never older than the request.
 
     Parameters
     ----------
+    name : str
+        For the log.
     parts : callable
         Returns an iterator that makes the page part by part. The event loop runs between parts.
     load_max : float
@@ -35,59 +43,54 @@ class SharedPage:
     """
 
     def __init__(
-        self,
-        path: str,
-        parts: Callable[[], Iterator[bytes]],
-        *,
-        load_max: float,
+        self, name: str, parts: Callable[[], Iterator[bytes]], *, load_max: float = LOAD_MAX
     ) -> None:
-        self._path = path
+        self._name = name
         self._parts = parts
         self._load_max = load_max
-        self._made: bytes | None = None
-        self._good_until = 0.0
-        self._making: asyncio.Task[None] | None = None
+        self._next: asyncio.Task[bytes] | None = None
+        """Makes the page for those who ask now; not begun yet."""
+        self._turn = asyncio.Lock()
+        self._not_before = 0.0
+        self._failed = False
 
     async def get(self) -> bytes:
         """Return the page, or raise `PageFailedError`."""
         loop = asyncio.get_running_loop()
-        if self._making is None and loop.time() >= self._good_until:
-            self._making = loop.create_task(self._make())
-        if self._making is not None:
-            # A client that disconnects must not cancel the page for the others.
-            await asyncio.shield(self._making)
-        if self._made is None:
+        if self._failed and loop.time() < self._not_before:
             raise PageFailedError
-        return self._made
+        if self._next is None:
+            self._next = loop.create_task(self._make())
+        # A client that disconnects must not cancel the page for the others.
+        return await asyncio.shield(self._next)
 
-    async def close(self) -> None:
-        """Stop making the page."""
-        if self._making is not None:
-            self._making.cancel()
-            await asyncio.gather(self._making, return_exceptions=True)
-
-    async def _make(self) -> None:
-        spent = 0.0
-        pause = FAILED_PAGE_SECONDS
-        try:
-            parts: list[bytes] = []
-            began = perf_counter()
-            for part in self._parts():
-                parts.append(part)
-                if (step := perf_counter() - began) > STEP_SECONDS_MAX:
-                    spent += step
-                    await asyncio.sleep(0)
-                    began = perf_counter()
-            spent += perf_counter() - began
-            self._made = b"".join(parts)
-            # After this pause, the time spent is `load_max` of the time since the beginning.
-            pause = spent * (1 / self._load_max - 1)
-        except Exception:
-            self._made = None
-            logger.exception("%s could not be made", self._path)
-        finally:
-            self._good_until = asyncio.get_running_loop().time() + pause
-            self._making = None
+    async def _make(self) -> bytes:
+        loop = asyncio.get_running_loop()
+        async with self._turn:
+            if (pause := self._not_before - loop.time()) > 0:
+                await asyncio.sleep(pause)
+            self._next = None  # who asks from now on may see what this one has not
+            self._failed = True
+            spent, pause = 0.0, FAILED_PAGE_SECONDS
+            try:
+                parts: list[bytes] = []
+                began = perf_counter()
+                for part in self._parts():
+                    parts.append(part)
+                    if (step := perf_counter() - began) > STEP_SECONDS_MAX:
+                        spent += step
+                        await asyncio.sleep(0)
+                        began = perf_counter()
+                spent += perf_counter() - began
+                # After this pause, the time spent is `load_max` of the time since the beginning.
+                pause = spent * (1 / self._load_max - 1)
+                self._failed = False
+                return b"".join(parts)
+            except Exception as error:
+                logger.exception("%s could not be made", self._name)
+                raise PageFailedError from error
+            finally:
+                self._not_before = loop.time() + pause
 
 
 def metrics_parts(registry: CollectorRegistry) -> Iterator[bytes]:
