@@ -229,9 +229,6 @@ class ServerMetrics(_Metrics):
     http_refused: Counter = _by_reason(
         "HTTP requests without what they asked for, by reason.", HttpRefusal
     )
-    http_delayed: Counter = _counter(
-        "Times that the next HTTP connection had to wait, as too many came."
-    )
     orders: Counter = _counter("Orders of operators that were carried out.")
     runs: Gauge = _gauge("Runs in progress.")
     runs_failed: Counter = _counter(

@@ -95,15 +95,13 @@ class MasterHttp:
                 "operate status` may show whether an order was carried out"
             ) from None
         except (OSError, HTTPException) as error:
-            reason = getattr(error, "reason", None) or error
+            why = getattr(error, "reason", None) or error
             raise UnreachableError(
-                f"no answer from {self.url}: {reason}. Is that the HTTP address of a running "
+                f"no answer from {self.url}: {why}. Is that the HTTP address of a running "
                 "master? The first line that it writes has it; say --http URL"
             ) from None
         except ValueError:
-            raise ProtocolError(
-                f"{self.url}{path} is no JSON: is this a master's address?"
-            ) from None
+            raise ProtocolError(f"{self.url}{path} is no JSON: is a master there?") from None
 
 
 def read_token(path: str | Path | None) -> str | None:

@@ -35,7 +35,6 @@ from aiohttp.typedefs import Handler
 
 from gradwire_protocol import UsageError
 from gradwire_protocol.limits import KIB
-from gradwire_server.metrics import HttpRefusal
 from gradwire_udp.files.keys import credential, read_secret
 
 HEALTH_PATH: Final = "/healthz"
@@ -60,14 +59,6 @@ B64TOKEN: Final = re.compile(rb"[A-Za-z0-9\-._~+/]+=*")
 MAKE: Final = "make one with `gradwire keygen --token FILE`"
 
 TOKEN_PARAMETERS: Final = frozenset({"token", "access_token"})
-
-
-class RequestRefusedError(Exception):
-    """A request is not answered with what it asks for; the text says why."""
-
-    def __init__(self, reason: HttpRefusal, text: str) -> None:
-        super().__init__(text)
-        self.reason = reason
 
 
 class Token:
@@ -123,72 +114,61 @@ class Access:
         return not self.on_loopback and self.token is None and self.operator_token is None
 
     def check(self, path: str, headers: Mapping[str, str]) -> None:
-        """Raise `RequestRefusedError` if a client may not read a page.
+        """Raise an exception of aiohttp's if a client may not read a page.
 
         `headers` must ignore the case of names.
         """
         if path == HEALTH_PATH or path in self.public:
             return
         tokens = [each for each in (self.token, self.operator_token) if each is not None]
-        offered = _offered(headers)
-        if any(each.matches(offered) for each in tokens):
+        if any(each.matches(_offered(headers)) for each in tokens):
             return
         if self.token is None and self._is_own(headers):
             return
         if tokens:
-            raise RequestRefusedError(
-                HttpRefusal.UNAUTHORIZED,
-                "send the token of the master's --http-token-file as 'Authorization: Bearer TOKEN'",
-            )
-        raise RequestRefusedError(
-            HttpRefusal.CLOSED,
-            "the master has no token, so it shows this only on its own machine, at a loopback "
-            "address asked for as such. Start it with --http-token-file FILE",
+            raise _unauthorized("send the token of the master's --http-token-file")
+        raise web.HTTPForbidden(
+            text="the master has no token, so it shows this only on its own machine, at a loopback "
+            "address asked for as such. Start it with --http-token-file FILE"
         )
 
     def operator(self, headers: Mapping[str, str]) -> str:
-        """Return how the log names who gives an order; raise `RequestRefusedError` for others."""
+        """Return how the log names who gives an order; raise as `check` for who may not."""
+        origin, host = headers.get("Origin"), headers.get("Host", "")
         if self.operator_token is not None:
             if not self.operator_token.matches(_offered(headers)):
-                raise RequestRefusedError(
-                    HttpRefusal.UNAUTHORIZED,
-                    "an order takes the token of the master's --http-operator-token-file, as "
-                    "'Authorization: Bearer TOKEN'",
+                raise _unauthorized(
+                    "an order takes the token of the master's --http-operator-token-file"
                 )
         elif self.token is not None or self.has_keys or not self._is_own(headers):
-            raise RequestRefusedError(
-                HttpRefusal.CLOSED,
-                "this master takes no orders, as it has no operator's token: start it with "
-                f"--http-operator-token-file FILE; {MAKE}",
+            raise web.HTTPForbidden(
+                text="this master takes no orders, as it has no operator's token: start it with "
+                f"--http-operator-token-file FILE; {MAKE}"
             )
-        if not _is_of_same_site(headers):
-            raise RequestRefusedError(
-                HttpRefusal.CLOSED, "a page of another server cannot give orders"
-            )
+        if origin is not None and origin.partition("://")[2] != host:
+            raise web.HTTPForbidden(text="a page of another server cannot give orders")
         return HERE if self.operator_token is None else OPERATOR
 
     def may_order(self, headers: Mapping[str, str]) -> bool:
         """Return whether a client may give orders."""
         try:
-            self.operator(headers)
-        except RequestRefusedError:
+            return bool(self.operator(headers))
+        except web.HTTPException:
             return False
-        return True
-
-    def _is_own(self, headers: Mapping[str, str]) -> bool:
-        return self.on_loopback and _is_own_name(headers.get("Host", ""))
 
     @web.middleware
     async def middleware(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         """Let a handler answer whoever may read its page. Who may order, `orders` asks."""
         if TOKEN_PARAMETERS & {name.lower() for name in request.query}:
-            raise RequestRefusedError(
-                HttpRefusal.BAD_REQUEST,
-                "a URL must not have a token: logs and histories keep URLs. Send it as "
-                "'Authorization: Bearer TOKEN', and take another token from now on",
+            raise web.HTTPBadRequest(
+                text="a URL must not have a token: logs and histories keep URLs. Send it as "
+                "'Authorization: Bearer TOKEN', and take another token from now on"
             )
         self.check(request.path, request.headers)
         return await handler(request)
+
+    def _is_own(self, headers: Mapping[str, str]) -> bool:
+        return self.on_loopback and _is_own_name(headers.get("Host", ""))
 
 
 def find_token(path: Path | None, name: str = CREDENTIAL) -> Token | None:
@@ -220,11 +200,11 @@ def _offered(headers: Mapping[str, str]) -> str:
     return credentials.strip(" ") if scheme.lower() == "bearer" else ""
 
 
-def _is_of_same_site(headers: Mapping[str, str]) -> bool:
-    """Return whether a request comes from no page, or from one of this server."""
-    origin = headers.get("Origin")
-    is_own = origin is None or origin.partition("://")[2] == headers.get("Host", "")
-    return is_own and headers.get("Sec-Fetch-Site", "none") in ("none", "same-origin")
+def _unauthorized(text: str) -> web.HTTPUnauthorized:
+    return web.HTTPUnauthorized(
+        text=f"{text} as 'Authorization: Bearer TOKEN'",
+        headers={"WWW-Authenticate": 'Bearer realm="gradwire"'},
+    )
 
 
 def _is_own_name(host: str) -> bool:

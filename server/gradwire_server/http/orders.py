@@ -10,33 +10,31 @@ from typing import Final
 from aiohttp import web
 
 from gradwire_protocol import UsageError
-from gradwire_server.http.access import Access, RequestRefusedError
-from gradwire_server.metrics import HttpRefusal
+from gradwire_server.http.access import Access
 from gradwire_server.runs.orders import Order
 
 ORDERS_PATH: Final = "/api/v1/orders"
 
-Execute = Callable[[str, Order], str]
-"""Carries out an order of whom the log names so; returns what it has come to, or raises
-`UsageError`."""
 
+def orders_route(access: Access, execute: Callable[[str, Order], str]) -> web.RouteDef:
+    """Return the route that takes orders.
 
-def orders_route(access: Access, execute: Execute) -> web.RouteDef:
-    """Return the route that takes orders."""
+    `execute` carries out the order of whom the log names so, and returns what it has come to, or
+    raises `UsageError`.
+    """
 
     async def take(request: web.Request) -> web.Response:
-        operator = access.operator(request.headers)
+        who = access.operator(request.headers)
+        # No browser sends it to another server without asking that first.
         if request.content_type != "application/json":
-            raise RequestRefusedError(
-                HttpRefusal.BAD_REQUEST, "an order is JSON: Content-Type: application/json"
-            )
+            raise web.HTTPBadRequest(text="an order is JSON: Content-Type: application/json")
         try:
             order = Order.from_json(await request.read())
         except ValueError as error:
-            raise RequestRefusedError(HttpRefusal.BAD_REQUEST, str(error)) from None
+            raise web.HTTPBadRequest(text=str(error)) from None
         try:
-            return web.json_response({"done": execute(operator, order)})
+            return web.json_response({"done": execute(who, order)})
         except UsageError as error:
-            raise RequestRefusedError(HttpRefusal.ORDER, str(error)) from None
+            raise web.HTTPConflict(text=str(error)) from None
 
     return web.post(ORDERS_PATH, take)

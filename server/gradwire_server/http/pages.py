@@ -18,6 +18,9 @@ with 56 workers, 0.7 s with 4,094."""
 FAILED_PAGE_SECONDS: Final = 1.0
 """How long after a failure a page is made again, and a further failure logged."""
 
+PAUSE_SECONDS_MAX: Final = 5.0
+"""Longest pause between two, so that who waits gets a page that takes long."""
+
 STEP_SECONDS_MAX: Final = 0.001
 """How long work on a page goes on before datagrams have their turn. One family of metrics is not
 interrupted, so with 1,000 workers it can take 4 ms."""
@@ -83,7 +86,7 @@ class SharedPage:
                         began = perf_counter()
                 spent += perf_counter() - began
                 # After this pause, the time spent is `load_max` of the time since the beginning.
-                pause = spent * (1 / self._load_max - 1)
+                pause = min(spent * (1 / self._load_max - 1), PAUSE_SECONDS_MAX)
                 self._failed = False
                 return b"".join(parts)
             except Exception as error:

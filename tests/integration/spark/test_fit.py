@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from gradwire_protocol.messages.orders import Action
 from pyspark.ml import Pipeline
 from pyspark.ml.evaluation import MulticlassClassificationEvaluator
 from pyspark.ml.feature import StringIndexer, VectorAssembler
@@ -33,7 +34,6 @@ from gradwire_protocol.crypto.keys import (
     WORKER_KEY_PREFIX,
     Role,
 )
-from gradwire_protocol.messages.orders import Action
 from support import spark_models
 from support.spark import files_with, line
 from support.wording import naming
