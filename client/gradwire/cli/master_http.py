@@ -51,7 +51,8 @@ class MasterHttp:
     def __init__(self, url: str = HTTP_DEFAULT, token: str | None = None) -> None:
         self.url = (url if "://" in url else f"http://{url}").rstrip("/")
         parts = urlsplit(self.url)
-        if parts.scheme not in ("http", "https") or not parts.hostname or parts.query:
+        is_url = parts.scheme in ("http", "https") and parts.hostname and not parts.query
+        if not is_url or url == "off":
             raise UsageError(f"--http {url}: it is a URL such as {HTTP_DEFAULT}")
         self._headers = {} if token is None else {"Authorization": f"Bearer {token}"}
         self._open = build_opener(ProxyHandler({}), _NoRedirects()).open

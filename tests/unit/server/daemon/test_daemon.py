@@ -198,7 +198,9 @@ def test_status_tells_of_the_run_and_workers_hear_why_it_ends(running: Running, 
 def test_http_for_everyone_without_a_token_says_what_it_does_not_serve(
     running: Running, caplog: pytest.LogCaptureFixture, token: Token | None
 ) -> None:
-    announced = running(Addresses(listen="127.0.0.1:0", http="0.0.0.0:0"), access=Access(token))
+    announced = running(
+        Addresses(listen="127.0.0.1:0", http="0.0.0.0:0"), access=Access(token=token)
+    )
 
     assert warnings_in(caplog) == (
         [naming(announced["http"], "is /healthz:", "--http-token-file", "loopback")]
