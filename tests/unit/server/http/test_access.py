@@ -39,7 +39,7 @@ def may(access: Access, headers: Mapping[str, str] | None = None) -> tuple[Any, 
         except web.HTTPException as error:
             return error.status
 
-    headers = HERE | (headers or {})
+    headers = {**HERE, **(headers or {})}
     return tried(lambda: access.check(PATH, headers)), tried(lambda: access.operator(headers))
 
 

@@ -126,12 +126,10 @@ def test_draining_begins_and_ends_by_order() -> None:
 
     assert desk.refused("resume") == "nothing to resume: no operator drains the master"
     assert desk.order("drain").endswith("workers: 1")
-    assert desk.orders.draining
-    assert desk.drains == [True]
+    assert (desk.orders.draining, desk.drains) == (True, [True])
     desk.order("resume")
 
-    assert not desk.orders.draining
-    assert desk.drains == [True, False]
+    assert (desk.orders.draining, desk.drains) == (False, [True, False])
 
 
 def test_names_are_denied_one_after_the_other_and_admitted_again() -> None:
