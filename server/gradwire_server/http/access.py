@@ -10,14 +10,13 @@ an operator's token     open            that token; open on loopback       that 
 both                    open            either token                       the operator's token
 ======================  ==============  =================================  ====================
 
-A master without a token that other machines can reach starts all the same, and keeps its pages
-closed: probing `/healthz` takes no token. One with keys on loopback takes no orders without a
-token: else any user of its machine could end a run that only holders of a key can join.
+Probing `/healthz` takes no token, so a master without one that others can reach starts all the
+same. One with keys takes no orders without a token, not even on loopback: other users of its
+machine could end a run that they cannot join.
 
 Where no token is asked for, the ``Host`` header has to be missing, or to name localhost or an IP
 address: a web page whose name resolves to 127.0.0.1 (DNS rebinding) could otherwise have its
-visitor's browser read, and order. Nor may an order come from a page of another server: it is JSON,
-which browsers do not send there without asking first, and its ``Origin`` is this server.
+visitor's browser read, and order. An order that a browser sends comes from a page of this server.
 """
 
 import hmac
@@ -29,6 +28,7 @@ from hashlib import sha256
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Final
+from urllib.parse import urlsplit
 
 from aiohttp import web
 from aiohttp.typedefs import Handler
@@ -126,7 +126,7 @@ class Access:
         if self.token is None and self._is_own(headers):
             return
         if tokens:
-            raise _unauthorized("send the token of the master's --http-token-file")
+            raise _unauthorized("send a token of the master's (--http-token-file)")
         raise web.HTTPForbidden(
             text="the master has no token, so it shows this only on its own machine, at a loopback "
             "address asked for as such. Start it with --http-token-file FILE"
@@ -138,7 +138,7 @@ class Access:
         if self.operator_token is not None:
             if not self.operator_token.matches(_offered(headers)):
                 raise _unauthorized(
-                    "an order takes the token of the master's --http-operator-token-file"
+                    "an order takes that of the master's --http-operator-token-file"
                 )
         elif self.token is not None or self.has_keys or not self._is_own(headers):
             raise web.HTTPForbidden(
@@ -208,13 +208,12 @@ def _unauthorized(text: str) -> web.HTTPUnauthorized:
 
 
 def _is_own_name(host: str) -> bool:
-    """Return whether a ``Host`` header is one that no foreign name server can resolve."""
-    name = host.partition("]")[0].removeprefix("[") if host.startswith("[") else host.split(":")[0]
-    name = name.lower().removesuffix(".")
-    if not name or name == "localhost" or name.endswith(".localhost"):
-        return True  # every browser sends the header
+    """Return whether a ``Host`` header is one that no foreign name server can resolve.
+
+    Every browser sends one.
+    """
     try:
-        ip_address(name)
+        name = (urlsplit(f"//{host}").hostname or "localhost").removesuffix(".")
+        return name == "localhost" or name.endswith(".localhost") or ip_address(name) is not None
     except ValueError:
         return False
-    return True

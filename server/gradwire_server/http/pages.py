@@ -6,17 +6,20 @@ from collections.abc import Callable, Iterator
 from time import perf_counter
 from typing import Final
 
+from aiohttp import web
 from prometheus_client import CollectorRegistry, Metric, generate_latest
 from prometheus_client.registry import Collector
 
 logger: Final = logging.getLogger("gradwire.http")
+
+FAILED: Final = "it could not be made; the master's log says why"
 
 LOAD_MAX: Final = 0.05
 """Part of the time that may be spent on making one page. Who asks more often waits: 20 ms at most
 with 56 workers, 0.7 s with 4,094."""
 
 FAILED_PAGE_SECONDS: Final = 1.0
-"""How long after a failure a page is made again, and a further failure logged."""
+"""How long after a failure a page is made again: who asks meanwhile waits."""
 
 PAUSE_SECONDS_MAX: Final = 5.0
 """Longest pause between two, so that who waits gets a page that takes long."""
@@ -24,10 +27,6 @@ PAUSE_SECONDS_MAX: Final = 5.0
 STEP_SECONDS_MAX: Final = 0.001
 """How long work on a page goes on before datagrams have their turn. One family of metrics is not
 interrupted, so with 1,000 workers it can take 4 ms."""
-
-
-class PageFailedError(Exception):
-    """A page could not be made; the log says why."""
 
 
 class SharedPage:
@@ -51,29 +50,29 @@ class SharedPage:
         self._name = name
         self._parts = parts
         self._load_max = load_max
-        self._next: asyncio.Task[bytes] | None = None
+        self._next: asyncio.Task[bytes | None] | None = None
         """Makes the page for those who ask now; not begun yet."""
         self._turn = asyncio.Lock()
         self._not_before = 0.0
-        self._failed = False
 
     async def get(self) -> bytes:
-        """Return the page, or raise `PageFailedError`."""
+        """Return the page, or raise `web.HTTPInternalServerError`."""
         loop = asyncio.get_running_loop()
-        if self._failed and loop.time() < self._not_before:
-            raise PageFailedError
         if self._next is None:
             self._next = loop.create_task(self._make())
         # A client that disconnects must not cancel the page for the others.
-        return await asyncio.shield(self._next)
+        page = await asyncio.shield(self._next)
+        if page is None:
+            raise web.HTTPInternalServerError(text=FAILED)
+        return page
 
-    async def _make(self) -> bytes:
+    async def _make(self) -> bytes | None:
+        """Return the page, or None where it cannot be made."""
         loop = asyncio.get_running_loop()
         async with self._turn:
             if (pause := self._not_before - loop.time()) > 0:
                 await asyncio.sleep(pause)
             self._next = None  # who asks from now on may see what this one has not
-            self._failed = True
             spent, pause = 0.0, FAILED_PAGE_SECONDS
             try:
                 parts: list[bytes] = []
@@ -87,11 +86,10 @@ class SharedPage:
                 spent += perf_counter() - began
                 # After this pause, the time spent is `load_max` of the time since the beginning.
                 pause = min(spent * (1 / self._load_max - 1), PAUSE_SECONDS_MAX)
-                self._failed = False
                 return b"".join(parts)
-            except Exception as error:
+            except Exception:
                 logger.exception("%s could not be made", self._name)
-                raise PageFailedError from error
+                return None
             finally:
                 self._not_before = loop.time() + pause
 

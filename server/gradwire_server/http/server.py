@@ -11,6 +11,7 @@ import logging
 import socket
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from http import HTTPStatus
 from ipaddress import ip_address
 from time import monotonic
@@ -23,7 +24,7 @@ from prometheus_client import CONTENT_TYPE_LATEST
 
 from gradwire_protocol.limits import KIB
 from gradwire_server.http.access import HEALTH_PATH, Access
-from gradwire_server.http.pages import PageFailedError, SharedPage, metrics_parts
+from gradwire_server.http.pages import FAILED, SharedPage, metrics_parts
 from gradwire_server.metrics import HttpRefusal, ServerMetrics
 from gradwire_udp import open_listener
 from gradwire_udp.accepting import Acceptor
@@ -33,7 +34,11 @@ logger: Final = logging.getLogger("gradwire.http")
 
 METRICS_PATH: Final = "/metrics"
 OVERVIEW_PATH: Final = "/api/v1/overview"
-INDEX: Final = f"gradwire master: {HEALTH_PATH}, {METRICS_PATH}, {OVERVIEW_PATH}\n"
+
+HEADERS: Final = {
+    "Cache-Control": "no-store", "Connection": "close", "X-Content-Type-Options": "nosniff",
+}  # fmt: skip
+"""Of every answer."""
 
 LINGERING_SECONDS_MAX: Final = 1.0
 """How long aiohttp reads the rest of a request that it has answered: closing at once would reset
@@ -41,9 +46,6 @@ the connection, and the answer might get lost."""
 
 CLOSE_SECONDS_MAX: Final = 0.5
 """How long an open request may delay the end of the daemon."""
-
-FAILURE_LOG_SECONDS: Final = 1.0
-"""Time between two logged failures: a client that can cause one could otherwise fill the disk."""
 
 REASONS: Final = {
     401: HttpRefusal.UNAUTHORIZED, 403: HttpRefusal.CLOSED, 404: HttpRefusal.NOT_FOUND,
@@ -122,22 +124,20 @@ class HttpServer:
         """Those that `hold` has taken out of it."""
         self._tasks: set[asyncio.Task[None]] = set()
         self._acceptor: Acceptor | None = None
-        self._next_failure_log = 0.0
 
         def made_overview() -> Iterator[bytes]:
             yield json.dumps(overview()).encode()
 
-        def made_metrics() -> Iterator[bytes]:
-            return metrics_parts(metrics.registry)
+        made_metrics = partial(metrics_parts, metrics.registry)
 
         application = web.Application(
-            middlewares=[self._answer, self.access.middleware],
+            middlewares=[self._report, self.access.middleware],
             client_max_size=limits.body_bytes_max,
         )
+        application.on_response_prepare.append(self._prepare)
         application[SERVER] = self
         application.add_routes(
             [
-                web.get("/", _index),
                 web.get(HEALTH_PATH, _health),
                 page_route(METRICS_PATH, made_metrics, CONTENT_TYPE_LATEST),
                 page_route(OVERVIEW_PATH, made_overview),
@@ -239,34 +239,23 @@ class HttpServer:
     # Requests.
 
     @web.middleware
-    async def _answer(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        response: web.StreamResponse
+    async def _report(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        """Log an error of a handler, without its message, which could quote a token."""
         try:
-            response = await handler(request)
-        except web.HTTPException as refusal:
-            response = self._refusal(refusal.status, refusal.text)
-            response.headers.update(refusal.headers)
+            return await handler(request)
+        except web.HTTPException:
+            raise
         except Exception as error:
-            if not isinstance(error, PageFailedError):
-                self._report(error)
-            response = self._refusal(500, "it could not be made; the master's log says why")
-        if not response.prepared:  # a stream has begun already
-            response.headers["Cache-Control"] = "no-store"
-            response.headers["X-Content-Type-Options"] = "nosniff"
-            response.force_close()
-        return response
-
-    def _refusal(self, status: int, text: str | None) -> web.Response:
-        self._metrics.http_refused.labels(REASONS.get(status, HttpRefusal.BAD_REQUEST)).inc()
-        text = INDEX if status == HTTPStatus.NOT_FOUND else f"{text}\n"
-        return web.Response(status=status, text=text)
-
-    def _report(self, error: Exception) -> None:
-        """Log the type and the traceback of an error; its message could quote a token."""
-        if monotonic() >= self._next_failure_log:
-            self._next_failure_log = monotonic() + FAILURE_LOG_SECONDS
             where = "".join(format_tb(error.__traceback__))
-            logger.error("an HTTP request failed: %s\n%s", type(error).__name__, where)
+            logger.error("an HTTP request failed: %s\n%s", type(error).__name__, where)  # noqa: TRY400
+            raise web.HTTPInternalServerError(text=FAILED) from None
+
+    async def _prepare(self, _: web.Request, response: web.StreamResponse) -> None:
+        """Count a refusal, and have this be the one answer of its connection."""
+        if (status := response.status) >= HTTPStatus.BAD_REQUEST:
+            self._metrics.http_refused.labels(REASONS.get(status, HttpRefusal.BAD_REQUEST)).inc()
+        response.headers.update(HEADERS)
+        response.force_close()
 
 
 SERVER: Final = web.AppKey("SERVER", HttpServer)
@@ -289,10 +278,6 @@ def is_of_aiohttp(error: BaseException | None) -> bool:
     """Return whether aiohttp has raised an error, which then concerns one connection of it."""
     frames = walk_tb(None if error is None else error.__traceback__)
     return any(frame.f_globals.get("__name__", "").startswith("aiohttp.") for frame, _ in frames)
-
-
-async def _index(_: web.Request) -> web.Response:
-    return web.Response(text=INDEX)
 
 
 async def _health(_: web.Request) -> web.Response:

@@ -5,11 +5,12 @@ import logging
 from collections.abc import Iterator
 
 import pytest
+from aiohttp import web
 from prometheus_client import Metric, generate_latest
 from prometheus_client.registry import Collector
 
 from gradwire_server.http import pages
-from gradwire_server.http.pages import PageFailedError, SharedPage, metrics_parts
+from gradwire_server.http.pages import SharedPage, metrics_parts
 from gradwire_server.http.server import HttpLimits
 from gradwire_server.metrics import ServerMetrics
 from support.http_side import HttpSide, ask, request, serving, status_of
@@ -53,26 +54,29 @@ async def test_all_who_wait_get_the_same_page() -> None:
     assert numbered.made == 1
 
 
-async def test_a_page_that_fails_is_logged_once_and_not_tried_again_at_once(
-    caplog: pytest.LogCaptureFixture,
+async def test_a_page_that_fails_is_logged_once_for_all_and_tried_again_after_a_while(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    tried = 0
+    monkeypatch.setattr(pages, "FAILED_PAGE_SECONDS", BRIEF)
 
     def parts() -> Iterator[bytes]:
-        nonlocal tried
-        tried += 1
         yield b"half a page"
         raise LookupError("nobody has thought of this")
 
     page = SharedPage("/x", parts, load_max=ALWAYS)
-    for _ in range(3):
-        with pytest.raises(PageFailedError):
-            await page.get()
+    loop = asyncio.get_running_loop()
+    failed = await asyncio.gather(*(page.get() for _ in range(3)), return_exceptions=True)
+    before, began = len(caplog.records), loop.time()
+    with pytest.raises(web.HTTPInternalServerError):
+        await page.get()
 
-    assert tried == 1
-    assert [(r.levelno, r.message) for r in caplog.records] == [
+    assert loop.time() - began >= 0.9 * BRIEF
+    assert {type(error) for error in failed} == {web.HTTPInternalServerError}
+    assert len({id(error) for error in failed}) == 3, "an exception of aiohttp's is one answer"
+    assert before == 1
+    assert {(r.levelno, r.message) for r in caplog.records} == {
         (logging.ERROR, "/x could not be made")
-    ]
+    }
 
 
 async def test_a_page_is_never_older_than_the_request(monkeypatch: pytest.MonkeyPatch) -> None:
