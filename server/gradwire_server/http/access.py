@@ -64,12 +64,7 @@ TOKEN_PARAMETERS: Final = frozenset({"token", "access_token"})
 class Token:
     """A bearer token. Only its SHA-256 is stored, so that no dump of this object reveals it.
 
-    It has at least `TOKEN_CHARACTERS_MIN` of the characters that RFC 6750 allows.
-
-    Raises
-    ------
-    UsageError
-        If it is malformed or too short. The message does not repeat it.
+    `UsageError` if it is malformed or too short; the message does not repeat it.
     """
 
     __slots__ = ("_digest",)
@@ -126,7 +121,7 @@ class Access:
         if self.token is None and self._is_own(headers):
             return
         if tokens:
-            raise _unauthorized("send a token of the master's (--http-token-file)")
+            raise _unauthorized("send the token of the master's --http-token-file")
         raise web.HTTPForbidden(
             text="the master has no token, so it shows this only on its own machine, at a loopback "
             "address asked for as such. Start it with --http-token-file FILE"
@@ -137,9 +132,7 @@ class Access:
         origin, host = headers.get("Origin"), headers.get("Host", "")
         if self.operator_token is not None:
             if not self.operator_token.matches(_offered(headers)):
-                raise _unauthorized(
-                    "an order takes that of the master's --http-operator-token-file"
-                )
+                raise _unauthorized("an order takes the token of --http-operator-token-file")
         elif self.token is not None or self.has_keys or not self._is_own(headers):
             raise web.HTTPForbidden(
                 text="this master takes no orders, as it has no operator's token: start it with "
@@ -172,17 +165,9 @@ class Access:
 
 
 def find_token(path: Path | None, name: str = CREDENTIAL) -> Token | None:
-    """Read a token from a file, or from a systemd credential.
+    """Read a token from a file; without one from the systemd credential, if there is that.
 
-    Parameters
-    ----------
-    path : Path or None
-        The file. None for the credential of this name, if there is one.
-
-    Raises
-    ------
-    UsageError
-        If the file cannot be read, has no valid token, or other users can read it.
+    `UsageError` if the file cannot be read, has no valid token, or other users can read it.
     """
     path = path or credential(os.environ, name)
     if path is None:

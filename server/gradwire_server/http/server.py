@@ -40,6 +40,9 @@ HEADERS: Final = {
 }  # fmt: skip
 """Of every answer."""
 
+BODY_BYTES_MAX: Final = 16 * KIB
+"""Of a request; an order has 0.1 KiB."""
+
 LINGERING_SECONDS_MAX: Final = 1.0
 """How long aiohttp reads the rest of a request that it has answered: closing at once would reset
 the connection, and the answer might get lost."""
@@ -84,9 +87,6 @@ class HttpLimits:
     streams_max: int = 32
     """Connections that `HttpServer.hold` has taken out of these limits."""
 
-    body_bytes_max: int = 16 * KIB
-    """Of a request; an order has 0.1 KiB."""
-
 
 class HttpServer:
     """Serves until it is closed. Each connection carries one request.
@@ -117,7 +117,7 @@ class HttpServer:
         self.access = access or Access()
         self.port = 0
         self._metrics = metrics
-        self._limits = limits = limits or HttpLimits()
+        self._limits = limits or HttpLimits()
         self._open: dict[web.RequestHandler, float] = {}
         """When each connection was accepted, the oldest first."""
         self._streams: dict[web.RequestHandler, float] = {}
@@ -132,7 +132,7 @@ class HttpServer:
 
         application = web.Application(
             middlewares=[self._report, self.access.middleware],
-            client_max_size=limits.body_bytes_max,
+            client_max_size=BODY_BYTES_MAX,
         )
         application.on_response_prepare.append(self._prepare)
         application[SERVER] = self
