@@ -26,7 +26,7 @@ from gradwire.spark.training.plan import Initial, Plan
 from gradwire.spark.training.worker import WORK
 from gradwire_protocol.crypto.keys import Role, RunKey
 from gradwire_protocol.messages.modes.mode import parse_mode
-from gradwire_udp import split_address
+from gradwire_udp import show_address, split_address
 from gradwire_udp.files.keys import read_run_keys
 
 IDLE_SECONDS: Final = 5.0
@@ -141,12 +141,11 @@ def access_to_master(plan: Plan, address: DriverAddress | None) -> Iterator[Acce
     options += ["--idle-timeout-seconds", f"{IDLE_SECONDS:g}"]
     if plan.checkpoint is not None:
         options += ["--checkpoint", plan.checkpoint, "--resume", "auto"]
-    listen = _joined(address.listen, plan.port)
+    listen = show_address((address.listen, plan.port))
     with gradwire.local_master(listen=listen, http="127.0.0.1:0", options=options) as master:
         assert master.http is not None
         http = MasterHttp(master.http, master.http_token)
-        port = master.address.rpartition(":")[2]
-        advertised = _joined(address.advertised, port)
+        advertised = show_address((address.advertised, split_address(master.address)[1]))
         mode = plan.settings.get("mode")
         yield Access(master.address, advertised, master.run_key, run, http, mode)
 
@@ -156,8 +155,4 @@ def _http_of(plan: Plan) -> str:
     assert plan.master is not None
     if plan.master_http is not None:
         return plan.master_http
-    return _joined(split_address(plan.master)[0], HTTP_PORT)
-
-
-def _joined(host: str, port: int | str) -> str:
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    return show_address((split_address(plan.master)[0], HTTP_PORT))
