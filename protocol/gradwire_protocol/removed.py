@@ -7,6 +7,11 @@ removed gets a row; nothing else has to be done for it.
 
 from typing import Final
 
+OPERATOR_REMOVED: Final = (
+    "orders go over HTTP, with a token that `gradwire keygen --token FILE` makes and the master "
+    "reads with --http-operator-token-file"
+)
+
 REMOVED: Final = {
     "alone_steps_max": "leave it out; a worker makes 1,000 steps without a master, and "
     "reconnect_seconds says how long it dials",
@@ -47,6 +52,8 @@ REMOVED: Final = {
     "doctor --insecure": "doctor says what stops a worker; iperf3 measures a line",
     "doctor --listen": "doctor says what stops a worker; iperf3 measures a line",
     "doctor --serve": "doctor says what stops a worker; iperf3 measures a line",
+    "operate --key-file": f"use --http and --token-file; {OPERATOR_REMOVED}",
+    "operate --master": f"use --http and --token-file; {OPERATOR_REMOVED}",
     "estimate --codec-threads": "leave it out; the formulas are for one thread",
     "estimate --costs": "leave it out; the formulas have the costs of one processor",
     "estimate --link-up": "use --link, the rate of the master's line",

@@ -15,7 +15,6 @@ from gradwire_protocol.messages.fields import ADDRESS_CHARACTERS_MAX
 from gradwire_protocol.messages.kinds import WORKERS_MAX
 from gradwire_protocol.messages.layout import ELEMENTS_MAX, NAME_CHARACTERS_MAX
 from gradwire_protocol.messages.modes.mode import parse_mode
-from gradwire_protocol.messages.orders import RUNS_MAX
 from gradwire_protocol.settings import check_settings, setting
 from gradwire_server.updates.update_rate import UPDATE_RATE_MAX
 from gradwire_server.updates.vetting import OUTLIER_NORM_MULTIPLE, OutlierPolicy
@@ -27,6 +26,9 @@ refused."""
 
 CHECKPOINTS_MAX: Final = 100_000
 """Two months of one a minute. More files would make every listing of the folder slow."""
+
+RUNS_MAX: Final = 64
+"""Most runs of a daemon: every event is offered to their masters until one takes it."""
 
 BACKLOG_BYTES_MAX: Final = WINDOW_BYTES
 """The credit that a worker gives the master: more bytes would only wait at the master."""

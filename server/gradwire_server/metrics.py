@@ -68,16 +68,17 @@ class HttpRefusal(StrEnum):
     UNAUTHORIZED = "unauthorized"
     """The request had no token, or a wrong one."""
     CLOSED = "closed"
-    """The master has no token, and other machines can reach it."""
+    """The master has no token for it, or another server's page has asked."""
     NOT_FOUND = "not_found"
     METHOD = "method"
-    MALFORMED = "malformed"
-    """The request was not HTTP, or ended too early."""
-    TOO_LARGE = "too_large"
+    BAD_REQUEST = "bad_request"
+    """It makes no sense, or has a token in its URL."""
+    ORDER = "order"
+    """An order could not be carried out."""
     TOO_SLOW = "too_slow"
     """The client did not send the request, or did not read the page, in time."""
     CROWDED = "crowded"
-    """This connection was the oldest, and was closed for a new one."""
+    """This connection was the oldest, and closed for a new one; or too many streams."""
     FAILED = "failed"
     """The master has failed to make the page."""
 
@@ -119,10 +120,10 @@ class _Metrics:
 
 
 class AdmissionMetrics(_Metrics):
-    """Counts of peers and orders that were refused, and of messages that broke the protocol."""
+    """Counts of peers that were refused, and of messages that broke the protocol."""
 
     refusals: Counter = _by_reason(
-        "Workers and observers that were not let in, and orders not carried out, by reason.",
+        "Workers and observers that were not let in, by reason.",
         RefusalCode,
     )
     messages_invalid: Counter = _counter(
@@ -225,9 +226,8 @@ class RunMetrics(AdmissionMetrics):
 class ServerMetrics(_Metrics):
     """The metrics of a daemon that are not of one of its runs."""
 
-    http_refused: Counter = _by_reason("HTTP connections that got no page, by reason.", HttpRefusal)
-    http_delayed: Counter = _counter(
-        "Times that the next HTTP connection had to wait, as too many came."
+    http_refused: Counter = _by_reason(
+        "HTTP requests without what they asked for, by reason.", HttpRefusal
     )
     orders: Counter = _counter("Orders of operators that were carried out.")
     runs: Gauge = _gauge("Runs in progress.")

@@ -32,6 +32,7 @@ PINS = dict(
 )
 
 TOKEN_SECRET = "gradwire_http_token"
+OPERATOR_SECRET = "gradwire_http_operator_token"
 
 
 def instructions(kind: str) -> list[str]:
@@ -213,7 +214,7 @@ def test_every_container_is_given_its_own_key_and_no_other() -> None:
     keys = {name: SERVICES[name]["environment"]["GRADWIRE_KEY_FILE"] for name in secrets
             if "build" in SERVICES[name]}  # fmt: skip
 
-    assert secrets["master"] == ["gradwire_run_key", TOKEN_SECRET]
+    assert secrets["master"] == ["gradwire_run_key", TOKEN_SECRET, OPERATOR_SECRET]
     assert secrets["prometheus"] == [TOKEN_SECRET]
     assert len(set(keys.values())) == len(keys) == 3
     for name, path in keys.items():

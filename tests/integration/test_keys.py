@@ -194,7 +194,7 @@ def public_parts(pid: int) -> bytes:
 
 
 def served(http: str) -> Iterator[bytes]:
-    for path in ("/healthz", "/metrics", "/status", "/"):
+    for path in ("/healthz", "/metrics", "/api/v1/overview", "/"):
         try:
             with urlopen(f"http://{http}{path}", timeout=PROCESS) as response:
                 yield response.read() + str(response.headers).encode()

@@ -9,7 +9,8 @@ from contextlib import closing
 import pytest
 
 import gradwire
-from gradwire import GradwireError, LocalMaster
+from gradwire import GradwireError, LocalMaster, RefusedError
+from gradwire.cli.master_http import MasterHttp
 from support.processes import Running, has_ended, python
 from support.sessions import change, zeros
 from support.waiting import wait_for_process
@@ -54,6 +55,9 @@ def test_it_may_be_started_inside_of_an_event_loop_as_in_a_notebook() -> None:
     with closing(asyncio.run(cell())) as master:
         assert master.http is not None
         train_together(master)
+        assert MasterHttp(master.http, master.http_token).order("deny", "two") == naming("two")
+        with pytest.raises(RefusedError, match="--http-operator-token-file"):
+            MasterHttp(master.http).order("admit", "two")
 
 
 def test_a_port_in_use_is_an_error_that_says_so() -> None:

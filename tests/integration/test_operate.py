@@ -33,8 +33,10 @@ class Site:
         self.folder = folder
         self.run_key = folder / "run.key"
         assert main(["keygen", str(self.run_key)]) == 0
-        self.operator_key = self.key("alice", "operator")
-        self.master = MasterProcess("--key-file", str(self.run_key), *options)
+        self.token = folder / "http.token"
+        assert main(["keygen", "--token", str(self.token)]) == 0
+        keys = ["--key-file", str(self.run_key), "--http-operator-token-file", str(self.token)]
+        self.master = MasterProcess(*keys, *options)
 
     def key(self, name: str, role: str = "worker") -> Path:
         path = self.folder / f"{name}.key"
@@ -51,7 +53,7 @@ class Site:
     def operate(self, *order: str) -> tuple[int, str]:
         """Give an order; return exit status and stdout."""
         command = [sys.executable, "-m", "gradwire", "operate", *order]
-        options = ["--master", self.master.address, "--key-file", str(self.operator_key)]
+        options = ["--http", self.master.http, "--token-file", str(self.token)]
         done = completed([*command, *options])
         return done.returncode, done.stdout
 
@@ -75,9 +77,9 @@ def test_a_master_that_is_drained_ends_with_status_0_when_the_last_worker_has_le
 
     assert drained[0] == 0
     assert json.loads(shown)["draining"] is True
-    assert "the master was stopped by operator alice, who drained it" in str(lost)
+    assert "the master was stopped by an operator, who drained it" in str(lost)
     assert status == 0
-    assert "order of operator alice, drain: nobody is let in any more" in err
+    assert "order (operator): drain: nobody is let in any more" in err
 
 
 @pytest.mark.deep("more orders of operators")
@@ -144,17 +146,28 @@ def test_a_run_is_ended_by_order_at_a_master_on_loopback_without_keys() -> None:
             gradwire.join(np.zeros(7, np.float32), **options)
 
         command = [sys.executable, "-m", "gradwire", "operate", "end-run"]
-        done = completed([*command, "--master", master.address])
-        denied = completed([*command[:-1], "deny", "gpu1", "--master", master.address])
+        done = completed([*command, "--http", master.http])
+        denied = completed([*command[:-1], "deny", "gpu1", "--http", master.http])
         lost = loss_of(one)
         other = gradwire.join(np.zeros(7, np.float32), **options)
         other.finish()
 
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout == naming("'default'", "is over", "sent away: 1")
-    assert "has ended the run" in str(lost)
+    assert "an operator has ended the run" in str(lost)
     assert (denied.returncode, denied.stdout) == (4, "")
     assert "this master has no keys" in denied.stderr
+
+
+def test_a_master_with_keys_takes_no_orders_without_an_operator_s_token(tmp_path: Path) -> None:
+    assert main(["keygen", str(tmp_path / "run.key")]) == 0
+    with MasterProcess("--key-file", str(tmp_path / "run.key")) as master:
+        command = [sys.executable, "-m", "gradwire", "operate"]
+        drain = completed([*command, "drain", "--http", master.http])
+        status = completed([*command, "status", "--http", master.http])
+
+    assert (drain.returncode, status.returncode) == (4, 0)
+    assert drain.stderr == naming("--http-operator-token-file", "keygen --token")
 
 
 @pytest.mark.parametrize("new_run", [True, False])

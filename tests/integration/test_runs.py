@@ -63,8 +63,8 @@ def samples(http: str) -> dict[str, float]:
     return {name: float(value) for name, _, value in pairs}
 
 
-def end_run(master: str, *options: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "gradwire", "operate", "end-run", "--master", master]
+def end_run(http: str, *options: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "gradwire", "operate", "end-run", "--http", http]
     return completed([*command, *options])
 
 
@@ -86,8 +86,8 @@ def test_each_of_three_runs_goes_its_own_way(tmp_path: Path) -> None:
         for each in training["finishes"] + training["is ended"]:
             each.result()
         going = status_of(http)["runs"]
-        unsaid = end_run(master.address)
-        done = end_run(master.address, "--run", "is ended")
+        unsaid = end_run(master.http)
+        done = end_run(master.http, "--run", "is ended")
         ended = [pool.submit(w.train, 10_000).exception() for w in workers["is ended"]]
         for worker in workers["finishes"]:
             worker.train(10)

@@ -15,14 +15,14 @@ NO_RUN: Final[dict[str, Any]] = {
 
 
 def status_of(http: str) -> dict[str, Any]:
-    """Return what ``/status`` says."""
-    with urlopen(f"http://{http}/status", timeout=PROCESS) as response:
+    """Return what ``/api/v1/overview`` says."""
+    with urlopen(f"http://{http}/api/v1/overview", timeout=PROCESS) as response:
         status: dict[str, Any] = json.load(response)
     return status
 
 
 def run_status(http: str) -> dict[str, Any]:
-    """Return what ``/status`` says, and beside it what it says of the only run."""
+    """Return what ``/api/v1/overview`` says, and beside it what it says of the only run."""
     return with_only_run(status_of(http))
 
 

@@ -1,7 +1,7 @@
 """The HTTP side of a master on loopback, and visitors who need not speak HTTP as they should."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import wraps
@@ -9,10 +9,10 @@ from inspect import Parameter, signature
 from typing import Any
 
 import pytest
+from aiohttp import web
 
 from gradwire_server.http.access import Access
-from gradwire_server.http.gate import HttpLimits
-from gradwire_server.http.server import HttpServer
+from gradwire_server.http.server import HttpLimits, HttpServer
 from gradwire_server.metrics import HttpRefusal, ServerMetrics
 from gradwire_udp import resolve
 from support.loops import LOOPS_BY_NAME
@@ -58,10 +58,6 @@ class HttpSide:
     def url(self) -> str:
         return f"http://127.0.0.1:{self.server.port}"
 
-    @property
-    def delayed(self) -> float:
-        return self.metrics.registry.get_sample_value("gradwire_http_delayed_total") or 0.0
-
     def refused(self, reason: HttpRefusal) -> float:
         return (
             self.metrics.registry.get_sample_value(
@@ -86,12 +82,13 @@ async def serving(
     status: Callable[[], dict[str, Any]] = lambda: STATUS,
     access: Access | None = None,
     limits: HttpLimits | None = None,
+    routes: Sequence[web.RouteDef] = (),
 ) -> AsyncIterator[HttpSide]:
     """Run a server on loopback."""
     metrics = metrics or ServerMetrics()
-    server = HttpServer(metrics, status, access=access, limits=limits)
+    server = HttpServer(metrics, status, access=access, limits=limits, routes=routes)
     family, address = resolve("127.0.0.1:0")
-    server.start(address, family)
+    await server.start(address, family)
     try:
         yield HttpSide(server, metrics)
     finally:
@@ -126,10 +123,12 @@ class Visitor:
         self._writer.transport.abort()
 
 
-def request(path: str, *headers: str, method: str = "GET") -> bytes:
+def request(path: str, *headers: str, method: str = "GET", body: bytes = b"") -> bytes:
     """Return a request as it travels."""
+    if body:
+        headers = (*headers, f"Content-Length: {len(body)}")
     lines = [f"{method} {path} HTTP/1.1", "Host: 127.0.0.1", *headers, "", ""]
-    return "\r\n".join(lines).encode()
+    return "\r\n".join(lines).encode() + body
 
 
 async def ask(side: HttpSide, data: bytes) -> bytes:

@@ -212,6 +212,11 @@ class MasterProcess:
         """``host:port`` where it listens."""
         return str(self.announcement["master"])
 
+    @property
+    def http(self) -> str:
+        """``host:port`` of its HTTP side."""
+        return str(self.announcement["http"])
+
     def signal(self, number: int) -> None:
         """Send it a signal, and go on."""
         self._process.send_signal(number)

@@ -435,9 +435,9 @@ def _(place: Place) -> str:
     return place.said("keygen", _key(place, "run.key"))
 
 
-@mistake("`gradwire operate` without a key, at another machine")
+@mistake("`gradwire operate` where no master is")
 def _(place: Place) -> str:
-    return place.said("operate", "status", "--master", "10.0.2.4:40123")
+    return place.said("operate", "status", "--http", "http://127.0.0.1:9")
 
 
 @mistake("`gradwire run` of a script that there is not")

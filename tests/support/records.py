@@ -16,7 +16,6 @@ from gradwire_protocol.messages.layout import Layout, Tensor
 from gradwire_protocol.messages.modes.kept_state import KeptState
 from gradwire_protocol.messages.modes.mode import AVERAGING, Mode
 from gradwire_protocol.messages.modes.optimizer import Optimizer
-from gradwire_protocol.messages.orders import Order, OrderDone
 from gradwire_protocol.messages.replicas import Blocks, Contents, Digest, Snapshot, Want
 from gradwire_protocol.messages.schema import Record
 from gradwire_protocol.messages.standby import Follow, Promise, Voters
@@ -76,8 +75,6 @@ EXAMPLES: tuple[Record, ...] = (
     Follow(2, None),
     Promise(3),
     Voters(1, 1, (bytes(WORKER_ID_BYTES),)),
-    Order("deny", "gpu3"),
-    OrderDone("gpu3 is denied"),
     PLAN,
     LEDGER,
     Work(PLAN, LEDGER, 10, {3: 71}),

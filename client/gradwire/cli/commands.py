@@ -31,7 +31,7 @@ RUN_OTHERS: Final = frozenset({"run"})
 SUMMARIES: Final = {
     "run": "Start a master and local workers, and show what they print, each line with its rank.",
     "demo": "Train a character transformer with several worker processes, over real UDP.",
-    "keygen": "Make a run key, or keys of workers from it.",
+    "keygen": "Make a run key, keys of workers from it, or a token for HTTP.",
     "operate": "Give a running master an order.",
     "estimate": "Say by formulas whether a training will scale: seconds of a step, waiting, bytes.",
     "doctor": "Say what is wrong with this machine, or between it and a master, and what to do "

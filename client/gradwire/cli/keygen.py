@@ -6,6 +6,7 @@ Paths of written files go to stdout, the next steps to stderr, and keys into the
 import os
 from collections.abc import Sequence
 from pathlib import Path
+from secrets import token_urlsafe
 from typing import Annotated, Final, Literal
 
 import typer
@@ -17,6 +18,9 @@ from gradwire_udp.files.keys import read_keys, read_run_keys, replace_key, write
 
 RUN_KEY_FILE: Final = Path("run.key")
 KEY_SUFFIX: Final = ".key"
+
+TOKEN_BYTES: Final = 32
+"""Random bytes of an HTTP token."""
 
 READ_AGAIN: Final = (
     "have the master read it again: kill -HUP its process, or systemctl reload its service"
@@ -45,7 +49,7 @@ def keygen(
         typer.Option(
             metavar="PATH",
             help="Make a key from which the keys of one role follow, and no others: for who starts "
-            "workers and is no operator.",
+            "workers.",
         ),
     ] = None,
     source: Annotated[
@@ -65,12 +69,18 @@ def keygen(
         ),
     ] = None,
     role: Annotated[
-        Literal["worker", "observer", "operator"],
+        Literal["worker", "observer"],
         typer.Option(
-            help="What the holder of the key may do: take part in the training, only receive, or "
-            "give the master orders."
+            help="What the holder of the key may do: take part in the training, or only receive."
         ),
     ] = "worker",
+    token: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="PATH",
+            help="Make a token for HTTP, with which people look at the master or give it orders.",
+        ),
+    ] = None,
     rotate: Annotated[
         Path | None,
         typer.Option(
@@ -83,14 +93,14 @@ def keygen(
         typer.Option(metavar="PATH", help="Leave only the newest run key in this file."),
     ] = None,
 ) -> None:
-    """Make a run key, or keys of workers from it.
+    """Make a run key, keys of workers from it, or a token for HTTP.
 
     A run key stays with the master. Workers' keys are derived from it, one for each name: a worker
     can neither make other keys nor pass for another worker. An issuing key makes the keys of one
-    role, and none of operators. Files get mode 0600, and none is overwritten.
+    role. A token is for HTTP alone. Files get mode 0600, and none is overwritten.
     """
-    names = ("PATH", "--worker", "--issuing", "--rotate", "--retire")
-    asked = zip(names, (path, worker, issuing, rotate, retire), strict=True)
+    names = ("PATH", "--worker", "--issuing", "--token", "--rotate", "--retire")
+    asked = zip(names, (path, worker, issuing, token, rotate, retire), strict=True)
     given = [name for name, value in asked if value]
     if len(given) > 1:
         raise UsageError(f"{' and '.join(given)}: one thing at a time")
@@ -102,7 +112,9 @@ def keygen(
         return
     if source is not None or out is not None:
         raise UsageError("--from goes with --worker NAME or --issuing PATH, --out with --worker")
-    if rotate is not None:
+    if token is not None:
+        _make_token(token)
+    elif rotate is not None:
         _rotate(rotate)
     elif retire is not None:
         _retire(retire)
@@ -117,6 +129,15 @@ def _make_run_key(path: Path) -> None:
     _say(f"  gradwire master --key-file {path} --listen 0.0.0.0:40123")
     _say("Workers need keys that are derived from it, and find theirs by GRADWIRE_KEY_FILE:")
     _say(f"  gradwire keygen --worker NAME --from {path}")
+
+
+def _make_token(path: Path) -> None:
+    write_key(path, token_urlsafe(TOKEN_BYTES) + "\n")
+    typer.echo(path)
+    _say(f"{path} is a token for HTTP. A master takes it for people who give orders by")
+    _say(f"  gradwire master --http-operator-token-file {path}")
+    _say("or for those who only look, by --http-token-file. They give it to a command by")
+    _say(f"  gradwire operate status --token-file {path}")
 
 
 def _make_issuing_key(source: Path | None, role: Role, path: Path, out: Path | None) -> None:

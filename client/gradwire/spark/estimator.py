@@ -101,6 +101,9 @@ class TorchEstimator(TrainingParams, Estimator[TorchModel], MLReadable[Any], MLW
         Of the tasks, such as with GPUs.
     master, keyFile : str, optional
         Address and run key of a running master. By default the driver starts one.
+    masterHttp, masterTokenFile : str, optional
+        Where that master serves HTTP, as ``"http://host:40124"``, and a file with the token of its
+        ``--http-operator-token-file``: the driver gives it orders.
     port : int
         UDP port of the driver's master; 0 is a free one.
     networkMask : str, optional
@@ -141,6 +144,8 @@ class TorchEstimator(TrainingParams, Estimator[TorchModel], MLReadable[Any], MLW
         resourceProfile: Any = NOT_GIVEN,
         master: str | None = NOT_GIVEN,
         keyFile: str | None = NOT_GIVEN,
+        masterHttp: str | None = NOT_GIVEN,
+        masterTokenFile: str | None = NOT_GIVEN,
         port: int = NOT_GIVEN,
         networkMask: str | None = NOT_GIVEN,
         mode: Mode | str | None = NOT_GIVEN,
@@ -412,6 +417,8 @@ class TorchEstimator(TrainingParams, Estimator[TorchModel], MLReadable[Any], MLW
             seed=self._value("seed"),
             master=self._value("master"),
             key_file=self._value("keyFile"),
+            master_http=self._value("masterHttp"),
+            token_file=self._value("masterTokenFile"),
             port=self._value("port"),
             network_mask=self._value("networkMask"),
             settings=self._settings(),

@@ -245,6 +245,14 @@ class TrainingParams(TorchParams):
     keyFile: Param[Any] = _param(
         "keyFile", "file with the run key of that master", _optional(TypeConverters.toString)
     )
+    masterHttp: Param[Any] = _param(
+        "masterHttp", "URL of that master's HTTP; None for port 40124 of its host",
+        _optional(TypeConverters.toString),
+    )  # fmt: skip
+    masterTokenFile: Param[Any] = _param(
+        "masterTokenFile", "file with the token of that master's operators",
+        _optional(TypeConverters.toString),
+    )  # fmt: skip
     port: Param[Any] = _param(
         "port", "UDP port of the driver's master; 0: a free one", _at_least(0)
     )
@@ -277,6 +285,8 @@ class TrainingParams(TorchParams):
             resourceProfile=None,
             master=None,
             keyFile=None,
+            masterHttp=None,
+            masterTokenFile=None,
             port=0,
             networkMask=None,
             mode=None,

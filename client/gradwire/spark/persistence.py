@@ -18,7 +18,7 @@ CHUNK_BYTES: Final = 64 << 20
 CODE: Final = ("model", "loss", "optimizer", "trainBatch", "decode")
 """Parameters that are functions."""
 
-NOT_SAVED: Final = ("resourceProfile", "keyFile", "master")
+NOT_SAVED: Final = ("resourceProfile", "keyFile", "master", "masterHttp", "masterTokenFile")
 """What belongs to a cluster. The path of a key would lead somebody to it."""
 
 

@@ -46,7 +46,7 @@ Destination: TypeAlias = tuple[socket.AddressFamily, SocketAddress]
 
 
 class Dialler(Application, Protocol):
-    """What speaks with a master: a `Worker`, an `Operator`."""
+    """What speaks with a master: a `Worker`."""
 
     def dial(self, dialing: Dialing, now: float) -> None:
         """Dial the master by the first way of a dialing."""

@@ -3,8 +3,8 @@
 A run has a secret, the *run key*, which never leaves its master. From it follow *issuing keys*, one
 for each role, and from these *worker keys*, one for each name, each by keyed BLAKE2s (RFC 7693,
 section 2.9). So the master stores none of them: an INIT names its key by a *key id*, from which the
-master recomputes the secret. An issuing key is for who starts workers and is no operator: it makes
-the keys of its role, and no others.
+master recomputes the secret. An issuing key is for who starts workers: it makes the keys of its
+role, and no others.
 
 ::
 
@@ -42,6 +42,7 @@ from typing import Final
 
 from gradwire_protocol.errors import UsageError
 from gradwire_protocol.limits import RUN_KEYS_MAX
+from gradwire_protocol.removed import OPERATOR_REMOVED
 
 SECRET_BYTES: Final = 32
 KEY_ID_BYTES: Final = 16
@@ -68,8 +69,6 @@ class Role(IntEnum):
     """Sends updates and receives those of other workers."""
     OBSERVER = 2
     """Receives what workers receive and cannot change the run."""
-    OPERATOR = 3
-    """Gives orders to the master and does not train."""
     STANDBY = 4
     """Takes the master's place when it is lost. A holder of the run key derives this key itself."""
 
@@ -321,6 +320,8 @@ def _parse_line(number: int, line: str) -> RunKey | IssuingKey | WorkerKey:
 
 
 def _role(number: int, text: str) -> Role:
+    if text == "operator":
+        raise KeyFormatError(f"line {number} has an operator's key: {OPERATOR_REMOVED}")
     if text.upper() not in Role.__members__:
         raise KeyFormatError(f"line {number} names an unknown role")
     return Role[text.upper()]

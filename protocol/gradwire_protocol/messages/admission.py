@@ -70,7 +70,6 @@ class RefusalCode(StrEnum):
     NO_RUN = "no_run"
     NOT_IN_CHARGE = "not_in_charge"
     ROLE = "role"
-    ORDER = "order"
 
 
 @dataclass(frozen=True, slots=True)

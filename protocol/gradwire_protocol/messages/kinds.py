@@ -5,7 +5,7 @@
     kind  name       from    says
     1     JOIN       worker  its identity, its model's layout, and what it has if it is back
     2     WELCOME    master  the worker's rank, the roster, the state of the run
-    3     REFUSE     master  the reason why a worker or an order is refused
+    3     REFUSE     master  the reason why a worker is refused
     4     ROSTER     master  the current roster
     5     SNAPSHOT   both    a block of the replica: from the first worker to the master, then from
                              the master to every later worker
@@ -14,8 +14,6 @@
     8     FINISH     worker  its last update was sent; it waits for the others
     9     FINISHED   master  all workers have finished; these are all the updates
     10    LEAVE      worker  its last update was sent; it does not wait
-    11    ORDER      operator  an order to the master
-    12    DONE       master  the result of an order
     13    CONTENTS   worker  the updates in the replica that it is sending
     14    ENTRIES    both    a part of what the log has between two positions
     15    FOLLOW     standby  it follows this master
@@ -31,10 +29,9 @@
     28    STOP       both    all are to end their training; the master passes on what one has said
     29    ASIDE      master  the worker's updates are kept aside from this one on
 
-An observer sends JOIN, DIGEST, WANT and LEAVE, and receives what workers receive. An operator sends
-ORDER and receives DONE or REFUSE, one for each order, in order. A standby sends FOLLOW and receives
-what workers receive, and VOTERS (see `gradwire_server.master.terms`). The role of a peer follows
-from its key; without keys, every peer is a worker.
+An observer sends JOIN, DIGEST, WANT and LEAVE, and receives what workers receive. A standby sends
+FOLLOW and receives what workers receive, and VOTERS (see `gradwire_server.master.terms`). The role
+of a peer follows from its key; without keys, every peer is a worker.
 
 In a run with rounds (see `modes`), the updates of workers are not relayed. What a round comes to is
 an update of a rank of the master's.
@@ -86,8 +83,6 @@ class Kind(IntEnum):
     FINISH = 8
     FINISHED = 9
     LEAVE = 10
-    ORDER = 11
-    DONE = 12
     CONTENTS = 13
     ENTRIES = 14
     FOLLOW = 15
@@ -129,8 +124,6 @@ class EndCode(IntEnum):
     """An operator sent the worker or observer away."""
     RUN_OVER = 73
     """The observer was still there when the next run began."""
-    DONE = 74
-    """The operator has received its answers."""
     STEPPED_DOWN = 75
     """This master is not in charge, for good or for now."""
     DIVERGED = 76

@@ -23,7 +23,6 @@ from gradwire_protocol.messages.kinds import (
     SNAPSHOT_STREAM,
     Kind,
 )
-from gradwire_protocol.messages.orders import Order, OrderDone
 from gradwire_protocol.messages.replicas import Blocks, Contents, Digest, Snapshot, Want
 from gradwire_protocol.messages.standby import Follow, Promise, Voters
 from gradwire_protocol.messages.updates import (
@@ -49,8 +48,6 @@ Control: TypeAlias = (
     | Finished
     | Leave
     | Stopping
-    | Order
-    | OrderDone
     | Follow
     | Promise
     | Voters

@@ -34,7 +34,7 @@ SESSION_SETTINGS: Final = _names(
 MASTER_SETTINGS: Final = _names(
     """
     advertise checkpoint checkpoint_keep checkpoint_seconds conflation_mib_max
-    deny drain_seconds http http_token_file
+    deny drain_seconds http http_operator_token_file http_token_file
     idle_timeout_seconds insecure key_file link_rate listen mode network new_run
     outlier_norm_multiple outliers parameters_max
     reassembly_mib_max recovery_seconds rejoin_seconds relay_backlog_mib_max resume run
@@ -47,7 +47,7 @@ MASTER_SETTINGS: Final = _names(
 
 TABLES: Final = {"session": SESSION_SETTINGS, "master": MASTER_SETTINGS}
 
-VARIABLES_ONLY: Final = frozenset({"config", "ip", "launched", "log_format"})
+VARIABLES_ONLY: Final = frozenset({"config", "ip", "launched", "log_format", "token_file"})
 """Settings that are read from the environment only."""
 
 

@@ -83,7 +83,7 @@ class CheckpointSchedule:
         )
 
     def status(self) -> dict[str, Any] | None:
-        """Return the last checkpoint of the run for `/status`; None without a folder."""
+        """Return the last checkpoint of the run for people; None without a folder."""
         if self._writer is None:
             return None
         run = self._state.run

@@ -27,7 +27,7 @@ from gradwire_server.config import MasterConfig
 from gradwire_server.daemon.daemon import HTTP_PORT, Addresses, Daemon
 from gradwire_server.daemon.key_source import KeySource, denied_names
 from gradwire_server.daemon.listening import AddressInUseError, Transport
-from gradwire_server.http.access import Access, find_token
+from gradwire_server.http.access import OPERATOR_CREDENTIAL, Access, find_token
 from gradwire_udp import local_address_in, new_event_loop, show_address, split_address
 from gradwire_udp.files.configuration import read_table, unknown_variables
 from gradwire_udp.files.keys import RUN_CREDENTIAL, credential
@@ -63,14 +63,22 @@ class DaemonOptions:
     )
     http: str = setting(
         f"127.0.0.1:{HTTP_PORT}",
-        "Where /metrics, /status and /healthz are served; 'off' for nowhere. Other machines can "
-        "see only /healthz without --http-token-file.",
+        "Where people and Prometheus look, and give orders: /metrics, /api/v1 and /healthz; 'off' "
+        "for nowhere. Other machines can see only /healthz without --http-token-file.",
         metavar="HOST:PORT",
     )
     http_token_file: Path | None = setting(
         None,
-        "File with the bearer token that every page over HTTP but /healthz then requires. Without "
-        "it, the systemd credential http-token, if there is one.",
+        "File with the bearer token that every page over HTTP but /healthz then requires, made by "
+        "`gradwire keygen --token`. Without it, the systemd credential http-token, if there is "
+        "one.",
+        metavar="FILE",
+    )
+    http_operator_token_file: Path | None = setting(
+        None,
+        "File with the bearer token of operators, who give orders (`gradwire operate`) and see all "
+        "that the other token shows. Without it, the systemd credential http-operator-token, if "
+        "there is one; without both, only a master without keys on loopback takes orders.",
         metavar="FILE",
     )
     transport: Transport = setting(
@@ -165,7 +173,10 @@ def master(**given: Any) -> None:
             advertise=options.advertise,
             transport=options.transport,
         )
-        access = Access(find_token(options.http_token_file))
+        access = Access(
+            token=find_token(options.http_token_file),
+            operator_token=find_token(options.http_operator_token_file, OPERATOR_CREDENTIAL),
+        )
         key_file = options.key_file
         if key_file is None and not options.insecure:
             key_file = credential(os.environ, RUN_CREDENTIAL)

@@ -30,10 +30,12 @@ from gradwire_server.daemon.listening import (
     bind_error,
 )
 from gradwire_server.http.access import Access
-from gradwire_server.http.server import HttpServer
+from gradwire_server.http.orders import orders_route
+from gradwire_server.http.server import HttpServer, is_of_aiohttp
 from gradwire_server.metrics import ServerMetrics
 from gradwire_server.runs.background import Background
 from gradwire_server.runs.collector import RunsCollector
+from gradwire_server.runs.orders import Order
 from gradwire_server.runs.runs import Runs
 from gradwire_server.standby.standby import Standby
 from gradwire_server.state.run import Run
@@ -71,7 +73,7 @@ class Daemon:
     Parameters
     ----------
     access : Access, optional
-        Decides which HTTP clients may read which page.
+        Decides which HTTP clients may read, and which may give orders.
     keys : KeySource, optional
         Without it the master has no keys.
     resumed : sequence of Run
@@ -151,12 +153,13 @@ class Daemon:
             )
         )
         self._metrics.registry.register(RunsCollector(self._runs))
-        http = HttpServer(self._metrics, self._status, access=self._access)
+        orders = orders_route(self._access, self._order)
+        http = HttpServer(self._metrics, self._overview, access=self._access, routes=[orders])
         refusals: asyncio.Task[None] | None = None
         try:
-            if self._keys.key_file is None and ip_address(listening.address[0]).is_loopback:
-                self._runs.take_keyless_orders()
-            http_address = self._start_http(http)
+            is_local = ip_address(listening.address[0]).is_loopback
+            self._access.has_keys = self._keys.key_file is not None or not is_local
+            http_address = await self._start_http(http)
             for number in (signal.SIGTERM, signal.SIGINT):
                 loop.add_signal_handler(number, self._on_signal, signal.Signals(number).name)
             if self._keys.key_file is not None:
@@ -202,20 +205,20 @@ class Daemon:
         finally:
             refusals.close()
 
-    def _start_http(self, http: HttpServer) -> str | None:
+    async def _start_http(self, http: HttpServer) -> str | None:
         if self._addresses.http is None:
             return None
         host, _ = split_address(self._addresses.http, HTTP_PORT)
         family, address = resolve(self._addresses.http, HTTP_PORT)
         try:
-            http.start(address, family)
+            await http.start(address, family)
         except OSError as error:
             raise bind_error(error, "HTTP", self._addresses.http, "--http") from None
         shown = show_address((host, http.port))
-        if http.lacks_token:
+        if self._access.lacks_token:
             logger.warning(
                 "HTTP at %s has no token, so all it serves is /healthz: pass --http-token-file "
-                "FILE, or listen on loopback",
+                "FILE or --http-operator-token-file FILE, or listen on loopback",
                 shown,
             )
         return shown
@@ -246,7 +249,7 @@ class Daemon:
                 port,
             )
 
-    def _status(self) -> dict[str, Any]:
+    def _overview(self) -> dict[str, Any]:
         return {
             "status": "ok",
             "version": version("gradwire"),
@@ -254,6 +257,19 @@ class Daemon:
             "connections": self._listening.connections,
             **self._runs.status(),
         }
+
+    def _order(self, who: str, order: Order) -> str:
+        """Carry out an order, and send what follows from it."""
+        assert self._drivers is not None
+        try:
+            return self._runs.order(who, order, self._drivers.now())
+        except GradwireError:
+            raise
+        except Exception as error:
+            self._fail(error)
+            raise
+        finally:
+            self._drivers.turn()
 
     def _call_soon(self, handle: Callable[[float], None]) -> None:
         """Call back on the event loop, with the time; called on other threads."""
@@ -286,7 +302,7 @@ class Daemon:
         self._drivers.turn()
 
     def _deny(self, names: frozenset[str]) -> None:
-        """Set the names that operators have denied; the turn under way closes their connections."""
+        """Set the names that operators have denied; the next turn closes their connections."""
         if self._keyring is None:
             raise UsageError("this master has no keys, so there are no names in them to deny")
         self._denied = names
@@ -343,8 +359,16 @@ class Daemon:
 
     def _on_exception(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         """End the daemon when a callback fails: its state may be wrong from then on."""
-        self._failure = context.get("exception") or RuntimeError(context["message"])
-        logger.critical("internal error", exc_info=self._failure)
+        error = context.get("exception")
+        if is_of_aiohttp(error):
+            # Only a connection of it has failed. Not with its message, which could quote a token.
+            logger.error("an HTTP connection failed: %s", type(error).__name__)
+            return
+        self._fail(error or RuntimeError(context["message"]))
+
+    def _fail(self, error: BaseException) -> None:
+        self._failure = error
+        logger.critical("internal error", exc_info=error)
         self._stop("the master was stopped by an internal error")
 
 

@@ -25,12 +25,6 @@ def refusal_by_role(
 
     `draining` is by order of an operator; `stopping` is the reason why the master is about to end.
     """
-    if role is Role.OPERATOR:
-        return Refuse(
-            RefusalCode.ROLE,
-            "an operator's key is for orders (gradwire operate), not for joining: use the key of a "
-            "worker or an observer",
-        )
     if stopping is not None:
         return Refuse(RefusalCode.DRAINING, f"{stopping}: nobody is let in any more")
     if role is Role.STANDBY:

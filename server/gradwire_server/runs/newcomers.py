@@ -1,11 +1,10 @@
-"""`Newcomers` passes requests of peers in the lobby to masters, and carries out orders.
+"""`Newcomers` passes requests of peers in the lobby to masters.
 
 A peer that asks to join is handed to the master of the run that it names. One that names none is
 handed to that of the only run in progress, or else of the default name.
 """
 
-from collections.abc import Callable, Sequence
-from typing import Any, Final
+from collections.abc import Sequence
 
 from gradwire_protocol import (
     CloseCode,
@@ -18,54 +17,23 @@ from gradwire_protocol import (
     Role,
 )
 from gradwire_protocol.messages.admission import Join, RefusalCode, Refuse
-from gradwire_protocol.messages.kinds import EndCode
 from gradwire_protocol.messages.link import Link, Message
-from gradwire_protocol.messages.orders import Order, OrderDone
 from gradwire_protocol.messages.standby import Follow, Promise
 from gradwire_server.config import MasterConfig
 from gradwire_server.master.reception import RUN_DEFAULT, name_of
 from gradwire_server.metrics import ServerMetrics
-from gradwire_server.runs.masters import INTERNAL_ERROR, Masters, Served
-from gradwire_server.runs.orders import Orders, Powers
+from gradwire_server.runs.masters import Masters, Served
 from gradwire_server.state.roster import role_of
-
-KEYLESS_OPERATOR: Final = "without a key"
-"""Name of an operator where there are no keys."""
 
 
 class Newcomers:
-    """Hands peers in the lobby to masters, and carries out orders."""
+    """Hands peers in the lobby to masters."""
 
-    def __init__(
-        self,
-        config: MasterConfig,
-        metrics: ServerMetrics,
-        masters: Masters,
-        on_denied: Callable[[frozenset[str]], None],
-    ) -> None:
-        self.takes_keyless_orders = False
-        """Whether anyone may give orders: there are no keys, and only this machine reaches us."""
+    def __init__(self, config: MasterConfig, metrics: ServerMetrics, masters: Masters) -> None:
         self._config = config
         self._metrics = metrics
         self._masters = masters
         self._lobby = masters.lobby
-        self.orders: Final = Orders(
-            Powers(
-                status=self.status,
-                runs=lambda: masters.in_progress,
-                drain=self._set_draining,
-                deny=on_denied,
-            )
-        )
-
-    def status(self) -> dict[str, Any]:
-        """Return the status of all runs, as values that JSON has."""
-        return {
-            "runs": [master.status() for master in self._masters.in_progress.values()],
-            "draining": self.orders.draining is not None,
-            "denied": sorted(self.orders.denied),
-            "master": self._masters.first.master.terms.status(),
-        }
 
     def handle_event(self, connection: Connection, event: Event) -> None:
         """Act on an event of a connection that is new, or in the lobby."""
@@ -112,9 +80,6 @@ class Newcomers:
                 return
         elif isinstance(message, Follow | Promise):
             served = masters.first
-        elif isinstance(message, Order):
-            self._take_order(link, message)
-            return
         else:
             raise InvalidMessageError(f"{name_of(message)} before JOIN")
         masters.by_connection[link.connection] = served
@@ -125,7 +90,7 @@ class Newcomers:
     def _served_for(self, link: Link, join: Join) -> Served | Refuse:
         """Return where a peer may join, perhaps a new master, or the refusal."""
         masters, role = self._masters, role_of(link.connection)
-        if masters.has_one_run or role in (Role.OPERATOR, Role.STANDBY):
+        if masters.has_one_run or role is Role.STANDBY:
             return masters.first
         name = self._config.run or join.run
         if name is None:
@@ -160,45 +125,3 @@ class Newcomers:
                 "a new name for a run of its own, as run='...' or GRADWIRE_RUN",
             )
         return None
-
-    # Orders.
-
-    def _take_order(self, link: Link, order: Order) -> None:
-        connection, identity = link.connection, link.connection.identity
-        if identity is None and self.takes_keyless_orders:
-            operator = KEYLESS_OPERATOR
-        elif identity is None or identity.role is not Role.OPERATOR:
-            raise InvalidMessageError(f"{order.action} ordered by a peer that is no operator")
-        else:
-            operator = identity.name
-        answer = self._answer(operator, order)
-        if isinstance(answer, Refuse):
-            self._metrics.without_run.refusals.labels(answer.code).inc()
-        else:
-            self._metrics.orders.inc()
-        self._lobby.answer(connection, answer, self._masters.now)
-        limit = self._config.relay_backlog_bytes_max
-        if connection.bytes_queued > limit:
-            reason = f"{connection.bytes_queued} bytes wait for this operator; the limit is {limit}"
-            self._lobby.expel(connection, EndCode.TOO_SLOW, reason, self._masters.now)
-
-    def _answer(self, operator: str, order: Order) -> OrderDone | Refuse:
-        """Carry out an order; what a master raises ends the service of its run alone."""
-        masters = self._masters
-        answers: list[OrderDone | Refuse] = []
-
-        def execute() -> None:
-            answers.append(self.orders.execute(operator, order, masters.now))
-
-        going = [served for served in masters if served.master.run is not None]
-        of = [served for served in going if order.run in (None, served.name)]
-        if len(of) == 1:
-            masters.guard(of[0], execute)
-        else:
-            execute()
-        return answers[0] if answers else Refuse(RefusalCode.ORDER, INTERNAL_ERROR)
-
-    def _set_draining(self, draining: bool) -> None:
-        self._masters.draining = draining
-        for served in self._masters:
-            served.master.state.draining = draining

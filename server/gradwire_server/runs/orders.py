@@ -1,88 +1,173 @@
-"""Orders of operators.
+"""Orders of operators: whoever HTTP lets give them, see `gradwire_server.http.access`.
 
-An operator is not a member of a run. The role in its key allows it to send orders; each is answered
-with its result, or with the reason for a refusal. Some are to the whole daemon, some to one of its
-runs: the one that the order names, or the only one. Changes by orders last as long as the daemon
-runs: after a restart, its key file and ``--deny`` decide again which workers may join.
+Each is carried out at once, or refused with the reason. Some are to the whole daemon, some to one
+of its runs: the one that the order names, or the only one. Changes by orders last as long as the
+daemon runs: after a restart, its key file and ``--deny`` decide again which workers may join.
 """
 
 import json
 import logging
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any, Final
+from dataclasses import dataclass, fields
+from enum import StrEnum
+from typing import Final, Self
 
 from gradwire_protocol import UsageError
 from gradwire_protocol.crypto.keys import check_name
-from gradwire_protocol.messages.admission import RefusalCode, Refuse
-from gradwire_protocol.messages.orders import Action, Order, OrderDone
 from gradwire_server.master.master import Master
 from gradwire_server.state.roster import Member
 
 logger = logging.getLogger("gradwire.master")
 
 DENIED_NAMES_MAX: Final = 1_000
-"""Names denied by order. With 64 bytes each, 1,000 fit into an answer beside the largest roster."""
+"""Names denied by order: a keyring is made of them anew for each."""
+
+TEXT_MAX: Final = 128
+"""Most characters of an action or a name, all of them printable."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Powers:
-    """What orders can do."""
+class Action(StrEnum):
+    """What an operator can order."""
 
-    status: Callable[[], dict[str, Any]]
-    runs: Callable[[], Mapping[str, Master]]
-    """Returns the runs in progress, by name."""
-    drain: Callable[[bool], None]
-    """Lets nobody in any more, or does again."""
-    deny: Callable[[frozenset[str]], None]
-    """Denies exactly these names; names that were denied before and are not among them may join."""
+    DRAIN = "drain"
+    """Let no more workers in, and stop when the last one has left."""
+    RESUME = "resume"
+    """Let workers in again."""
+    DENY = "deny"
+    """Accept no key of this name, and close its open connections."""
+    ADMIT = "admit"
+    """Accept keys of this name again."""
+    RELEASE = "release"
+    """End the quarantine of a worker and accept its updates that were set aside."""
+    EXPEL = "expel"
+    """Close the connection of a worker or an observer; it may join again."""
+    CHECKPOINT = "checkpoint"
+    STOP_TRAINING = "stop-training"
+    """Have all workers end their training: their loops see it, finish, and the run is finished."""
+    PAUSE_ITEMS = "pause-items"
+    """Grant no item any more, or with a number as name, none of later epochs; workers end those
+    that they hold, and wait."""
+    RESUME_ITEMS = "resume-items"
+    """Grant items again."""
+    END_RUN = "end-run"
+    """End the run in progress: its workers are sent away, and the next one to join begins another
+    run."""
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """An operator's order."""
+
+    action: str
+    """An `Action`; one that does not exist is refused."""
+    name: str = ""
+    """The name or rank concerned, or the number of epochs; empty if there is none."""
+    run: str | None = None
+    """The run that it is for; None for the only one."""
+
+    def __post_init__(self) -> None:
+        """Raise `ValueError` for what is no text of one line: it goes to the log."""
+        for each in fields(self):
+            value = getattr(self, each.name)
+            if value is None and each.name == "run":
+                continue
+            if not isinstance(value, str):
+                raise ValueError(f"the {each.name} of an order is text")  # noqa: TRY004
+            if len(value) > TEXT_MAX or not value.isprintable():
+                raise ValueError(f"the {each.name} of an order has {TEXT_MAX} characters at most")
+
+    @classmethod
+    def from_json(cls, content: bytes) -> Self:
+        """Read an order, ``{"action": "expel", "name": "gpu1", "run": "bert"}``.
+
+        Raises
+        ------
+        ValueError
+            If it is no such object.
+        """
+        try:
+            values = json.loads(content)
+        except (ValueError, RecursionError):
+            raise ValueError("an order is JSON, and this is none") from None
+        known = {each.name for each in fields(cls)}
+        if not isinstance(values, dict) or "action" not in values or values.keys() - known:
+            raise ValueError('an order is an object of "action", and perhaps "name" and "run"')
+        return cls(**values)
 
 
 class Orders:
-    """Carries out orders, and keeps the state that they change."""
+    """Carries out orders, and keeps the state that they change.
 
-    def __init__(self, powers: Powers) -> None:
-        self.draining: str | None = None
-        """Name of the operator that has ordered the master to drain; None while workers may
-        join."""
+    Parameters
+    ----------
+    runs : callable
+        Returns the runs in progress, by name.
+    drain : callable
+        Lets nobody in any more, given True; does again, given False.
+    deny : callable
+        Denies exactly these names; those that were denied before and are not among them may join.
+    """
+
+    def __init__(
+        self,
+        runs: Callable[[], Mapping[str, Master]],
+        drain: Callable[[bool], None],
+        deny: Callable[[frozenset[str]], None],
+    ) -> None:
+        self.draining = False
+        """Whether the master drains by order."""
         self.denied: frozenset[str] = frozenset()
         """Names denied by order."""
-        self._powers = powers
+        self._runs = runs
+        self._set_draining = drain
+        self._on_denied = deny
         self._now = 0.0
-        self._of_daemon: Final[dict[str, Callable[[str], str]]] = {
-            Action.STATUS: self._status,
+        self._of_daemon: Final[dict[str, Callable[[], str]]] = {
             Action.DRAIN: self._drain,
             Action.RESUME: self._resume,
         }
-        self._of_keys: Final[dict[str, Callable[[str, str], str]]] = {
+        self._of_keys: Final[dict[str, Callable[[str], str]]] = {
             Action.DENY: self._deny,
             Action.ADMIT: self._admit,
         }
-        self._of_run: Final[dict[str, Callable[[str, Master], str]]] = {
-            Action.CHECKPOINT: self._checkpoint,
-            Action.END_RUN: self._end_run,
+        self._of_run: Final[dict[str, Callable[[Master], str]]] = {
+            Action.CHECKPOINT: lambda run: run.order_checkpoint(),
+            Action.END_RUN: lambda run: run.end_run("an operator has ended the run", self._now),
             Action.STOP_TRAINING: self._stop_training,
             Action.RESUME_ITEMS: self._resume_items,
         }
-        self._of_members: Final[dict[str, Callable[[str, Master, str], str]]] = {
+        self._of_members: Final[dict[str, Callable[[Master, str], str]]] = {
             Action.RELEASE: self._release,
             Action.EXPEL: self._expel,
         }
 
-    def execute(self, operator: str, order: Order, now: float) -> OrderDone | Refuse:
-        """Carry out an order of the operator with this name in its key, or refuse it."""
+    def execute(self, who: str, order: Order, now: float) -> str:
+        """Carry out an order of whom the log names so; return what it has come to.
+
+        Raises
+        ------
+        UsageError
+            If it cannot be carried out.
+        """
         self._now = now
         what = " ".join(filter(None, (order.action, order.name, order.run and f"in {order.run}")))
         try:
-            text = self._execute(operator, order)
+            text = self._execute(order)
         except UsageError as error:
-            logger.warning("refused an order of operator %s, %s: %s", operator, what, error)
-            return Refuse(RefusalCode.ORDER, str(error))
-        said = "" if order.action == Action.STATUS else f": {text}"
-        logger.info("order of operator %s, %s%s", operator, what, said)
-        return OrderDone(text)
+            logger.warning("refused an order (%s): %s: %s", who, what, error)
+            raise
+        logger.info("order (%s): %s: %s", who, what, text)
+        return text
 
-    def _execute(self, operator: str, order: Order) -> str:
+    def run_of(self, order: Order) -> str | None:
+        """Return the name of the run that an order is for; None for none, or several."""
+        if order.action in self._of_daemon or order.action in self._of_keys:
+            return None
+        runs = self._runs()
+        name = next(iter(runs)) if order.run is None and len(runs) == 1 else order.run
+        return name if name in runs else None
+
+    def _execute(self, order: Order) -> str:
         action, name = order.action, order.name
         if action in self._of_keys or action in self._of_members:
             if not name:
@@ -92,18 +177,18 @@ class Orders:
         if action == Action.PAUSE_ITEMS:
             return self._pause_items(self._run(order), name)
         if action in self._of_daemon:
-            return self._of_daemon[action](operator)
+            return self._of_daemon[action]()
         if action in self._of_keys:
-            return self._of_keys[action](operator, name)
+            return self._of_keys[action](name)
         if action in self._of_run:
-            return self._of_run[action](operator, self._run(order))
+            return self._of_run[action](self._run(order))
         if action in self._of_members:
-            return self._of_members[action](operator, self._run(order), name)
+            return self._of_members[action](self._run(order), name)
         raise UsageError(f"no such order: {action!r}; this master knows {', '.join(Action)}")
 
     def _run(self, order: Order) -> Master:
         """Return the run that an order is for."""
-        runs = self._powers.runs()
+        runs = self._runs()
         if order.run is not None:
             if order.run not in runs:
                 raise UsageError(f"no run {order.run!r} is in progress; {_in_progress(runs)}")
@@ -115,31 +200,25 @@ class Orders:
 
     # Orders to the daemon.
 
-    def _status(self, operator: str) -> str:
-        # Not escaped: \uXXXX for every character of a name could take six times the room.
-        return json.dumps(self._powers.status(), ensure_ascii=False)
-
-    def _drain(self, operator: str) -> str:
-        self.draining = operator
-        self._powers.drain(True)
-        count = sum(len(run.roster.workers) for run in self._powers.runs().values())
+    def _drain(self) -> str:
+        self.draining = True
+        self._set_draining(True)
+        count = sum(len(run.roster.workers) for run in self._runs().values())
         return (
             f"nobody is let in any more; the master stops when the last has left; workers: {count}"
         )
 
-    def _resume(self, operator: str) -> str:
-        if self.draining is None:
+    def _resume(self) -> str:
+        if not self.draining:
             raise UsageError("nothing to resume: no operator drains the master")
-        self.draining = None
-        self._powers.drain(False)
+        self.draining = False
+        self._set_draining(False)
         return "workers may join again"
 
     # Orders about keys.
 
-    def _deny(self, operator: str, name: str) -> str:
+    def _deny(self, name: str) -> str:
         check_name(name)
-        if name == operator:
-            raise UsageError("an operator cannot deny itself: it takes another operator's key")
         if len(self.denied) >= DENIED_NAMES_MAX:
             raise UsageError(
                 f"{DENIED_NAMES_MAX} names are denied by order, which is the limit: start the "
@@ -148,7 +227,7 @@ class Orders:
         self._set_denied(self.denied | {name})
         return f"{name} is denied until the master ends; for longer, start it with --deny {name}"
 
-    def _admit(self, operator: str, name: str) -> str:
+    def _admit(self, name: str) -> str:
         if name not in self.denied:
             raise UsageError(
                 f"{name} was not denied by order; if the master's --deny names it, remove it there"
@@ -158,14 +237,8 @@ class Orders:
 
     # Orders to a run.
 
-    def _checkpoint(self, operator: str, run: Master) -> str:
-        return run.order_checkpoint()
-
-    def _end_run(self, operator: str, run: Master) -> str:
-        return run.end_run(f"operator {operator} has ended the run", self._now)
-
-    def _stop_training(self, operator: str, run: Master) -> str:
-        run.stop_training(f"operator {operator} has ordered it", self._now)
+    def _stop_training(self, run: Master) -> str:
+        run.stop_training("an operator has ordered it", self._now)
         return (
             f"told to end their training; workers: {len(run.roster.workers)}. A script ends "
             "where it looks at session.stopping, or takes session.items(); any other one trains on"
@@ -180,11 +253,11 @@ class Orders:
         run.pause_items(self._now, paused=False, epochs=int(epochs))
         return f"items of epochs after number {epochs} are not granted; workers wait for them"
 
-    def _resume_items(self, operator: str, run: Master) -> str:
+    def _resume_items(self, run: Master) -> str:
         run.pause_items(self._now, paused=False)
         return "items are granted again"
 
-    def _release(self, operator: str, run: Master, name: str) -> str:
+    def _release(self, run: Master, name: str) -> str:
         members = [each for each in _members(run, name) if each.quarantine is not None]
         if not members:
             raise UsageError(f"{name} is not in quarantine")
@@ -192,17 +265,17 @@ class Orders:
             run.release(member.rank, self._now)
         return f"released from quarantine: {_names(members)}"
 
-    def _expel(self, operator: str, run: Master, name: str) -> str:
+    def _expel(self, run: Master, name: str) -> str:
         members = _members(run, name)
         names = _names(members)
         for member in members:
-            run.expel(member.rank, f"operator {operator} has expelled it", self._now)
+            run.expel(member.rank, "an operator has expelled it", self._now)
         return f"expelled: {names}; unless denied, it may join again"
 
     # Private.
 
     def _set_denied(self, names: frozenset[str]) -> None:
-        self._powers.deny(names)
+        self._on_denied(names)
         self.denied = names
 
 

@@ -1,14 +1,14 @@
 """`Runs`: the runs of one daemon, each served by a `Master` of its own.
 
 A connection waits in the lobby. A worker that asks to join is handed to the master of the run that
-it names, which lets it leave the lobby as a member; an operator stays there.
+it names, which lets it leave the lobby as a member. Orders come over HTTP.
 What one master does wrong ends the service of its run alone: all connections of the run are closed,
 and a new master begins, to which its workers come back as to a daemon that was started again.
 
 ::
 
-                  ┌─▶ Newcomers (the lobby) ──▶ orders
-    events ──▶ Runs ──▶ Master of run A
+                  ┌─▶ Newcomers (the lobby)
+    events ──▶ Runs ──▶ Master of run A ◀── Orders ◀── HTTP
                   └───▶ Master of run B
 
 Limits hold for all runs together: workers, parameters, the memory of sums and of the log (see
@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
-from gradwire_protocol import Connection, Disconnected, Event
+from gradwire_protocol import Connection, Disconnected, Event, UsageError
 from gradwire_protocol.connection.timers import earliest
 from gradwire_protocol.messages.kinds import EndCode
 from gradwire_server.config import MasterConfig
@@ -27,8 +27,9 @@ from gradwire_server.master.master import Master
 from gradwire_server.master.reception import RUN_DEFAULT
 from gradwire_server.metrics import ServerMetrics
 from gradwire_server.runs.background import Background
-from gradwire_server.runs.masters import Masters
+from gradwire_server.runs.masters import INTERNAL_ERROR, Masters
 from gradwire_server.runs.newcomers import Newcomers
+from gradwire_server.runs.orders import Order, Orders
 from gradwire_server.state.run import Run
 
 
@@ -74,7 +75,8 @@ class Runs:
             on_drained=on_drained,
             on_failed=on_failed,
         )
-        self._newcomers = Newcomers(config, metrics, self._masters, on_denied)
+        self._newcomers = Newcomers(config, metrics, self._masters)
+        self._orders = Orders(lambda: self._masters.in_progress, self._set_draining, on_denied)
 
     # Input.
 
@@ -84,9 +86,29 @@ class Runs:
         for served in self._masters:
             served.master.begin(now)
 
-    def take_keyless_orders(self) -> None:
-        """Let anyone give orders: there are no keys, and only this machine reaches us."""
-        self._newcomers.takes_keyless_orders = True
+    def order(self, who: str, order: Order, now: float) -> str:
+        """Carry out an order of whom the log names so; return what it has come to.
+
+        What a master raises ends the service of its run alone.
+
+        Raises
+        ------
+        UsageError
+            If it cannot be carried out.
+        """
+        masters, execute = self._masters, self._orders.execute
+        masters.now = now
+        name = self._orders.run_of(order)
+        served = None if name is None else masters.named(name)
+        if served is None:
+            done: str | None = execute(who, order, now)
+        else:
+            done = masters.guard(served, execute, who, order, now)
+        self._conclude()
+        if done is None:
+            raise UsageError(INTERNAL_ERROR)
+        self.metrics.orders.inc()
+        return done
 
     def handle_event(self, connection: Connection, event: Event, now: float) -> None:
         """Act on an event of a connection."""
@@ -143,7 +165,12 @@ class Runs:
 
     def status(self) -> dict[str, Any]:
         """Return the status of all runs, as values that JSON has."""
-        return self._newcomers.status()
+        return {
+            "runs": [master.status() for master in self._masters.in_progress.values()],
+            "draining": self._orders.draining,
+            "denied": sorted(self._orders.denied),
+            "master": self._masters.first.master.terms.status(),
+        }
 
     @property
     def first(self) -> Master:
@@ -164,10 +191,10 @@ class Runs:
     def _conclude(self) -> None:
         """Do what is due after every event."""
         self._masters.conclude()
-        # Drained by an operator, it stops when the last worker has left, and when every operator
-        # has hung up: one may still have to hear that its order was carried out.
-        operator = self._newcomers.orders.draining
-        if operator is None or self._masters.lobby.has_operators:
-            return
-        if not any(served.master.roster.workers for served in self._masters):
-            self._on_drained(f"the master was stopped by operator {operator}, who drained it")
+        if self._orders.draining and not any(each.master.roster.workers for each in self._masters):
+            self._on_drained("the master was stopped by an operator, who drained it")
+
+    def _set_draining(self, draining: bool) -> None:
+        self._masters.draining = draining
+        for served in self._masters:
+            served.master.state.draining = draining

@@ -1,22 +1,19 @@
 """The lobby: connections that are not members of a run; a daemon has one.
 
 A worker that asks to join moves to the roster of a master: at once, or later while workers of an
-earlier run are expected to return. A refused worker stays until the reason was delivered. An
-operator stays, and its timeout starts again with every order. A connection whose timeout expires is
-closed.
+earlier run are expected to return. A refused worker stays until the reason was delivered. A
+connection whose timeout expires is closed.
 """
 
 import logging
 from dataclasses import dataclass
 
-from gradwire_protocol import CloseCode, Connection, MessageDelivered, Role
+from gradwire_protocol import CloseCode, Connection, MessageDelivered
 from gradwire_protocol.connection.timers import earliest
 from gradwire_protocol.messages.admission import Join, Refuse, name_in_roster
 from gradwire_protocol.messages.kinds import CONTROL_STREAM, EndCode
 from gradwire_protocol.messages.link import Link
-from gradwire_protocol.messages.orders import OrderDone
 from gradwire_server.metrics import AdmissionMetrics
-from gradwire_server.state.roster import role_of
 
 logger = logging.getLogger("gradwire.master")
 
@@ -51,11 +48,6 @@ class Lobby:
         """Return the connections that have asked the master with this state."""
         strangers = self._strangers.items()
         return [connection for connection, each in strangers if each.master is master]
-
-    @property
-    def has_operators(self) -> bool:
-        """Whether an operator is connected."""
-        return any(role_of(connection) is Role.OPERATOR for connection in self._strangers)
 
     def enter(self, link: Link, now: float, master: object = None) -> None:
         """Add a new connection, or one that asks a master now; close others with its key."""
@@ -117,12 +109,6 @@ class Lobby:
         logger.warning("refused %s: %s", name, refused.reason)
         stranger = self._strangers[connection]
         stranger.refusal = stranger.link.send(refused.within_limit)
-
-    def answer(self, connection: Connection, answer: OrderDone | Refuse, now: float) -> None:
-        """Answer an operator, and restart its timeout."""
-        stranger = self._strangers[connection]
-        stranger.deadline = now + self._timeout_seconds
-        stranger.link.send(answer.within_limit if isinstance(answer, Refuse) else answer)
 
     def on_delivered(self, connection: Connection, event: MessageDelivered, now: float) -> None:
         """Close a refused connection once the reason was delivered."""

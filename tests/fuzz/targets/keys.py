@@ -65,6 +65,6 @@ def seeds() -> Iterable[bytes]:
     yield one.issuing_key(Role.WORKER).format().encode()
     yield "\n".join(["# newest first", "", *lines, ""]).encode()
     yield lines[0][:-3].encode()
-    for role, name in zip(Role, ("host-7", "w\u00f6rker", "operator", "second"), strict=True):
+    for role, name in zip(Role, ("host-7", "w\u00f6rker", "second"), strict=True):
         yield one.worker_key(name, role).format().encode()
     yield one.worker_key("host-7").format().replace("host-7", "an other").encode()

@@ -16,8 +16,9 @@ from torchmetrics import MeanSquaredError
 from torchmetrics.classification import BinaryAUROC
 
 import gradwire
-from gradwire import Averaging
+from gradwire import Averaging, RefusedError
 from gradwire.spark import TorchEstimator, TorchModel
+from gradwire_udp.files.keys import write_key
 from support import spark_models
 from support.spark import EXECUTORS, line
 
@@ -79,12 +80,15 @@ def test_a_setting_trains(frame: DataFrame, name: str) -> None:
 
 
 def test_a_master_that_runs_already_is_trained_with(frame: DataFrame, tmp_path: Path) -> None:
-    file = tmp_path / "run.key"
-    with gradwire.local_master() as master:
-        assert master.run_key is not None
-        file.write_text(master.run_key.format())
-        file.chmod(0o600)
-        model = estimator(master=master.address, keyFile=str(file), numWorkers=EXECUTORS).fit(frame)
+    file, token_file = tmp_path / "run.key", tmp_path / "operator.token"
+    with gradwire.local_master(http="127.0.0.1:0") as master:
+        write_key(file, master.run_key.format())
+        write_key(token_file, master.http_token)
+        there = {"master": master.address, "keyFile": str(file), "masterHttp": master.http}
+        with pytest.raises(RefusedError, match="--http-operator-token-file"):
+            estimator(**there, numWorkers=EXECUTORS).fit(frame)
+        there["masterTokenFile"] = str(token_file)
+        model = estimator(**there, numWorkers=EXECUTORS).fit(frame)
 
     check_trained(model, frame)
 

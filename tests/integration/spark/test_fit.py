@@ -5,7 +5,6 @@ next one would import torch again.
 """
 
 import io
-import json
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from functools import partial
@@ -33,7 +32,6 @@ from gradwire_protocol.crypto.keys import (
     WORKER_KEY_PREFIX,
     Role,
 )
-from gradwire_protocol.messages.orders import Action
 from support import spark_models
 from support.spark import files_with, line
 from support.wording import naming
@@ -163,7 +161,7 @@ def test_the_drivers_master_admits_as_many_workers_as_were_asked_for(spark: Spar
         while len(sessions) < WORKERS_ASKED_FOR:
             sessions.append(access.join(spark_models.linear(), Role.WORKER))
 
-        [run] = json.loads(access.order(Action.STATUS))["runs"]
+        [run] = access.http.overview()["runs"]
 
     assert len(run["workers"]) == WORKERS_ASKED_FOR
 

@@ -13,18 +13,20 @@ from concurrent.futures import Future
 from contextlib import AbstractContextManager, ExitStack
 from functools import partial
 from pathlib import Path
+from secrets import token_urlsafe
 from threading import Thread
 from typing import Final
 
-from gradwire.cli.launch.master import Master, local_keys
+from gradwire.cli.keygen import TOKEN_BYTES
+from gradwire.cli.launch.master import Master, key_folder, local_keys
 from gradwire.cli.launch.processes import how
 from gradwire.errors import UsageError
 from gradwire_protocol.crypto.keys import IssuingKey, Role, RunKey, WorkerKey
-from gradwire_udp.files.keys import read_run_keys
+from gradwire_udp.files.keys import read_run_keys, write_key
 
 logger = logging.getLogger("gradwire.local_master")
 
-ROLES: Final = {"worker": Role.WORKER, "observer": Role.OBSERVER, "operator": Role.OPERATOR}
+ROLES: Final = {"worker": Role.WORKER, "observer": Role.OBSERVER}
 
 
 class LocalMaster(AbstractContextManager["LocalMaster"]):
@@ -49,6 +51,11 @@ class LocalMaster(AbstractContextManager["LocalMaster"]):
             run_key_file, _ = stack.enter_context(local_keys(0, key_file))
             self.run_key: RunKey = read_run_keys(run_key_file)[0]
             """The key that all others follow from."""
+            self.http_token: Final = token_urlsafe(TOKEN_BYTES)
+            """With it, people and programs give orders at `http`."""
+            token_file = stack.enter_context(key_folder()) / "http.token"
+            write_key(token_file, self.http_token)
+            options = ["--http-operator-token-file", str(token_file), *options]
             log = partial(logger.warning, "%s")
             self._master = Master(listen, http, run_key_file, log, logger.info, options)
             self._started: Future[None] = Future()
@@ -68,7 +75,7 @@ class LocalMaster(AbstractContextManager["LocalMaster"]):
 
     @property
     def http(self) -> str | None:
-        """``host:port`` of ``/metrics`` and ``/status``; None where it serves neither."""
+        """``host:port`` of what it serves over HTTP; None for nothing."""
         return self._master.http
 
     @property
@@ -85,7 +92,7 @@ class LocalMaster(AbstractContextManager["LocalMaster"]):
         """Return a key for one process: ``gradwire.join(..., key=master.key("one"))``.
 
         A master has one connection for each key, the newest. So every process needs a name of its
-        own. `role` is "worker", "observer" or "operator".
+        own. `role` is "worker" or "observer".
 
         Raises
         ------
@@ -162,7 +169,7 @@ def local_master(
         ``host:port``; port 0 is a free one. Other machines reach it only at an address of this
         one's network.
     http : str
-        Where it serves ``/metrics`` and ``/status``, or ``"off"``.
+        Where it serves HTTP, or ``"off"``; orders take `LocalMaster.http_token`.
     key_file : path, optional
         A run key; without it, a new one.
     options : sequence of str

@@ -54,14 +54,20 @@ process with threads.
 
 
 @contextmanager
+def key_folder() -> Iterator[Path]:
+    """Yield a new folder that only this user can enter."""
+    memory = MEMORY_FOLDER if os.access(MEMORY_FOLDER, os.W_OK | os.X_OK) else None
+    with TemporaryDirectory(prefix="gradwire-keys-", dir=memory) as name:  # has mode 0700
+        yield Path(name)
+
+
+@contextmanager
 def local_keys(workers: int, run_key_file: Path | None = None) -> Iterator[tuple[Path, list[Path]]]:
     """Yield the file of a run key, and by rank those of keys that follow from it.
 
     Without `run_key_file`, the run key is new. `KeyFileError` if that file has no run key.
     """
-    memory = MEMORY_FOLDER if os.access(MEMORY_FOLDER, os.W_OK | os.X_OK) else None
-    with TemporaryDirectory(prefix="gradwire-keys-", dir=memory) as name:  # has mode 0700
-        folder = Path(name)
+    with key_folder() as folder:
         if run_key_file is None:
             run_key_file = folder / "run.key"
             write_key(run_key_file, RunKey(os.urandom(SECRET_BYTES)).format() + "\n")

@@ -1,10 +1,9 @@
 """`Access`: the driver's way to the master, of its own process or another, and what it does there.
 
-The driver founds the run with the model's first parameters, and leaves it. It gives orders as an
-operator, and reads the parameters as an observer.
+The driver founds the run with the model's first parameters, and leaves it. It gives orders over
+HTTP, and reads the parameters as an observer.
 """
 
-import json
 import os
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -19,8 +18,7 @@ from pyspark.sql import SparkSession
 from torch import nn
 
 import gradwire
-from gradwire.cli.operate import answer_to
-from gradwire.settings.settings import resolve_settings
+from gradwire.cli.master_http import HTTP_PORT, MasterHttp, read_token
 from gradwire.spark.recipe import Recipe
 from gradwire.spark.training.addresses import DriverAddress, driver_address
 from gradwire.spark.training.beginning import restored
@@ -28,8 +26,7 @@ from gradwire.spark.training.plan import Initial, Plan
 from gradwire.spark.training.worker import WORK
 from gradwire_protocol.crypto.keys import Role, RunKey
 from gradwire_protocol.messages.modes.mode import parse_mode
-from gradwire_protocol.messages.orders import Action, Order
-from gradwire_udp import show_address
+from gradwire_udp import show_address, split_address
 from gradwire_udp.files.keys import read_run_keys
 
 IDLE_SECONDS: Final = 5.0
@@ -52,6 +49,8 @@ class Access:
     """For executors."""
     run_key: RunKey | None
     run: str
+    http: MasterHttp
+    """For orders."""
     mode: str | None = None
     """Of the run that the driver founds."""
 
@@ -67,6 +66,8 @@ class Access:
         if optimizer is not None and initial is not None and initial.optimizer is not None:
             restored(optimizer, initial.optimizer)
         self.join(model, Role.WORKER, optimizer).leave()
+        # It changes nothing. Who may not give orders is to hear it now, not after the training.
+        self.order("resume-items")
 
     def join(
         self, model: nn.Module, role: Role, optimizer: torch.optim.Optimizer | None = None
@@ -88,15 +89,13 @@ class Access:
         """Give a module the parameters and buffers that the run has now."""
         self.join(model, Role.OBSERVER).close("it has read the parameters")
 
-    def order(self, action: Action, name: str = "") -> str:
-        """Give an operator's order; return the answer."""
-        values = {"master": self.address, "key": self._key(Role.OPERATOR)}
-        return answer_to(Order(action, name, self.run), resolve_settings(values, os.environ))
+    def order(self, action: str, name: str = "") -> str:
+        """Give an order about the run; return the answer."""
+        return self.http.order(action, name, self.run)
 
     def ledger(self) -> dict[str, Any]:
         """Return what the master says of the items; empty while no worker has asked for one."""
-        status = json.loads(self.order(Action.STATUS))
-        runs = status.get("runs", [status])
+        runs = self.http.overview()["runs"]
         works = [w for run in runs if run["name"] == self.run for w in run["works"]]
         return next((work for work in works if work["name"] == WORK), {})
 
@@ -134,14 +133,26 @@ def access_to_master(plan: Plan, address: DriverAddress | None) -> Iterator[Acce
     if address is None:
         assert plan.master is not None
         keys = read_run_keys(Path(plan.key_file)) if plan.key_file is not None else [None]
-        yield Access(plan.master, plan.master, keys[0], run, plan.settings.get("mode"))
+        http = MasterHttp(_http_of(plan), read_token(plan.token_file))
+        http.overview()  # it says at once where nobody listens
+        yield Access(plan.master, plan.master, keys[0], run, http, plan.settings.get("mode"))
         return
     options = ["--workers-max", str(plan.workers + WORKERS_SPARE)]
     options += ["--idle-timeout-seconds", f"{IDLE_SECONDS:g}"]
     if plan.checkpoint is not None:
         options += ["--checkpoint", plan.checkpoint, "--resume", "auto"]
     listen = show_address((address.listen, plan.port))
-    with gradwire.local_master(listen=listen, options=options) as master:
-        port = master.address.rpartition(":")[2]
-        advertised = show_address((address.advertised, port))
-        yield Access(master.address, advertised, master.run_key, run, plan.settings.get("mode"))
+    with gradwire.local_master(listen=listen, http="127.0.0.1:0", options=options) as master:
+        assert master.http is not None
+        http = MasterHttp(master.http, master.http_token)
+        advertised = show_address((address.advertised, split_address(master.address)[1]))
+        mode = plan.settings.get("mode")
+        yield Access(master.address, advertised, master.run_key, run, http, mode)
+
+
+def _http_of(plan: Plan) -> str:
+    """Return where the named master serves HTTP: by default, at its usual port there."""
+    assert plan.master is not None
+    if plan.master_http is not None:
+        return plan.master_http
+    return show_address((split_address(plan.master)[0], HTTP_PORT))

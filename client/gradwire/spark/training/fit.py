@@ -36,7 +36,6 @@ from gradwire.spark.training.worker import (
     probe,
     train,
 )
-from gradwire_protocol.messages.orders import Action
 
 logger = logging.getLogger("gradwire.spark")
 
@@ -143,8 +142,8 @@ def train_on(
             training.held_out,
             plan.limits,
             access.read,
-            lambda epochs: access.order(Action.PAUSE_ITEMS, str(epochs)),
-            lambda: access.order(Action.STOP_TRAINING),
+            lambda epochs: access.order("pause-items", str(epochs)),
+            lambda: access.order("stop-training"),
             epochs_before=_epochs_over(before),
         )
     job = _job(spark, plan, training, assignment)
@@ -156,7 +155,7 @@ def train_on(
     with phases.phase("read"):
         access.read(model)
     state = copied_state(model)
-    access.order(Action.END_RUN)  # nobody goes on with it
+    access.order("end-run")  # nobody goes on with it
     outcome = Outcome(state, reports, phases.noted, ledger, before.get("done", 0))
     if validation is not None:
         outcome.scores, outcome.stopped = validation.scores, validation.reason
@@ -244,7 +243,7 @@ def _epochs_over(ledger: dict[str, Any]) -> int:
 
 def _end(job: SparkJob, access: Access) -> None:
     """End what runs on the cluster: first the workers' loops, which would train on for seconds."""
-    for end in (lambda: access.order(Action.STOP_TRAINING), job.cancel):
+    for end in (lambda: access.order("stop-training"), job.cancel):
         try:
             end()
         except Exception as error:

@@ -38,6 +38,10 @@ class Plan:
     """Address of a master; None starts one in the driver."""
     key_file: str | None = None
     """With the run key of that master."""
+    master_http: str | None = None
+    """Where that master serves HTTP; None for the usual port of its host."""
+    token_file: str | None = None
+    """With the token of its operators."""
     port: int = 0
     network_mask: str | None = None
     settings: dict[str, Any] = field(default_factory=dict)

@@ -127,6 +127,6 @@ def test_an_option_before_the_command_is_runs_own(capsys: pytest.CaptureFixture[
 def test_other_commands_take_their_options_anywhere() -> None:
     operate = DeferredCommand("operate", OWN["operate"]).load()
 
-    context = operate.make_context("operate", ["deny", "gpu1", "--master", "here"])
+    context = operate.make_context("operate", ["deny", "gpu1", "--http", "here"])
 
-    assert (context.params["name"], context.params["master"]) == ("gpu1", "here")
+    assert (context.params["name"], context.params["http"]) == ("gpu1", "here")

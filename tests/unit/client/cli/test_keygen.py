@@ -7,8 +7,10 @@ from pathlib import Path
 import pytest
 
 from gradwire.cli.app import main
+from gradwire.cli.master_http import read_token
 from gradwire_protocol.crypto.keys import Keyring, Role, WorkerKey
 from gradwire_protocol.limits import RUN_KEYS_MAX
+from gradwire_server.http.access import find_token
 from gradwire_udp.files.keys import read_keys, read_run_keys
 from support.wording import naming
 
@@ -47,6 +49,27 @@ def worker_key(path: str) -> WorkerKey:
     key = read_keys(Path(path))
     assert isinstance(key, WorkerKey)
     return key
+
+
+# A token.
+
+
+def test_a_token_is_a_file_that_a_master_takes_and_only_its_owner_reads(keygen: Keygen) -> None:
+    path = Path("http.token")
+
+    status, out, err = keygen("--token", str(path))
+    again = keygen("--token", str(path))
+
+    assert (status, out) == (0, ["http.token"])
+    assert err == naming("--http-operator-token-file http.token", "--token-file http.token")
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    secret = path.read_text(encoding="utf-8").strip()
+    token = find_token(path)
+    assert token is not None
+    assert token.matches(secret)
+    assert read_token(path) == secret
+    assert secret not in keygen.shown
+    assert (again[0], again[1]) == (2, [])
 
 
 # A run key.

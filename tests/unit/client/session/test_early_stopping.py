@@ -90,12 +90,12 @@ def test_a_reason_is_told_once_and_that_of_another_worker_counts() -> None:
     heard: list[str] = []
     early = EarlyStopping(target=1.0, tell=said.append, told=lambda: heard[0] if heard else None)
     assert not early.note(2.0)
-    heard.append("operator alice has ordered it")
+    heard.append("an operator has ordered it")
 
     assert early.note(0.5)
     assert early.note(0.5)
 
-    assert (said, early.reason) == ([], "operator alice has ordered it")
+    assert (said, early.reason) == ([], "an operator has ordered it")
     alone = EarlyStopping(target=1.0, tell=said.append)
     assert alone.note(1.0)
     assert alone.note(9.0)

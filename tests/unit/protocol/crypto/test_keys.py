@@ -120,12 +120,12 @@ def test_an_issuing_key_makes_the_keys_of_its_role_as_text_too(
 
 
 def test_who_has_the_issuing_key_of_a_role_cannot_pass_for_another_role() -> None:
-    """Not by the id of an operator's key, for which it computes another secret."""
+    """Not by the id of an observer's key, for which it computes another secret."""
     issuing_key, keyring = RUN_KEY.issuing_key(Role.WORKER), Keyring([RUN_KEY])
-    operator = RUN_KEY.worker_key("alice", Role.OPERATOR)
+    observer = RUN_KEY.worker_key("alice", Role.OBSERVER)
 
-    assert keyring.secret_of(operator.key_id) == operator.secret
-    assert issuing_key.secret_of(operator.key_id) != operator.secret
+    assert keyring.secret_of(observer.key_id) == observer.secret
+    assert issuing_key.secret_of(observer.key_id) != observer.secret
 
 
 @pytest.mark.parametrize(("fingerprint", "secret"), [(2, 32), (4, 32), (3, 31), (3, 0)])
@@ -212,7 +212,7 @@ def test_a_name_that_is_not_the_keys_identifies_nobody(name: str) -> None:
 
 
 def test_who_changes_the_role_in_his_key_id_knows_no_secret_for_it() -> None:
-    promoted = bytes([Role.OPERATOR]) + KEY.key_id[1:]
+    promoted = bytes([Role.OBSERVER]) + KEY.key_id[1:]
     keyring = Keyring([RUN_KEY])
 
     assert keyring.secret_of(promoted) != KEY.secret
@@ -297,7 +297,7 @@ def test_a_damaged_line_is_refused_without_repeating_it(at: int, character: str,
         ("gradwire-run-key:A", ("line 1", "damaged")),
         ("gradwire-run-key:ö", ("line 1", "damaged")),
         (KEY.format().replace("worker-1", "n" * 64), ("name", 64)),
-        (KEY.format().replace(":worker:", ":operator:"), ("role",)),
+        (KEY.format().replace(":worker:", ":operator:"), ("--http-operator-token-file",)),
     ],
 )
 def test_a_file_that_is_none_is_refused(text: str, named: tuple[object, ...]) -> None:

@@ -63,7 +63,6 @@ from gradwire_protocol.messages.modes.mode import (
     Mode,
 )
 from gradwire_protocol.messages.modes.optimizer import OPTIMIZERS, STEPS_MAX, Optimizer
-from gradwire_protocol.messages.orders import Order, OrderDone
 from gradwire_protocol.messages.replicas import Blocks, Contents, Digest, Snapshot, Want
 from gradwire_protocol.messages.schema import Record
 from gradwire_protocol.messages.standby import Follow, Promise, Voters
@@ -271,8 +270,6 @@ FIELDS: tuple[tuple[Any, ...], ...] = (
     (Finished, VERSIONS),
     (Leave, SEQUENCES, NAMES),
     (Stopping, NAMES),
-    (Order, NAMES, NAMES, st.none() | NAMES),
-    (OrderDone, NAMES),
 )
 """Each message with what its fields can be."""
 
@@ -421,11 +418,6 @@ REFUSED: tuple[tuple[type[Record], str, object], ...] = (
     (Snapshot, "start", ELEMENTS_MAX + 1),
     (Snapshot, "values", b""),
     (Snapshot, "values", bytes(4 * BLOCK_ELEMENTS + 1)),
-    (Order, "action", LONG_WORKER_NAME),
-    (Order, "name", LONG_WORKER_NAME),
-    (Order, "name", "line\nbreak"),
-    (Order, "run", LONG_NAME),
-    (OrderDone, "text", "line\nbreak"),
     (EncodedUpdate, "sequence", 0),
     (EncodedUpdate, "sequence", SEQUENCE_MAX + 1),
     (EncodedUpdate, "based_on", -1),

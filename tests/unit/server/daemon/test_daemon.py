@@ -150,17 +150,14 @@ def test_status_tells_of_the_run_and_workers_hear_why_it_ends(running: Running, 
     seen: list[Any] = []
 
     async def look(announcement: Announcement) -> None:
-        seen.append(await get_json(announcement, "/status"))
+        seen.append(await get_json(announcement, "/api/v1/overview"))
         target = np.zeros((3, 4), np.float32)
         join = partial(gradwire.join, target, master=announcement["master"], threshold=0.5)
         session = await asyncio.to_thread(join)
         sessions.append(session)
         session.push(np.ones((3, 4), np.float32))
         await until(lambda: session.stats.updates_delivered == 1, "the master to have the update")
-        status = await get_json(announcement, "/status")
-        while not status["runs"]:  # the page of before is good for some milliseconds
-            status = await get_json(announcement, "/status")
-        seen.append(status)
+        seen.append(await get_json(announcement, "/api/v1/overview"))
 
     running(ANYWHERE, look, kind=kind)
 
@@ -201,7 +198,9 @@ def test_status_tells_of_the_run_and_workers_hear_why_it_ends(running: Running, 
 def test_http_for_everyone_without_a_token_says_what_it_does_not_serve(
     running: Running, caplog: pytest.LogCaptureFixture, token: Token | None
 ) -> None:
-    announced = running(Addresses(listen="127.0.0.1:0", http="0.0.0.0:0"), access=Access(token))
+    announced = running(
+        Addresses(listen="127.0.0.1:0", http="0.0.0.0:0"), access=Access(token=token)
+    )
 
     assert warnings_in(caplog) == (
         [naming(announced["http"], "is /healthz:", "--http-token-file", "loopback")]

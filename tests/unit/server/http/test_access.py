@@ -3,49 +3,84 @@
 import pickle
 import re
 import traceback
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
+from aiohttp import web
 from hypothesis import given
 from hypothesis import strategies as st
 
 from gradwire_protocol import UsageError
-from gradwire_server.http.access import TOKEN_BYTES_MAX, Access, Token, find_token
-from gradwire_server.metrics import HttpRefusal
+from gradwire_server.http.access import (
+    OPERATOR_CREDENTIAL,
+    TOKEN_BYTES_MAX,
+    Access,
+    Token,
+    find_token,
+)
 from support.wording import naming
 
 SECRET = "correct-horse-battery-staple"
+OTHER = "another-horse-another-battery"
+BEARER, OPERATOR = ({"Authorization": f"Bearer {secret}"} for secret in (SECRET, OTHER))
 LOCKED = Access(token=Token(SECRET.encode()))
 HERE = {"Host": "127.0.0.1:40124"}
-PATHS = ("/healthz", "/metrics", "/status")
+PATH = "/api/v1/overview"
 
 
-def refusals(
-    access: Access, headers: Mapping[str, str] | None = None, *, on_loopback: bool
-) -> list[HttpRefusal | None]:
-    """Return what is said at each of `PATHS`."""
-    headers = HERE if headers is None else headers
-    return [access.refusal(path, headers, on_loopback=on_loopback) for path in PATHS]
+def may(access: Access, headers: Mapping[str, str] | None = None) -> tuple[Any, Any]:
+    """Return who may read, and order: True or a name, or why not."""
+
+    def tried(act: Callable[[], object]) -> object:
+        try:
+            return act() or True
+        except web.HTTPException as error:
+            return error.status
+
+    headers = {**HERE, **(headers or {})}
+    return tried(lambda: access.check(PATH, headers)), tried(lambda: access.operator(headers))
 
 
 # The rules.
 
-
-def test_without_a_token_loopback_is_open_and_elsewhere_only_health() -> None:
-    closed = HttpRefusal.CLOSED
-
-    assert refusals(Access(), on_loopback=True) == [None, None, None]
-    assert refusals(Access(), on_loopback=False) == [None, closed, closed]
+NO, CLOSED = 401, 403
 
 
 @pytest.mark.parametrize("on_loopback", [True, False])
-def test_a_token_is_asked_for_everywhere_but_at_health(on_loopback: bool) -> None:
-    bearer = {"Authorization": f"Bearer {SECRET}"}
-    no = HttpRefusal.UNAUTHORIZED
+@pytest.mark.parametrize("has_keys", [True, False])
+@pytest.mark.parametrize("reading", [True, False])
+@pytest.mark.parametrize("ordering", [True, False])
+def test_who_may_read_and_who_may_order(
+    on_loopback: bool, has_keys: bool, reading: bool, ordering: bool
+) -> None:
+    access = Access(
+        token=Token(SECRET.encode()) if reading else None,
+        operator_token=Token(OTHER.encode()) if ordering else None,
+        has_keys=has_keys,
+        on_loopback=on_loopback,
+    )
+    open_here = on_loopback and not reading
+    nobody = NO if reading or ordering else CLOSED
+    here = "on this machine" if open_here and not has_keys else CLOSED
 
-    assert refusals(LOCKED, on_loopback=on_loopback) == [None, no, no]
-    assert refusals(LOCKED, bearer, on_loopback=on_loopback) == [None, None, None]
+    assert may(access) == (open_here or nobody, NO if ordering else here)
+    assert may(access, BEARER) == (open_here or reading or nobody, NO if ordering else here)
+    assert may(access, OPERATOR) == (
+        open_here or ordering or nobody, "operator" if ordering else here
+    )  # fmt: skip
+    assert access.may_order(HERE | OPERATOR) == (ordering or here != CLOSED)
+    access.check("/healthz", {})
+    assert access.lacks_token == (not (on_loopback or reading or ordering))
+
+
+def test_the_files_of_a_page_have_no_secrets() -> None:
+    access = Access(token=Token(SECRET.encode()), public=("/page.js",))
+
+    access.check("/page.js", {})
+    with pytest.raises(web.HTTPUnauthorized):
+        access.check("/page.json", {})
 
 
 @pytest.mark.parametrize(
@@ -70,7 +105,7 @@ def test_a_token_is_asked_for_everywhere_but_at_health(on_loopback: bool) -> Non
 def test_anything_but_the_token_is_refused(authorization: str) -> None:
     headers = {"Authorization": authorization}
 
-    assert LOCKED.refusal("/status", headers, on_loopback=True) is HttpRefusal.UNAUTHORIZED
+    assert may(LOCKED, headers)[0] == NO
 
 
 @given(offered=st.text(st.characters(exclude_categories=())))
@@ -109,9 +144,10 @@ def test_only_the_token_matches_and_no_text_is_an_error(offered: str) -> None:
 def test_open_loopback_answers_only_to_names_that_nobody_else_can_give_it(
     host: str, is_open: bool
 ) -> None:
-    refusal = Access().refusal("/status", {"Host": host}, on_loopback=True)
+    access = Access(on_loopback=True, has_keys=False)
+    expected = (True, "on this machine") if is_open else (CLOSED, CLOSED)
 
-    assert (refusal is None) == is_open
+    assert may(access, {"Host": host}) == expected
 
 
 # The token never shows.
@@ -192,6 +228,7 @@ def test_without_a_file_the_credential_of_systemd_is_taken(
 
     assert token is not None
     assert token.matches(SECRET)
+    assert find_token(None, OPERATOR_CREDENTIAL) is None
 
 
 def test_without_file_and_credential_there_is_no_token(

@@ -177,11 +177,3 @@ def test_while_it_is_drained_nobody_is_let_in(role: Role) -> None:
 
     assert refused is not None
     assert refused.code == RefusalCode.DRAINING
-
-
-def test_an_operator_is_told_how_to_give_orders() -> None:
-    refused = refusal_by_role(Role.OPERATOR, run_in_progress(), draining=False)
-
-    assert refused is not None
-    assert refused.code == RefusalCode.ROLE
-    assert "gradwire operate" in refused.reason

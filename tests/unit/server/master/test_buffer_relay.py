@@ -164,7 +164,7 @@ def test_a_run_that_was_ended_is_not_kept_for_its_buffers() -> None:
     run = run_with()
     ended = weakref.ref(run.state.replica.values)
 
-    run.master.end_run("operator alice has ended the run", run.network.now)
+    run.master.end_run("an operator has ended the run", run.network.now)
     settle(run)
     gc.collect()
 

@@ -263,12 +263,12 @@ def test_a_run_is_ended_by_order_and_the_next_worker_begins_another() -> None:
     run.train(3)
     observer_like = rogue_in(run)
 
-    said = run.master.end_run("operator alice has ended the run", run.network.now)
+    said = run.master.end_run("an operator has ended the run", run.network.now)
     run.network.turn(run.master_host)
     end = observer_like.wait_for_end()
 
     assert said == naming("'default'", "6 updates", "3", "none")
-    assert end == said_by_peer(EndCode.EXPELLED, "operator alice has ended the run")
+    assert end == said_by_peer(EndCode.EXPELLED, "an operator has ended the run")
     assert run.master.run is None
     [welcome] = run.enter("other", layout=OTHER_MODEL).all(Welcome)
     assert welcome.founder
@@ -276,7 +276,7 @@ def test_a_run_is_ended_by_order_and_the_next_worker_begins_another() -> None:
 
 def test_where_there_is_no_run_none_is_ended() -> None:
     with pytest.raises(UsageError, match="there is no run"):
-        SimulatedRun().master.end_run("operator alice has ended the run", 0.0)
+        SimulatedRun().master.end_run("an operator has ended the run", 0.0)
 
 
 def test_the_reason_why_the_master_stops_is_told_to_those_who_have_not_joined_too() -> None:

@@ -3,7 +3,6 @@
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from itertools import count
 
 import numpy as np
 import pytest
@@ -13,13 +12,13 @@ from gradwire_protocol import Endpoint
 from gradwire_protocol.messages.admission import RefusalCode, Refuse, Welcome
 from gradwire_protocol.messages.kinds import EndCode
 from gradwire_protocol.messages.layout import Layout, Tensor
-from gradwire_protocol.messages.orders import Order, OrderDone
 from gradwire_protocol.messages.updates import Finish, Finished, Leave
 from gradwire_server.checkpoints.writer import CheckpointWriter
 from gradwire_server.config import MasterConfig
 from gradwire_server.metrics import ServerMetrics
 from gradwire_server.runs.background import Background
 from gradwire_server.runs.collector import RunsCollector
+from gradwire_server.runs.orders import Order
 from gradwire_server.runs.runs import Runs
 from gradwire_server.state.run import Run
 from gradwire_server.updates.decoding import Decoded, InlineDecoder
@@ -81,7 +80,6 @@ class Daemon:
         self.config = config or MasterConfig(recovery_seconds=0)
         self.network = SimulatedNetwork(1)
         self.background = Decoders(writers)
-        self._operators = count()
         self.failed: list[tuple[str, Exception]] = []
         self.drained: list[str] = []
         self.runs = Runs(
@@ -92,7 +90,6 @@ class Daemon:
             on_drained=self.drained.append,
             on_failed=lambda run, error: self.failed.append((run, error)),
         )
-        self.runs.take_keyless_orders()
         self.endpoint = Endpoint(
             self.config.connection,
             random_bytes=self.network.random.randbytes,
@@ -140,17 +137,11 @@ class Daemon:
         peer.say(Leave(sequence, "done"))
         peer.wait_for_end()
 
-    def order(self, action: str, name: str = "", run: str | None = None) -> OrderDone | Refuse:
-        peer = self.dial(f"operator{next(self._operators)}")
-        peer.say(Order(action, name, run))
-        answers: list[OrderDone | Refuse] = []
-
-        def is_answered() -> bool:
-            answers[:] = [*peer.all(OrderDone), *peer.all(Refuse)]
-            return bool(answers)
-
-        self.until(is_answered)
-        return answers[0]
+    def order(self, action: str, name: str = "", run: str | None = None) -> str:
+        try:
+            return self.runs.order("operator", Order(action, name, run), self.network.now)
+        finally:
+            self.network.turn(self.host)
 
     def until(self, condition: Callable[[], bool]) -> None:
         self.network.run(condition, seconds=60)
@@ -314,7 +305,6 @@ def test_a_drained_master_stops_when_the_last_worker_of_all_runs_has_left() -> N
     daemon.order("drain")
     refused = daemon.ask("c", "gamma").wait_for(Refuse)
     daemon.finish(alpha, 0)
-    daemon.network.run_for(30.0)  # the operators are gone by then
     before = list(daemon.drained)
     daemon.finish(beta, 0)
     daemon.network.run_for(30.0)

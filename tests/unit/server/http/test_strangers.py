@@ -5,24 +5,29 @@ import logging
 import os
 import resource
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
+from aiohttp import web
 
-from gradwire_server.http.gate import Gate, HttpLimits
-from gradwire_server.metrics import HttpRefusal, ServerMetrics
+from gradwire_server.http.access import Access
+from gradwire_server.http.orders import orders_route
+from gradwire_server.http.server import SERVER, HttpLimits, is_of_aiohttp
+from gradwire_server.metrics import HttpRefusal
 from support.http_side import Visitor, ask, on_loops, request, serving, status_of
 from support.waiting import BRIEF, until
 
-UNHURRIED = 1e6
-"""Connections per second where a test is not about their rate."""
+JSON = "Content-Type: application/json"
+
+UNHURRIED = 0.0
+"""The pause after each connection where a test is not about their rate."""
 
 
 def limits(**changes: Any) -> HttpLimits:
-    return HttpLimits(**{"connections_per_second_max": UNHURRIED, **changes})
+    return HttpLimits(**{"accept_pause_seconds": UNHURRIED, **changes})
 
 
 # Time.
@@ -63,7 +68,7 @@ async def test_who_does_not_read_is_closed() -> None:
     few = limits(connection_seconds_max=BRIEF)
     async with serving(status=lambda: status, limits=few) as side:
         with socket.create_connection(("127.0.0.1", side.server.port)) as unread:
-            unread.sendall(request("/status"))
+            unread.sendall(request("/api/v1/overview"))
             await side.wait_for_refusals(HttpRefusal.TOO_SLOW)
 
         assert side.server.connections == 0
@@ -80,7 +85,7 @@ async def test_a_server_does_not_wait_for_those_who_do_not_read_when_it_ends() -
 
     async with serving(status=tell, limits=limits()) as side:
         unread = socket.create_connection(("127.0.0.1", side.server.port))
-        unread.sendall(request("/status"))
+        unread.sendall(request("/api/v1/overview"))
         await asked.wait()
 
     unread.close()
@@ -110,15 +115,15 @@ async def test_a_thousand_connections_are_sixty_four_and_the_next_visitor_is_ser
 
 @on_loops
 async def test_more_connections_than_the_rate_allows_wait_their_turn() -> None:
-    one_in_an_hour = limits(connections_per_second_max=1 / 3600, connections_burst_max=3)
-    async with serving(limits=one_in_an_hour) as side:
-        answers = await asyncio.gather(*(ask(side, request("/healthz")) for _ in range(3)))
-        late = asyncio.create_task(ask(side, request("/healthz")))
-        await until(lambda: side.delayed == 1, "the rate to be kept")
+    async with serving(limits=limits(accept_pause_seconds=3600.0)) as side:
+        assert status_of(await ask(side, request("/healthz"))) == 200
+        late = await Visitor.come(side)
+        late.send(request("/healthz"))
+        for _ in range(100):
+            await asyncio.sleep(0)
 
-        assert [status_of(answer) for answer in answers] == [200, 200, 200]
-        assert not late.done()
-        late.cancel()
+        assert side.server.connections == 0
+        late.go()
 
 
 @on_loops
@@ -130,6 +135,37 @@ async def test_a_connection_carries_one_request() -> None:
     assert b"Connection: close\r\n" in answer
 
 
+# Streams.
+
+
+@on_loops
+async def test_a_stream_lasts_and_there_are_only_so_many() -> None:
+    async def stream(request: web.Request) -> web.StreamResponse:
+        request.app[SERVER].hold(request)
+        response = web.StreamResponse()
+        await response.prepare(request)
+        while True:
+            await response.write(b"tick")
+            await asyncio.sleep(BRIEF / 10)
+
+    few = limits(connection_seconds_max=BRIEF, streams_max=1)
+    async with serving(limits=few, routes=[web.get("/stream", stream)]) as side:
+        viewer = await Visitor.come(side)
+        viewer.send(request("/stream"))
+        idle = await Visitor.come(side)
+        await side.wait_for_refusals(HttpRefusal.TOO_SLOW)
+        refused = await ask(side, request("/stream"))
+        viewer.go()
+
+        assert await idle.hear() == b""
+        assert status_of(refused) == 503
+        assert side.refusals == {HttpRefusal.TOO_SLOW: 1, HttpRefusal.CROWDED: 1}
+        another = await Visitor.come(side)
+        another.send(request("/stream"))
+        idle.go()
+        another.go()
+
+
 # Size.
 
 
@@ -137,20 +173,18 @@ async def test_a_connection_carries_one_request() -> None:
 @pytest.mark.parametrize(
     "endless",
     [
-        b"x" * 1024,
-        b"GET /" + b"x" * 1024,
-        b"GET / HTTP/1.1\r\n" + b"Some-Header: x\r\n" * 64,
-        request("/healthz", "Content-Length: 1000000000", method="POST") + b"x" * 1024,
-        request("/healthz", "Transfer-Encoding: chunked", method="POST") + b"200\r\n" + b"x" * 512,
+        b"GET /" + b"x" * 10_000,
+        b"GET / HTTP/1.1\r\nSome-Header: " + b"x" * 10_000,
+        b"GET / HTTP/1.1\r\n" + b"Some-Header: x\r\n" * 1_000,
+        request("/api/v1/orders", JSON, "Content-Length: 1000000", method="POST") + b"x" * 100_000,
     ],
 )
-async def test_who_sends_more_than_a_request_can_have_is_closed(endless: bytes) -> None:
-    few = limits(request_bytes_max=512)
-    async with serving(limits=few) as side:
-        await ask(side, endless)
-
-        assert side.refused(HttpRefusal.TOO_LARGE) == 1
-        assert side.server.connections == 0
+async def test_who_sends_more_than_a_request_can_have_is_refused(endless: bytes) -> None:
+    async with serving(
+        limits=limits(), routes=[orders_route(Access(has_keys=False), lambda *_: "done")]
+    ) as side:
+        assert status_of(await ask(side, endless)) in (400, 403, 413)
+        await until(lambda: side.server.connections == 0, "the end of the connection")
 
 
 # Nonsense.
@@ -166,14 +200,12 @@ async def test_who_sends_more_than_a_request_can_have_is_closed(endless: bytes) 
         b"GET /healthz HTTP/9.9\r\n\r\n",
     ],
 )
-async def test_what_is_no_http_is_counted_and_never_logged(
+async def test_what_is_no_http_is_never_logged(
     nonsense: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)
     async with serving(limits=limits()) as side:
         await ask(side, nonsense)
-        await side.wait_for_refusals(HttpRefusal.MALFORMED)
-
         assert status_of(await ask(side, request("/healthz"))) == 200
 
     assert [r for r in caplog.records if r.name.startswith(("aiohttp", "gradwire"))] == []
@@ -182,37 +214,17 @@ async def test_what_is_no_http_is_counted_and_never_logged(
 # What breaks here does not break the daemon.
 
 
-class Failing(asyncio.Protocol):
-    """Fails whenever something comes."""
+def test_an_error_that_aiohttp_raises_is_known_from_one_of_the_daemon() -> None:
+    def raised(act: Callable[[], object]) -> Exception:
+        try:
+            act()
+        except Exception as error:
+            return error
+        raise AssertionError
 
-    def data_received(self, data: bytes) -> None:
-        raise LookupError(f"what to do with {data!r}?")
-
-
-@on_loops
-async def test_an_error_behind_a_connection_ends_that_connection_only(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    metrics = ServerMetrics()
-    listener = socket.create_server(("127.0.0.1", 0))
-    listener.setblocking(False)
-    port = listener.getsockname()[1]
-    gate = Gate(listener, Failing, metrics, limits())
-    for _ in range(3):
-        visitor = Visitor(*await asyncio.open_connection("127.0.0.1", port))
-        visitor.send(b"my-own-secret")
-        assert await visitor.hear() == b""
-        visitor.go()
-    await gate.stop_accepting()
-
-    labels = {"reason": str(HttpRefusal.FAILED)}
-    assert metrics.registry.get_sample_value("gradwire_http_refused_total", labels) == 3
-    assert len(gate) == 0
-
-    [record] = [r for r in caplog.records if r.name == "gradwire.http"]
-    assert record.message.startswith("an HTTP connection failed: LookupError\n")
-    assert "data_received" in record.message
-    assert "my-own-secret" not in caplog.text
+    assert is_of_aiohttp(raised(lambda: web.Response(body=object()).headers))
+    assert not is_of_aiohttp(raised(lambda: 1 // 0))
+    assert not is_of_aiohttp(None)
 
 
 @contextmanager
