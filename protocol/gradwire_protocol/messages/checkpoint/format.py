@@ -49,7 +49,7 @@ import numpy as np
 
 from gradwire_protocol.delivery.shaped_message import Payload
 from gradwire_protocol.errors import UsageError
-from gradwire_protocol.limits import BUFFER_LAYOUT_BYTES_MAX, BUFFERS_BYTES_MAX
+from gradwire_protocol.limits import BUFFER_LAYOUT_BYTES_MAX, BUFFERS_BYTES_MAX, MIB
 from gradwire_protocol.messages.admission import Place, QuantumExponent
 from gradwire_protocol.messages.buffers.layout import (
     BUFFER_TENSORS_MAX,
@@ -128,6 +128,9 @@ right length of the file, before memory for the replica is allocated."""
 
 FILE_BYTES_MAX: Final = HEAD_BYTES_MAX + 8 * (ELEMENTS_MAX + BUFFERS_BYTES_MAX)
 """File with the largest replica: slightly more than 16 GiB."""
+
+SERIES_BYTES_MAX: Final = 32 * MIB
+"""Longest part with what was logged."""
 
 TENSORS_IN_FILE_MAX: Final = TENSORS_MAX + 3 * BUFFER_TENSORS_MAX
 
