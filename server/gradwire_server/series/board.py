@@ -60,39 +60,44 @@ class Curve:
     @property
     def step(self) -> Numbers:
         """The first step of each bucket."""
-        return self.numbers * self.steps
+        step: Numbers = self.numbers * self.steps
+        return step
 
     @property
     def count(self) -> Numbers:
         """How many scalars fell into each."""
-        return self.cells[COUNT].astype(np.int64)
+        return self._row(COUNT).astype(np.int64)
 
     @property
     def mean(self) -> Cells:
         """Their mean."""
-        with np.errstate(invalid="ignore"):
-            return self.cells[TOTAL] / self.cells[COUNT]
+        with np.errstate(invalid="ignore"):  # of infinities
+            return self._row(TOTAL) / self._row(COUNT)
 
     @property
     def low(self) -> Cells:
         """The lowest; NaN if one is."""
-        return self.cells[LOW]
+        return self._row(LOW)
 
     @property
     def high(self) -> Cells:
         """The highest; NaN if one is."""
-        return self.cells[HIGH]
+        return self._row(HIGH)
 
     @property
     def seconds(self) -> Cells:
         """When the last one was logged."""
-        return self.cells[SECONDS]
+        return self._row(SECONDS)
 
     def coarser(self, steps: int) -> "Curve":
         """Return it with buckets of more steps, a power of two."""
         if steps <= self.steps:
             return self
         return Curve(steps, *joined(self.numbers * self.steps // steps, self.cells))
+
+    def _row(self, which: int) -> Cells:
+        row: Cells = self.cells[which]
+        return row
 
 
 class Board:

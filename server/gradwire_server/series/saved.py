@@ -1,8 +1,10 @@
 """`SavedSeries`: what was logged in a run, as bytes for its checkpoint."""
 
+import zlib
 from dataclasses import dataclass
 from typing import Annotated, ClassVar, Final
 
+from gradwire_protocol.errors import InvalidMessageError
 from gradwire_protocol.messages.checkpoint.format import SERIES_BYTES_MAX
 from gradwire_protocol.messages.fields import RANK
 from gradwire_protocol.messages.scalars import COUNT_MAX, SERIES_NAME_CHARACTERS_MAX, STEP_MAX
@@ -18,6 +20,9 @@ COLUMNS_MIN: Final = 2**5
 SERIES_MAX: Final = CELLS_MAX // COLUMNS_MIN
 """Most series of a run: 200 workers with 81 each."""
 
+SAVED_MAX: Final = 2**17
+"""Most buckets that are saved: of more, neighbours become one."""
+
 SAVED_BUCKET_BYTES: Final = 48
 """Its number, and the five numbers in it."""
 
@@ -27,7 +32,7 @@ class SavedSeries(Record):
     """The series of a run, one after the other: see `Series`."""
 
     seconds: Annotated[float, number(0, 1e12)]
-    """How long ago the first scalar was logged."""
+    """How long after the first scalar the last one came."""
     taken: Annotated[int, integer(0, COUNT_MAX)]
     dropped: Annotated[int, integer(0, COUNT_MAX)]
     ranks: Annotated[tuple[int, ...], listing(RANK, SERIES_MAX)]
@@ -36,8 +41,20 @@ class SavedSeries(Record):
     """Steps in a bucket."""
     counts: Annotated[tuple[int, ...], listing(integer(0, COLUMNS_MAX), SERIES_MAX)]
     """Buckets that hold something."""
-    buckets: Annotated[bytes, blob(0, SAVED_BUCKET_BYTES * CELLS_MAX)]
+    buckets: Annotated[bytes, blob(0, SAVED_BUCKET_BYTES * SAVED_MAX)]
     """Array of little-endian float64 and shape (6, n): the numbers of all buckets, then what is in
     them."""
 
     BYTES_MAX: ClassVar[int] = SERIES_BYTES_MAX
+
+    def compressed(self) -> bytes:
+        """Return it as bytes."""
+        return zlib.compress(self.pack(), level=1)
+
+    @classmethod
+    def decompressed(cls, data: bytes) -> "SavedSeries":
+        """Return what was compressed, or raise `InvalidMessageError` if it is damaged."""
+        try:
+            return cls.parse(zlib.decompressobj().decompress(data, cls.BYTES_MAX))
+        except zlib.error as error:
+            raise InvalidMessageError(f"series: {error}") from None
