@@ -18,6 +18,7 @@ from gradwire_protocol.messages.modes.mode import AVERAGING, Mode
 from gradwire_protocol.messages.modes.optimizer import Optimizer
 from gradwire_protocol.messages.orders import Order, OrderDone
 from gradwire_protocol.messages.replicas import Blocks, Contents, Digest, Snapshot, Want
+from gradwire_protocol.messages.scalars import POINT, Logged
 from gradwire_protocol.messages.schema import Record
 from gradwire_protocol.messages.standby import Follow, Promise, Voters
 from gradwire_protocol.messages.updates import (
@@ -85,4 +86,5 @@ EXAMPLES: tuple[Record, ...] = (
     StopTraining("the loss is nan"),
     Aside(7, 1e6, 1e4),
     WorkState(PLAN, LEDGER),
+    Logged(1, ("loss",), bytes(POINT.itemsize), 0),
 )
