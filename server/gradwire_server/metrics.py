@@ -212,7 +212,7 @@ class RunMetrics(AdmissionMetrics):
     )
     scalars_taken: Counter = _counter("Scalars of workers (`session.log`) that are in curves.")
     scalars_dropped: Counter = _counter(
-        "Scalars that are not: more than a worker may log, dropped there or here."
+        "Scalars of workers that were dropped, there or here: more than a worker may log."
     )
     snapshots_sent: Counter = _counter("Snapshots that a joiner has received whole.")
     digest_checks: Counter = _counter(

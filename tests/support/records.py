@@ -1,13 +1,16 @@
 """Examples of what master and workers say: one of every message, and of what is in one."""
 
 from gradwire_protocol.messages.admission import (
+    Follow,
     Join,
     LogName,
     Peer,
     Place,
+    Promise,
     Refuse,
     Resume,
     Roster,
+    Voters,
     Welcome,
 )
 from gradwire_protocol.messages.buffers.layout import Buffers
@@ -20,7 +23,6 @@ from gradwire_protocol.messages.orders import Order, OrderDone
 from gradwire_protocol.messages.replicas import Blocks, Contents, Digest, Snapshot, Want
 from gradwire_protocol.messages.scalars import POINT, Logged
 from gradwire_protocol.messages.schema import Record
-from gradwire_protocol.messages.standby import Follow, Promise, Voters
 from gradwire_protocol.messages.updates import (
     Aside,
     EncodedUpdate,

@@ -44,7 +44,7 @@ from gradwire_protocol import (
 )
 from gradwire_protocol.connection.timers import earliest
 from gradwire_protocol.delivery.shaped_message import Payload
-from gradwire_protocol.messages.admission import Join, RefusalCode, Refuse, Roster, Welcome
+from gradwire_protocol.messages.admission import Join, Promise, RefusalCode, Refuse, Roster, Welcome
 from gradwire_protocol.messages.buffers.layout import BufferLayout, Buffers
 from gradwire_protocol.messages.fields import SEQUENCE_MAX
 from gradwire_protocol.messages.kinds import (
@@ -57,7 +57,6 @@ from gradwire_protocol.messages.kinds import (
 from gradwire_protocol.messages.link import EntriesReceived, Link, Message
 from gradwire_protocol.messages.modes.mode import elements_max
 from gradwire_protocol.messages.replicas import Blocks, Digest, Snapshot
-from gradwire_protocol.messages.standby import Promise
 from gradwire_protocol.messages.updates import (
     Aside,
     Finish,

@@ -14,7 +14,15 @@ from gradwire_protocol.delivery.ordering import InOrder
 from gradwire_protocol.delivery.outgoing import Priority
 from gradwire_protocol.delivery.shaped_message import Payload, ShapedMessage
 from gradwire_protocol.errors import InvalidMessageError
-from gradwire_protocol.messages.admission import Join, Refuse, Roster, Welcome
+from gradwire_protocol.messages.admission import (
+    Follow,
+    Join,
+    Promise,
+    Refuse,
+    Roster,
+    Voters,
+    Welcome,
+)
 from gradwire_protocol.messages.buffers.layout import Buffers
 from gradwire_protocol.messages.kinds import (
     CONTROL_STREAM,
@@ -27,7 +35,6 @@ from gradwire_protocol.messages.kinds import (
 from gradwire_protocol.messages.orders import Order, OrderDone
 from gradwire_protocol.messages.replicas import Blocks, Contents, Digest, Snapshot, Want
 from gradwire_protocol.messages.scalars import Logged
-from gradwire_protocol.messages.standby import Follow, Promise, Voters
 from gradwire_protocol.messages.updates import (
     Aside,
     EncodedUpdate,

@@ -9,10 +9,9 @@ from collections.abc import Callable
 from typing import Final
 
 from gradwire_protocol import CloseCode, Connection, InOrder, Role
-from gradwire_protocol.messages.admission import Join, Refuse, Resume
+from gradwire_protocol.messages.admission import Follow, Join, Promise, Refuse, Resume
 from gradwire_protocol.messages.kinds import EndCode
 from gradwire_protocol.messages.link import Link, Message, UpdateReceived
-from gradwire_protocol.messages.standby import Follow, Promise
 from gradwire_protocol.messages.updates import Finished
 from gradwire_server.master.admission import (
     check_claims,

@@ -14,13 +14,16 @@ from gradwire_protocol.limits import BUFFER_LAYOUT_BYTES_MAX, BUFFERS_BYTES_MAX,
 from gradwire_protocol.messages.admission import (
     QUANTUM_EXPONENT_MAX,
     QUANTUM_EXPONENT_MIN,
+    Follow,
     Join,
     LogName,
     Peer,
     Place,
+    Promise,
     Refuse,
     Resume,
     Roster,
+    Voters,
     Welcome,
     name_in_roster,
 )
@@ -74,7 +77,6 @@ from gradwire_protocol.messages.scalars import (
     Logged,
 )
 from gradwire_protocol.messages.schema import Record
-from gradwire_protocol.messages.standby import Follow, Promise, Voters
 from gradwire_protocol.messages.updates import (
     NORM_MAX,
     PART_HITS,
