@@ -8,18 +8,11 @@ import torch
 
 from gradwire import UsageError
 from gradwire_protocol import Role
-from gradwire_server.series.series import Series
 from support.curves import means_in
 from support.local_master import LocalMaster
 from support.sessions import RUN_KEY, join, zeros
 from support.waiting import wait_until
 from support.wording import naming
-
-
-def series_of(master: LocalMaster) -> Series:
-    run = master.master.run
-    assert run is not None
-    return run.series
 
 
 def test_scalars_of_all_kinds_come_to_the_master(master: LocalMaster) -> None:
@@ -28,9 +21,9 @@ def test_scalars_of_all_kinds_come_to_the_master(master: LocalMaster) -> None:
         session.step()
         session.log({"train/loss": torch.tensor(2.0, requires_grad=True)}, good=True)
         session.log(step=1000, loss=torch.tensor([1.0]))
-        wait_until(lambda: series_of(master).taken >= 5, "all scalars to come")
+        wait_until(lambda: master.series.taken >= 5, "all scalars to come")
 
-        assert means_in(series_of(master)) == {
+        assert means_in(master.series) == {
             (name, rank): steps
             for name, steps in {
                 "good": [(1, 1.0)],
@@ -65,7 +58,7 @@ def test_what_is_no_number_is_refused(master: LocalMaster, call: Any, said: Any)
         with pytest.raises(UsageError) as caught:
             call(session)
         assert str(caught.value) == naming(*said)
-        assert means_in(series_of(master)) == {}
+        assert means_in(master.series) == {}
 
 
 def test_a_session_that_is_over_logs_nothing(master: LocalMaster) -> None:
@@ -90,8 +83,8 @@ def test_what_is_logged_just_before_the_end_is_with_the_master(
 ) -> None:
     session = join(master, zeros())
     session.log(loss=1.0)
-    wait_until(lambda: series_of(master).taken == 1, "the first one to come")
-    series = series_of(master)
+    wait_until(lambda: master.series.taken == 1, "the first one to come")
+    series = master.series
     for step in range(100):
         session.log(step=step, loss=float("nan") if step % 2 else float("inf"))
     getattr(session, end)()

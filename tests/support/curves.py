@@ -46,6 +46,11 @@ def curves_in(series: Series) -> dict[tuple[str, int | None], Curve]:
     return {(shown.series, shown.rank): shown.curve for shown in series.curves()}
 
 
+def logged_by(series: Series, rank: int) -> dict[str, list[tuple[int, float]]]:
+    """Return steps and means of what the script of a worker has logged, by name."""
+    return {name: found for (name, of), found in means_in(series).items() if of == rank}
+
+
 def means_in(series: Series) -> dict[tuple[str, int | None], list[tuple[int, float]]]:
     """Return steps and means of all curves, but for what sessions report of themselves."""
     return {

@@ -48,6 +48,7 @@ NEEDS_TORCH = {
     "gradwire.cli.demo.train",
     "gradwire.features.loaded_parameters",
     "gradwire.features.optimizer_control",
+    "gradwire.integrations.accelerate",
     "gradwire.integrations.hosted_session",
     "gradwire.integrations.huggingface",
     "gradwire.integrations.lightning",

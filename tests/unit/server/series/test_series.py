@@ -14,6 +14,7 @@ from gradwire_protocol.messages.scalars import POINTS_MAX, SERIES_MAX, STEP_MAX,
 from gradwire_server.series import series as module
 from gradwire_server.series.board import BUCKET_BYTES
 from gradwire_server.series.saved import CELLS_MAX, SAVED_MAX, SavedSeries
+from gradwire_server.series.saved import SERIES_MAX as SERIES_OF_RUN_MAX
 from gradwire_server.series.series import Series
 from support.curves import buckets_of, curves_in, logged, means_in, points_of
 
@@ -118,7 +119,7 @@ def test_200_workers_with_100_names_each_take_bounded_memory_and_what_is_left_ou
     kept = sum(board._cells.nbytes for board in series._boards.values())
     assert kept <= BUCKET_BYTES * CELLS_MAX <= 21 * 2**20
     assert series.taken + series.dropped == 2 * 200 * 100
-    assert series.taken == 2 * module.SERIES_MAX
+    assert series.taken == 2 * SERIES_OF_RUN_MAX
     assert len(series.save().compressed()) < 2**20
 
 
@@ -208,7 +209,7 @@ def test_of_more_than_is_saved_neighbours_become_one(monkeypatch: pytest.MonkeyP
 )
 def test_what_cannot_be_is_refused(change: dict[str, object]) -> None:
     saved = some().save()
-    assert Series.restored(saved)
+    assert Series.restored(saved).taken == 400
 
     with pytest.raises(InvalidMessageError, match=r"^series: "):
         Series.restored(replace(saved, **change))  # type: ignore[arg-type]
@@ -221,7 +222,7 @@ def test_damage_is_refused(data: bytes) -> None:
 
 
 def test_the_longest_names_and_most_buckets_fit_a_checkpoint() -> None:
-    longest = tuple(f"{i:\U0001f600>64}" for i in range(module.SERIES_MAX))
+    longest = tuple(f"{i:\U0001f600>64}" for i in range(SERIES_OF_RUN_MAX))
     saved = SavedSeries(
         1.0, 1, 1, (0,) * len(longest), longest, (2**32,) * len(longest), (8,) * len(longest),
         bytes(48 * SAVED_MAX),
