@@ -36,12 +36,12 @@ from gradwire_protocol import (
     UsageError,
 )
 from gradwire_protocol.connection.timers import earliest
-from gradwire_protocol.messages.admission import Join
+from gradwire_protocol.messages.admission import Follow, Join, Promise
 from gradwire_protocol.messages.buffers.layout import Buffers
 from gradwire_protocol.messages.kinds import EndCode
 from gradwire_protocol.messages.link import EntriesReceived, Link, Message, UpdateReceived
 from gradwire_protocol.messages.replicas import Contents, Digest, Snapshot, Want
-from gradwire_protocol.messages.standby import Follow, Promise
+from gradwire_protocol.messages.scalars import Logged
 from gradwire_protocol.messages.updates import Finish, Leave
 from gradwire_protocol.messages.work import StopTraining, Work
 from gradwire_server.checkpoints.schedule import CheckpointSchedule
@@ -61,6 +61,7 @@ from gradwire_server.master.terms import Terms
 from gradwire_server.metrics import Departure, RunMetrics
 from gradwire_server.replica.founding import receive_block, receive_contents, receive_entries
 from gradwire_server.replica.repairs import Repairs
+from gradwire_server.series.series import Series
 from gradwire_server.state.finished_runs import FinishedRuns
 from gradwire_server.state.leases import Leases
 from gradwire_server.state.lobby import Lobby
@@ -349,6 +350,11 @@ class Master:
         return self._state.run
 
     @property
+    def series(self) -> Series | None:
+        """What was logged in the run, or in the last one while there is no other."""
+        return self._state.ended_series if self.run is None else self.run.series
+
+    @property
     def state(self) -> State:
         """The state that all parts share; `Standby` is one of them."""
         return self._state
@@ -426,6 +432,8 @@ class Master:
                 self._buffers.receive(member, message)
             case Work():
                 self.items.receive(member, message)
+            case Logged():
+                self._receive_logged(member, message)
             case StopTraining():
                 self.items.receive_stop(member, message)
             case Finish():
@@ -446,6 +454,14 @@ class Master:
     def _receive_entries(self, member: Member, received: EntriesReceived) -> None:
         assert self.run is not None
         receive_entries(member, received, self.run, self.roster, self._state.now)
+
+    def _receive_logged(self, member: Member, logged: Logged) -> None:
+        assert self.run is not None
+        series, metrics = self.run.series, self._state.metrics
+        taken, dropped = series.taken, series.dropped
+        series.add(member.rank, member.join.worker_id, logged, self._state.now)
+        metrics.scalars_taken.inc(series.taken - taken)
+        metrics.scalars_dropped.inc(series.dropped - dropped)
 
     def _receive_finish(self, member: Member, finish: Finish) -> None:
         is_over = self.run is not None and self.run.finished
