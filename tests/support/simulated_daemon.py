@@ -1,21 +1,20 @@
 """A daemon on a simulated network, with several runs."""
 
 from collections.abc import Callable, Sequence
-from itertools import count
 
 import numpy as np
 
 from gradwire_codecs import Replica, encode
 from gradwire_protocol import Endpoint
-from gradwire_protocol.messages.admission import Refuse, Welcome
+from gradwire_protocol.messages.admission import Welcome
 from gradwire_protocol.messages.layout import Layout
-from gradwire_protocol.messages.orders import Order, OrderDone
 from gradwire_protocol.messages.updates import Finish, Finished, Leave
 from gradwire_server.checkpoints.writer import CheckpointWriter
 from gradwire_server.config import MasterConfig
 from gradwire_server.metrics import ServerMetrics
 from gradwire_server.runs.background import Background
 from gradwire_server.runs.collector import RunsCollector
+from gradwire_server.runs.orders import Order
 from gradwire_server.runs.runs import Runs
 from gradwire_server.state.run import Run
 from gradwire_server.updates.decoding import Decoded, InlineDecoder
@@ -72,7 +71,6 @@ class Daemon:
         self.config = config or MasterConfig(recovery_seconds=0)
         self.network = SimulatedNetwork(1)
         self.background = Decoders(writers)
-        self._operators = count()
         self.failed: list[tuple[str, Exception]] = []
         self.drained: list[str] = []
         self.runs = Runs(
@@ -83,7 +81,6 @@ class Daemon:
             on_drained=self.drained.append,
             on_failed=lambda run, error: self.failed.append((run, error)),
         )
-        self.runs.take_keyless_orders()
         self.endpoint = Endpoint(
             self.config.connection,
             random_bytes=self.network.random.randbytes,
@@ -131,17 +128,11 @@ class Daemon:
         peer.say(Leave(sequence, "done"))
         peer.wait_for_end()
 
-    def order(self, action: str, name: str = "", run: str | None = None) -> OrderDone | Refuse:
-        peer = self.dial(f"operator{next(self._operators)}")
-        peer.say(Order(action, name, run))
-        answers: list[OrderDone | Refuse] = []
-
-        def is_answered() -> bool:
-            answers[:] = [*peer.all(OrderDone), *peer.all(Refuse)]
-            return bool(answers)
-
-        self.until(is_answered)
-        return answers[0]
+    def order(self, action: str, name: str = "", run: str | None = None) -> str:
+        try:
+            return self.runs.order("operator", Order(action, name, run), self.network.now)
+        finally:
+            self.network.turn(self.host)
 
     def until(self, condition: Callable[[], bool]) -> None:
         self.network.run(condition, seconds=60)
