@@ -4,6 +4,7 @@ import pytest
 
 from gradwire_protocol.messages.checkpoint.format import parse
 from gradwire_server.config import MasterConfig
+from gradwire_server.series.journal import Happening
 from gradwire_server.series.saved import SavedSeries
 from gradwire_server.series.series import Series
 from gradwire_server.state.run import Run
@@ -83,3 +84,26 @@ def test_a_master_that_goes_on_from_a_checkpoint_has_what_was_logged_until_then(
         # Nothing counts twice. What came after the checkpoint may be lost.
         assert set(curve.count.tolist()) <= ({1} if key[1] is not None else {1, 2, 3})
     run.finish()
+
+
+def test_what_happens_in_a_run_is_in_the_journal_of_its_master() -> None:
+    run = SimulatedRun(1, Link(delay=0.02), idle_timeout_seconds=3.0)
+    run.join_and_wait(2)
+    run.cut_off(run.workers[1], 5.0)
+    run.network.run_for(5.0)
+    run.wait_until_all_are_back()
+    run.finish()
+
+    entries = run.master.state.journal.after(0)
+    name = entries[0].run
+    assert [(each.kind, each.rank) for each in entries if each.kind != Happening.LEFT] == [
+        (Happening.JOINED, 0),
+        (Happening.JOINED, 1),
+        (Happening.BEGAN, None),
+        (Happening.LOST, 1),
+        (Happening.BACK, 1),
+        (Happening.FINISHED, None),
+    ]
+    assert {each.rank for each in entries if each.kind == Happening.LEFT} == {0, 1}
+    assert {each.run for each in entries} == {name}
+    assert [each.number for each in entries] == [*range(1, len(entries) + 1)]

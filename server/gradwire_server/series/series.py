@@ -72,8 +72,11 @@ class Series:
         if not self._senders.takes(rank, len(points), now):
             self.dropped += len(points)
             return
-        board = self._boards.setdefault(rank, Board(self._columns))
-        self._open(board, [name for name in logged.names if name not in board])
+        board = self._boards.get(rank)
+        if board is None:
+            board = self._boards[rank] = Board(self._columns)
+        if new := [name for name in logged.names if name not in board]:
+            self._open(board, new)
         is_open = np.array([name in board for name in logged.names], bool)
         has_room = is_open[points["series"]]
         self.dropped += len(points) - int(has_room.sum())
