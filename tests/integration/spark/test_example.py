@@ -31,4 +31,4 @@ def test_the_example_learns_and_writes_its_page(
     accuracy = re.search(r"^held out: loss [\d.]+, accuracy ([\d.]+)$", said, re.MULTILINE)
     assert accuracy is not None, said
     assert float(accuracy[1]) > ACCURACY_MIN
-    assert "<h2>Time line</h2>" in (tmp_path / "spark_digits.html").read_text(encoding="utf-8")
+    assert "<h2>Workers</h2>" in (tmp_path / "spark_digits.html").read_text(encoding="utf-8")
