@@ -211,6 +211,10 @@ class RunMetrics(AdmissionMetrics):
     round_duration_seconds: Histogram = _histogram(
         "From the first contribution to a round to its end.", ROUND_BUCKETS
     )
+    scalars_taken: Counter = _counter("Scalars of workers (`session.log`) that are in curves.")
+    scalars_dropped: Counter = _counter(
+        "Scalars of workers that were dropped, there or here: more than a worker may log."
+    )
     snapshots_sent: Counter = _counter("Snapshots that a joiner has received whole.")
     digest_checks: Counter = _counter(
         "Times that the digest of a worker's replica was compared with that of its updates."

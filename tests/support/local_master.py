@@ -18,6 +18,7 @@ from gradwire_server.daemon.listening import Listening, Transport
 from gradwire_server.master.master import Master
 from gradwire_server.metrics import ServerMetrics
 from gradwire_server.runs.runs import Runs
+from gradwire_server.series.series import Series
 from gradwire_udp import Application, new_event_loop, show_address
 from support.processes import Running
 from support.runs import value_of
@@ -105,6 +106,12 @@ class LocalMaster:
     def master(self) -> Master:
         """The master of the first run."""
         return self.runs.first
+
+    @property
+    def series(self) -> Series:
+        """What the workers of the first run log; it stays when the run is over."""
+        assert self.master.run is not None
+        return self.master.run.series
 
     def stop(self, reason: str) -> None:
         """Tell all workers why, and end."""

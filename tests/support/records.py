@@ -1,13 +1,16 @@
 """Examples of what master and workers say: one of every message, and of what is in one."""
 
 from gradwire_protocol.messages.admission import (
+    Follow,
     Join,
     LogName,
     Peer,
     Place,
+    Promise,
     Refuse,
     Resume,
     Roster,
+    Voters,
     Welcome,
 )
 from gradwire_protocol.messages.buffers.layout import Buffers
@@ -17,8 +20,8 @@ from gradwire_protocol.messages.modes.kept_state import KeptState
 from gradwire_protocol.messages.modes.mode import AVERAGING, Mode
 from gradwire_protocol.messages.modes.optimizer import Optimizer
 from gradwire_protocol.messages.replicas import Blocks, Contents, Digest, Snapshot, Want
+from gradwire_protocol.messages.scalars import POINT, Logged
 from gradwire_protocol.messages.schema import Record
-from gradwire_protocol.messages.standby import Follow, Promise, Voters
 from gradwire_protocol.messages.updates import (
     Aside,
     EncodedUpdate,
@@ -82,4 +85,5 @@ EXAMPLES: tuple[Record, ...] = (
     StopTraining("the loss is nan"),
     Aside(7, 1e6, 1e4),
     WorkState(PLAN, LEDGER),
+    Logged(1, ("loss",), bytes(POINT.itemsize), 0),
 )

@@ -48,6 +48,7 @@ NEEDS_TORCH = {
     "gradwire.cli.demo.train",
     "gradwire.features.loaded_parameters",
     "gradwire.features.optimizer_control",
+    "gradwire.integrations.accelerate",
     "gradwire.integrations.hosted_session",
     "gradwire.integrations.huggingface",
     "gradwire.integrations.lightning",
@@ -76,7 +77,7 @@ LAYERS = {
         tcp udp drivers endpoint_driver accepting timers counters sockets process files
     """,
     "gradwire_server": """
-        daemon http standby runs master replica checkpoints state log metrics config updates
+        daemon http standby runs master replica checkpoints state series log metrics config updates
     """,
     "gradwire": """
         __main__ metrics integrations spark cli

@@ -5,15 +5,16 @@ A framework calls its adapter at the events of its loop, and every adapter passe
 framework.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import ExitStack
-from dataclasses import fields, is_dataclass
 from inspect import signature
 from typing import Any, Final
 
 import torch
 
 from gradwire.errors import UsageError
+from gradwire.features.own_figures import PREFIX
+from gradwire.integrations.scalar_log import ScalarLog
 from gradwire.session.join import join
 from gradwire.session.session import Session
 
@@ -28,6 +29,8 @@ class HostedSession:
     ----------
     settings : mapping
         Keywords of `gradwire.join`, except target and optimizer.
+    logs : bool
+        Whether `log` does anything.
 
     Raises
     ------
@@ -38,12 +41,13 @@ class HostedSession:
     session: Session | None = None
     """The last session, open or over; None before the first."""
 
-    def __init__(self, settings: Mapping[str, Any]) -> None:
+    def __init__(self, settings: Mapping[str, Any], *, logs: bool = True) -> None:
         unknown = sorted(settings.keys() - KEYWORDS)
         if unknown:
             raise UsageError(f"unknown settings: {', '.join(unknown)}")
         self._keywords = dict(settings)
         self._open: Session | None = None
+        self._log = ScalarLog() if logs else None
         self._pauses = ExitStack()
         self._state: Mapping[str, Any] | None = None
         """State for the next session."""
@@ -130,13 +134,11 @@ class HostedSession:
 
     def figures(self) -> dict[str, float]:
         """Return every number of `Session.stats`, as ``gradwire/NAME``."""
-        return {} if self.session is None else dict(_numbers(self.session.stats, "gradwire/"))
+        if self.session is None:
+            return {}
+        return {PREFIX + name: value for name, value in self.session.stats.numbers().items()}
 
-
-def _numbers(record: Any, prefix: str) -> Iterator[tuple[str, float]]:
-    for field in fields(record):
-        value = getattr(record, field.name)
-        if is_dataclass(value):
-            yield from _numbers(value, f"{prefix}{field.name}_")
-        elif isinstance(value, int | float):
-            yield prefix + field.name, float(value)
+    def log(self, values: Mapping[str, Any], step: int | None = None) -> None:
+        """Have the master keep the numbers that a framework logs, where a session is open."""
+        if self._open is not None and self._log is not None:
+            self._log.hand_on(self._open, values, step)

@@ -43,6 +43,9 @@ class GradwireCallback(TrainerCallback):
 
     Parameters
     ----------
+    log : bool
+        Whether the master gets what the Trainer logs, as by `Session.log`, until the end of the
+        training.
     log_stats : bool
         Whether to add the numbers of `Session.stats` to what the Trainer logs of the training.
         Callbacks that the Trainer calls before this one do not get them.
@@ -55,8 +58,8 @@ class GradwireCallback(TrainerCallback):
         If a keyword is unknown; in ``Trainer()``, if it synchronises several processes.
     """
 
-    def __init__(self, *, log_stats: bool = False, **settings: Any) -> None:
-        self._hosted = HostedSession(settings)
+    def __init__(self, *, log: bool = True, log_stats: bool = False, **settings: Any) -> None:
+        self._hosted = HostedSession(settings, logs=log)
         self._log_stats = log_stats
         self._is_loaded = False
 
@@ -180,7 +183,9 @@ class GradwireCallback(TrainerCallback):
         logs: dict[str, Any] | None = None,
         **more: object,
     ) -> None:
-        """Add the session's statistics to those of the training."""
+        """Log it at the master, and add the session's statistics to it."""
+        if logs is not None:
+            self._hosted.log(logs, state.global_step)
         if self._log_stats and logs is not None and "loss" in logs:
             figures = self._hosted.figures()
             logs.update(figures)

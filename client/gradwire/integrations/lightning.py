@@ -17,12 +17,40 @@ from gradwire.session.session import Session
 
 if TYPE_CHECKING:
     from lightning.pytorch import Callback, LightningModule, Trainer
+    from lightning.pytorch.loggers import Logger
 elif "lightning.pytorch" in sys.modules or (
     "pytorch_lightning" not in sys.modules and find_spec("lightning") is not None
 ):
     from lightning.pytorch import Callback
+    from lightning.pytorch.loggers import Logger
 else:
     from pytorch_lightning import Callback
+    from pytorch_lightning.loggers import Logger
+
+
+class _MasterLogger(Logger):
+    """Gets what all loggers of a Trainer get: numbers that Lightning has read off the device."""
+
+    def __init__(self, hosted: HostedSession) -> None:
+        super().__init__()
+        self._hosted = hosted
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+        return "gradwire"
+
+    @property
+    def version(self) -> str:
+        """Its version: it has none."""
+        return ""
+
+    def log_metrics(self, metrics: Mapping[str, float], step: int | None = None) -> None:
+        """Have the master keep what Lightning logs."""
+        self._hosted.log(metrics, step)
+
+    def log_hyperparams(self, *parameters: object, **more: object) -> None:
+        """Do nothing."""
 
 
 class GradwireCallback(Callback):
@@ -41,6 +69,9 @@ class GradwireCallback(Callback):
 
     Parameters
     ----------
+    log : bool
+        Whether the master gets what Lightning's loggers get, as by `Session.log`. A Trainer without
+        a logger reads no values, so there is nothing to get.
     log_stats : bool
         Whether to log the numbers of `Session.stats`, every `log_every_n_steps` steps.
     **settings
@@ -52,8 +83,9 @@ class GradwireCallback(Callback):
         If a keyword is unknown; in ``fit``, if the strategy synchronises processes.
     """
 
-    def __init__(self, *, log_stats: bool = False, **settings: Any) -> None:
-        self._hosted = HostedSession(settings)
+    def __init__(self, *, log: bool = True, log_stats: bool = False, **settings: Any) -> None:
+        self._hosted = HostedSession(settings, logs=log)
+        self._logger = _MasterLogger(self._hosted) if log else None
         self._log_stats = log_stats
         self._has_stepped = False
         self._steps = 0
@@ -86,6 +118,9 @@ class GradwireCallback(Callback):
         self._has_stepped = False
         self._steps = 0
         self._hosted.begin(pl_module, optimizers[0] if len(optimizers) == 1 else None)
+        if trainer.loggers and self._logger is not None:
+            # The last one: of the first, Lightning takes folders and names.
+            trainer.loggers = [*trainer.loggers, self._logger]
         # Only optimizers know: a scaler may skip a step, and a module may step by hand.
         self._step_hooks = [each.register_step_post_hook(self._note_step) for each in optimizers]
 
@@ -114,7 +149,7 @@ class GradwireCallback(Callback):
 
     def on_train_end(self, trainer: "Trainer", pl_module: "LightningModule") -> None:
         """Finish, and have all others do so if this training ends early."""
-        self._remove_hooks()
+        self._remove_hooks(trainer)
         if trainer.should_stop:
             self._hosted.end_everywhere(f"a Trainer was stopped after {self._steps} steps")
         self._hosted.finish()
@@ -123,12 +158,12 @@ class GradwireCallback(Callback):
         self, trainer: "Trainer", pl_module: "LightningModule", exception: BaseException
     ) -> None:
         """Leave at once."""
-        self._remove_hooks()
+        self._remove_hooks(trainer)
         self._hosted.close(f"{type(exception).__name__}: {exception}")
 
     def teardown(self, trainer: "Trainer", pl_module: "LightningModule", stage: str) -> None:
         """Leave, where a training ended without either of the two calls above."""
-        self._remove_hooks()
+        self._remove_hooks(trainer)
         self._hosted.close(f"{stage} was torn down")
 
     def state_dict(self) -> dict[str, Any]:
@@ -142,7 +177,9 @@ class GradwireCallback(Callback):
     def _note_step(self, optimizer: Optimizer, *arguments: object) -> None:
         self._has_stepped = True
 
-    def _remove_hooks(self) -> None:
+    def _remove_hooks(self, trainer: "Trainer") -> None:
+        if self._logger in trainer.loggers:
+            trainer.loggers = [each for each in trainer.loggers if each is not self._logger]
         for hook in self._step_hooks:
             hook.remove()
         self._step_hooks = []

@@ -14,7 +14,7 @@ Nothing here has a thread, a socket or a clock of its own. `Session` runs it wit
 simulator with none.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -137,6 +137,13 @@ class Participant(TrainingHalf):
             raise UsageError("an observer trains on nothing: it gets no items")
         return Items(plan, self, self._loops)
 
+    def log(self, values: Mapping[str, float], step: int | None = None) -> None:
+        """Hand scalars to the network half: of a step, or of the last one."""
+        step = self.tally.steps if step is None else step
+        scalars = self.worker.scalars
+        if scalars.add(step, values, self.clock()):
+            self.membership.post(scalars.wake)
+
     # The end.
 
     def finish(self, timeout_seconds: float) -> Procedure[None]:
@@ -221,6 +228,7 @@ class Participant(TrainingHalf):
                 membership.stable.get(self.shared.rank, 0) - self.welcome.sequence, 0
             ),
             buffers_refused=worker.buffers_refused,
+            scalars_dropped=worker.scalars.dropped,
             reconnections=membership.reconnections,
             rebases=membership.rebases,
             repairs=self.shared.repair.repairs,

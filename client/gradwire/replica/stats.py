@@ -5,8 +5,8 @@ The training thread counts the fields of `Tally` as it goes. `Participant.stats`
 where they are counted, and `gradwire.metrics` exports all of them.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, fields, is_dataclass
 from typing import Any, Final, Literal, NamedTuple
 
 from gradwire.optimizer.delays import Distribution
@@ -160,6 +160,10 @@ class SessionStats(Tally):
         "all of their values were finite.",
         "counter",
     )
+    scalars_dropped: int = statistic(
+        "Scalars that were logged and not sent to the master, because they were too many.",
+        "counter",
+    )
     reconnections: int = statistic(
         "Times that the connection to the master was lost and made again.", "counter"
     )
@@ -230,3 +234,19 @@ class SessionStats(Tally):
     rtt_seconds: float | None = statistic(
         "Smoothed round-trip time to the master; none before the first sample.", "gauge"
     )
+
+    def numbers(self) -> dict[str, float]:
+        """Return every number by its name, those of `residual` as ``residual_mean`` and so on.
+
+        What is none now is left out, and so are texts and distributions.
+        """
+        return dict(_numbers_of(self, ""))
+
+
+def _numbers_of(record: Any, prefix: str) -> Iterator[tuple[str, float]]:
+    for each in fields(record):
+        value = getattr(record, each.name)
+        if is_dataclass(value):
+            yield from _numbers_of(value, f"{prefix}{each.name}_")
+        elif isinstance(value, int | float):
+            yield prefix + each.name, float(value)

@@ -5,6 +5,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from gradwire.features.buffers import BufferSharing
+from gradwire.features.own_figures import OwnFigures
 from gradwire.features.roster_log import RosterLog
 from gradwire.features.staleness_bound import AutomaticBound, StalenessBound
 from gradwire.participant.feature import Feature
@@ -48,7 +49,7 @@ def features_of(
         features.append(sharing)
     if participant.observes:
         return features
-    features.append(RosterLog(membership))
+    features += [RosterLog(membership), OwnFigures(participant)]
     if (module := module_of(target)) is not None:
         # Imported here: only a script that trains a module has imported torch.
         from gradwire.features.loaded_parameters import LoadedParameters

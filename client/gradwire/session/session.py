@@ -18,6 +18,7 @@ from gradwire.replica.stats import SessionStats
 from gradwire.replica.waits import Procedure
 from gradwire.session.early_stopping import EarlyStopping
 from gradwire.session.lifetime import Lifetime
+from gradwire.session.scalars import scalars_of, step_of
 from gradwire.threads.signals import uninterrupted
 from gradwire.worker.state import printable
 from gradwire_protocol.messages.admission import Peer
@@ -337,6 +338,45 @@ class Session(Lifetime):
                     self._participant.keep_trained()
 
     # Statistics and checkpoints.
+
+    def log(
+        self, values: Mapping[str, Any] | None = None, *, step: int | None = None, **more: Any
+    ) -> None:
+        """Have the master keep numbers, such as the loss: it has the curves of all workers.
+
+        This waits for nothing. About once a second the network thread sends what has come, when
+        no update waits. Where more comes than the master takes, every second number of a series is
+        left out, or more of them, and counted (`stats.scalars_dropped`).
+
+        Parameters
+        ----------
+        values : mapping, optional
+            Numbers by their names, of 1 to 64 characters that can be printed; 256 names in all. An
+            array or a tensor of one number is read, which takes as long as its device. NaN and
+            infinity are numbers, too.
+        step : int, optional
+            What they are of; by default, this worker's last step.
+        **more
+            Further numbers.
+
+        Raises
+        ------
+        UsageError
+            If something is no number, a name or the step is not as above, or this is an observer.
+
+        Examples
+        --------
+        ::
+
+            session.log(loss=loss.item())
+            session.log({"validation/loss": 0.25, "epoch": 3})
+        """
+        self._check_open()
+        if self._participant.observes:
+            raise UsageError("an observer has no rank, under which the master could keep numbers")
+        numbers = scalars_of({**(values or {}), **more})
+        if not self._is_alone:
+            self._participant.log(numbers, step_of(step))
 
     @property
     def stats(self) -> SessionStats:

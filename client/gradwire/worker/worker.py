@@ -7,6 +7,7 @@ Its `Stage` says how far it has got. Its parts handle the events::
                   ├─▶ own_updates ──▶ update_log
                   ├─▶ buffers
                   ├─▶ work
+                  ├─▶ scalars
                   └─▶ log_copy
 
 They share `state`.
@@ -27,6 +28,7 @@ from gradwire.worker.log_copy import LogCopy, NotKeptError
 from gradwire.worker.membership import Membership
 from gradwire.worker.own_updates import OwnUpdates
 from gradwire.worker.reconnection import Reconnection
+from gradwire.worker.scalars import LoggedScalars
 from gradwire.worker.state import Stage, WorkerState
 from gradwire.worker.update_log import OwnUpdate, OwnUpdateLog
 from gradwire.worker.work import WorkExchange
@@ -40,15 +42,21 @@ from gradwire_protocol import (
     MessageDelivered,
     MessageReceived,
 )
+from gradwire_protocol.connection.timers import earliest
 from gradwire_protocol.delivery.shaped_message import Payload
-from gradwire_protocol.messages.admission import Join, RefusalCode, Refuse, Roster, Welcome
+from gradwire_protocol.messages.admission import Join, Promise, RefusalCode, Refuse, Roster, Welcome
 from gradwire_protocol.messages.buffers.layout import BufferLayout, Buffers
 from gradwire_protocol.messages.fields import SEQUENCE_MAX
-from gradwire_protocol.messages.kinds import CONTROL_STREAM, LOG_STREAM, SNAPSHOT_STREAM, EndCode
+from gradwire_protocol.messages.kinds import (
+    CONTROL_STREAM,
+    LOG_STREAM,
+    LOGGED_STREAM,
+    SNAPSHOT_STREAM,
+    EndCode,
+)
 from gradwire_protocol.messages.link import EntriesReceived, Link, Message
 from gradwire_protocol.messages.modes.mode import elements_max
 from gradwire_protocol.messages.replicas import Blocks, Digest, Snapshot
-from gradwire_protocol.messages.standby import Promise
 from gradwire_protocol.messages.updates import (
     Aside,
     Finish,
@@ -103,6 +111,9 @@ class Worker:
         )
         """Shared with its parts."""
         self.work = WorkExchange(self.state)
+        self.scalars = LoggedScalars(self._live_link, lambda: self.state.workers)
+        self._leaving: str | None = None
+        """Why it leaves, as soon as the master has what was logged."""
         self._admission = Admission(self.state, self.work)
 
     @property
@@ -209,6 +220,9 @@ class Worker:
 
     def leave(self, reason: str, now: float) -> None:
         """Leave when all we sent has arrived; without a connection, after coming back."""
+        self._leaving = reason if self.scalars.holds_up(now) else None
+        if self._leaving is not None:
+            return
         link = self.state.link
         if self.state.is_cut_off and self.state.took_part:
             self.state.leave_reason = reason
@@ -254,6 +268,7 @@ class Worker:
                 self._receive(link, event, now)
             case MessageDelivered():
                 self._delivered(event, now)
+                self._go_on_leaving(now)
             case Disconnected() if self._redial(event, now) or self._reconnect(event, now):
                 pass
             case Disconnected():
@@ -267,10 +282,12 @@ class Worker:
         deadline, dialing = self.state.dials_at, self._reconnection.dialing
         if dialing is not None and deadline is not None and now >= deadline:
             self.state.link = Link(dialing.dial(now))
+        self.scalars.handle_timer(now)
+        self._go_on_leaving(now)
 
     def next_timer(self) -> float | None:
         """Return when `handle_timer` has to be called at the latest."""
-        return self.state.dials_at
+        return earliest((self.state.dials_at, self.scalars.next_timer()))
 
     # Private.
 
@@ -305,6 +322,7 @@ class Worker:
         """Forget what the last attempt, or the last connection, has brought."""
         self._admission.start_over()
         self._log.start_over()
+        self.scalars.start_over()
         self.state.move_to(Stage.CONNECTING)
 
     def _receive(self, link: Link, event: MessageReceived, now: float) -> None:
@@ -437,8 +455,18 @@ class Worker:
             self._admission.on_log_delivered()
         elif event.stream == CONTROL_STREAM:
             self._admission.on_control_delivered(event.number)
+        elif event.stream == LOGGED_STREAM:
+            self.scalars.on_delivered(now)
         elif event.stream == self.rank:
             self._own.on_delivered(event.number, now)
+
+    def _live_link(self) -> Link | None:
+        return self.state.link if self.stage is Stage.LIVE else None
+
+    def _go_on_leaving(self, now: float) -> None:
+        """Leave, if that had to wait for what was logged."""
+        if self._leaving is not None:
+            self.leave(self._leaving, now)
 
     def _fail(self, error: GradwireError, now: float) -> None:
         assert self.state.link is not None

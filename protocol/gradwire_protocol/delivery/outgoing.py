@@ -29,6 +29,7 @@ class Priority(IntEnum):
     CONTROL = 0
     UPDATE = 1
     SNAPSHOT = 2
+    LOGGED = 3
 
 
 Turn: TypeAlias = tuple[int, int, int]

@@ -1,4 +1,7 @@
-"""Messages about taking part: JOIN, WELCOME, REFUSE, ROSTER."""
+"""Messages about taking part, JOIN, WELCOME, REFUSE, ROSTER.
+
+Of a standby and the voters: FOLLOW, PROMISE, VOTERS.
+"""
 
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
@@ -10,6 +13,7 @@ from gradwire_protocol.messages.fields import (
     REASON_CHARACTERS_MAX,
     ROSTER_BYTES_MAX,
     VERSIONS_BYTES_MAX,
+    WORKER_ID_BYTES,
     WORKER_NAME_CHARACTERS_MAX,
     HostPort,
     LogId,
@@ -29,6 +33,7 @@ from gradwire_protocol.messages.modes.mode import Mode
 from gradwire_protocol.messages.schema import (
     SMALL_BYTES_MAX,
     Record,
+    blob,
     integer,
     listing,
     record,
@@ -269,3 +274,41 @@ def name_in_roster(key_name: str | None, own_name: str) -> str:
     if key_name is None or key_name == own_name:
         return own_name
     return f"{key_name} at {own_name}"[:WORKER_NAME_CHARACTERS_MAX]
+
+
+@dataclass(frozen=True, slots=True)
+class Follow(Record):
+    """A standby says that it follows this master, and which voters it knows."""
+
+    term: Term
+    """The highest term that it has heard of or asked for promises in."""
+    voters: SequenceNumber | None
+    """Number of the last `Voters` received from this master; None at first."""
+
+    KIND: ClassVar[Kind] = Kind.FOLLOW
+
+
+@dataclass(frozen=True, slots=True)
+class Promise(Record):
+    """A master asks a worker to follow it in a term; the worker answers with its own term."""
+
+    term: Term
+
+    KIND: ClassVar[Kind] = Kind.PROMISE
+
+
+@dataclass(frozen=True, slots=True)
+class Voters(Record):
+    """A master tells its standby the voters: the workers whose promises count."""
+
+    number: SequenceNumber
+    """Number that the standby repeats in its answer."""
+    term: Term
+    """Term of the master."""
+    workers: Annotated[
+        tuple[bytes, ...], listing(blob(WORKER_ID_BYTES, WORKER_ID_BYTES), RANKS_MAX)
+    ]
+    """Random ids of the workers."""
+
+    KIND: ClassVar[Kind] = Kind.VOTERS
+    BYTES_MAX: ClassVar[int] = SMALL_BYTES_MAX + RANKS_MAX * (WORKER_ID_BYTES + 2)

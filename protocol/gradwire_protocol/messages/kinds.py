@@ -28,6 +28,7 @@
     27    GRANT      master  an item to train on, or that all are done
     28    STOP       both    all are to end their training; the master passes on what one has said
     29    ASIDE      master  the worker's updates are kept aside from this one on
+    30    LOGGED     worker  scalars of its training, such as its loss, for people to look at
 
 An observer sends JOIN, DIGEST, WANT and LEAVE, and receives what workers receive. A standby sends
 FOLLOW and receives what workers receive, and VOTERS (see `gradwire_server.master.terms`). The role
@@ -39,7 +40,8 @@ an update of a rank of the master's.
 Updates travel to the master in the stream of their origin's rank, with their sequence as number.
 `CONTROL_STREAM` carries the rest in order, numbered from 0 on each connection. `SNAPSHOT_STREAM`
 numbers blocks from 0. In `LOG_STREAM` numbers rise, and leave out some: they count the messages
-that a master makes of its log, so that members can share these.
+that a master makes of its log, so that members can share these. `LOGGED_STREAM` has what a worker
+logs, numbered from 0.
 
 Every message is a msgpack map, checked field by field (see `schema`). Encoded updates and values of
 blocks are opaque here.
@@ -53,11 +55,12 @@ from gradwire_protocol.limits import STREAMS_MAX
 CONTROL_STREAM: Final = 2**16 - 1
 SNAPSHOT_STREAM: Final = 2**16 - 2
 LOG_STREAM: Final = 2**16 - 3
+LOGGED_STREAM: Final = 2**16 - 4
 
-RANKS_MAX: Final = STREAMS_MAX - 3
-"""Most ranks that one run has used: a stream for each, and three others."""
+RANKS_MAX: Final = STREAMS_MAX - 4
+"""Most ranks that one run has used: a stream for each, and four others."""
 
-MASTERS_MAX: Final = 93
+MASTERS_MAX: Final = 92
 """Most masters of one run that have closed rounds."""
 
 WORKERS_MAX: Final = RANKS_MAX - MASTERS_MAX
@@ -65,7 +68,7 @@ WORKERS_MAX: Final = RANKS_MAX - MASTERS_MAX
 updates of one of them. Each master that goes on with a run takes another one, because the last one
 may have closed rounds that were lost with it."""
 
-RANK_END: Final = LOG_STREAM
+RANK_END: Final = LOGGED_STREAM
 """Every rank is below. Masters have 60,000 to choose from, because each takes one at random, and
 may not know which one the last has had."""
 
@@ -97,6 +100,7 @@ class Kind(IntEnum):
     GRANT = 27
     STOP = 28
     ASIDE = 29
+    LOGGED = 30
 
 
 class EndCode(IntEnum):

@@ -14,17 +14,26 @@ from gradwire_protocol.delivery.ordering import InOrder
 from gradwire_protocol.delivery.outgoing import Priority
 from gradwire_protocol.delivery.shaped_message import Payload, ShapedMessage
 from gradwire_protocol.errors import InvalidMessageError
-from gradwire_protocol.messages.admission import Join, Refuse, Roster, Welcome
+from gradwire_protocol.messages.admission import (
+    Follow,
+    Join,
+    Promise,
+    Refuse,
+    Roster,
+    Voters,
+    Welcome,
+)
 from gradwire_protocol.messages.buffers.layout import Buffers
 from gradwire_protocol.messages.kinds import (
     CONTROL_STREAM,
     LOG_STREAM,
+    LOGGED_STREAM,
     RANK_END,
     SNAPSHOT_STREAM,
     Kind,
 )
 from gradwire_protocol.messages.replicas import Blocks, Contents, Digest, Snapshot, Want
-from gradwire_protocol.messages.standby import Follow, Promise, Voters
+from gradwire_protocol.messages.scalars import Logged
 from gradwire_protocol.messages.updates import (
     Aside,
     EncodedUpdate,
@@ -87,7 +96,7 @@ class EntriesReceived:
     """In `LOG_STREAM`; it rises from one to the next, and leaves out some."""
 
 
-Message: TypeAlias = Control | Snapshot | EntriesReceived | UpdateReceived
+Message: TypeAlias = Control | Snapshot | EntriesReceived | UpdateReceived | Logged
 
 
 class Link:
@@ -125,6 +134,10 @@ class Link:
         """Send entries of the log that nobody else is sent."""
         self._send(LOG_STREAM, Kind.ENTRIES, entries.pack(), Priority.UPDATE)
 
+    def send_logged(self, logged: Logged) -> None:
+        """Send scalars, when nothing else waits."""
+        self._send(LOGGED_STREAM, Kind.LOGGED, logged.pack(), Priority.LOGGED)
+
     def receive(self, event: MessageReceived) -> list[Message]:
         """Parse a message; return the messages that are now in order, which may be none.
 
@@ -154,6 +167,9 @@ class Link:
         if kind is Kind.ENTRIES and event.stream == LOG_STREAM:
             self.connection.release(event.charge)
             return [EntriesReceived(Entries.parse(event.payload), event.number)]
+        if kind is Kind.LOGGED and event.stream == LOGGED_STREAM:
+            self.connection.release(event.charge)
+            return [Logged.parse(event.payload)]
         record = CONTROL_RECORDS.get(kind)
         if record is None or event.stream != CONTROL_STREAM:
             raise InvalidMessageError(

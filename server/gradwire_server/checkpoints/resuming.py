@@ -13,9 +13,11 @@ import logging
 from pathlib import Path
 from typing import Final
 
-from gradwire_protocol import UsageError
-from gradwire_protocol.messages.checkpoint.format import CheckpointError
+from gradwire_protocol import InvalidMessageError, UsageError
+from gradwire_protocol.messages.checkpoint.format import Checkpoint, CheckpointError
 from gradwire_server.config import MasterConfig
+from gradwire_server.series.saved import SavedSeries
+from gradwire_server.series.series import Series
 from gradwire_server.state.run import LastCheckpoint, Run, hash_of
 from gradwire_udp.files.checkpoints import (
     CheckpointFile,
@@ -135,6 +137,7 @@ def _newest(folder: Path, written: str, config: MasterConfig) -> Run | None:
     if checkpoint.finished or is_of_run_that_is_over(path.name):
         return None  # what came after it is damaged
     run = Run.resume(checkpoint, found.file.values, config.relay, buffers=found.file.buffers)
+    run.series = _series_of(checkpoint, path)
     run.last_checkpoint = LastCheckpoint(
         path.name, checkpoint.versions, is_over=False, buffers_hash=hash_of(run.packed_buffers)
     )
@@ -147,6 +150,20 @@ def _newest(folder: Path, written: str, config: MasterConfig) -> Run | None:
         checkpoint.digest,
     )
     return run
+
+
+def _series_of(checkpoint: Checkpoint, path: Path) -> Series:
+    """Return what was logged until a checkpoint; nothing if it cannot be read."""
+    try:
+        if checkpoint.series:
+            return Series.restored(SavedSeries.decompressed(checkpoint.series))
+    except InvalidMessageError as error:
+        logger.warning(
+            "%s: what was logged until then cannot be read, and the run goes on without it: %s",
+            path,
+            error,
+        )
+    return Series()
 
 
 def _verify(file: CheckpointFile) -> None:

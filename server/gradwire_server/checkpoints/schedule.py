@@ -17,6 +17,7 @@ from typing import Any
 
 from gradwire_protocol import UsageError
 from gradwire_server.checkpoints.writer import CheckpointWriter, Copy, Failed, Written
+from gradwire_server.series.journal import Happening
 from gradwire_server.state.run import LastCheckpoint, Run, hash_of
 from gradwire_server.state.state import State
 
@@ -166,26 +167,22 @@ class CheckpointSchedule:
         metrics.checkpoint_duration_seconds.set(written.seconds)
         metrics.checkpoint_bytes.set(written.size)
         metrics.checkpoint_timestamp_seconds.set(written.unix_time)
-        logger.info(
-            "run %r with %d updates was written to %s: %d bytes in %.1f s",
-            copy.of.name,
-            sum(copy.versions.values()),
-            written.name,
-            written.size,
-            written.seconds,
+        text = (
+            f"run {copy.of.name!r} with {sum(copy.versions.values())} updates was written to "
+            f"{written.name}: {written.size} bytes in {written.seconds:.1f} s"
         )
+        self._state.note(Happening.CHECKPOINT, text, run=copy.of)
         if written.complaint:
             logger.warning("older checkpoints were not removed: %s", written.complaint)
 
     def _fail(self, run: Run, reason: str) -> None:
         self._wanted = False
         self._state.metrics.checkpoints_failed.inc()
-        logger.error(
-            "no checkpoint of run %r: %s; it is tried again after %g s, and the run goes on",
-            run.name,
-            reason,
-            self._state.config.checkpoint_seconds,
+        text = (
+            f"no checkpoint of run {run.name!r}: {reason}; it is tried again after "
+            f"{self._state.config.checkpoint_seconds:g} s, and the run goes on"
         )
+        self._state.note(Happening.CHECKPOINT_FAILED, text, run=run, level=logging.ERROR)
 
     def _put_off(self) -> None:
         """Write the next checkpoint after `checkpoint_seconds`."""

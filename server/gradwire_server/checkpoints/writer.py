@@ -7,6 +7,7 @@ never answers. So the master hands over a copy and goes on; it takes the outcome
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from copy import deepcopy
 from dataclasses import dataclass, replace
 from threading import Thread
 from typing import Protocol, TypeAlias
@@ -23,6 +24,7 @@ from gradwire_protocol.messages.checkpoint.format import Checkpoint, check_names
 from gradwire_protocol.messages.snapshots import block_span
 from gradwire_protocol.messages.work import WorkState
 from gradwire_server.checkpoints.folder import CheckpointFolder
+from gradwire_server.series.series import Series
 from gradwire_server.state.replica_copy import check_block
 from gradwire_server.state.run import Run
 from gradwire_server.updates.optimizer import saved_layout
@@ -44,6 +46,7 @@ class Copy:
     works: tuple[WorkState, ...]
     finished: bool
     is_over: bool
+    series: Series
     buffers: tuple[bytes, ...] = ()
     """The packed messages with the buffers of the workers."""
 
@@ -67,6 +70,7 @@ class Copy:
             works,
             run.finished,
             run.is_over,
+            deepcopy(run.series),
             run.packed_buffers,
         )
 
@@ -88,6 +92,7 @@ class Copy:
             mode=self.of.mode,
             finished=self.finished,
             digest=self.replica.digest(),
+            series=self.series.save().compressed() if self.series.taken else b"",
         )
         agreed = self._agreed()
         content = b""

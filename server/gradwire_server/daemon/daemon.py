@@ -35,6 +35,7 @@ from gradwire_server.http.server import HttpServer, is_of_aiohttp
 from gradwire_server.metrics import ServerMetrics
 from gradwire_server.runs.background import Background
 from gradwire_server.runs.collector import RunsCollector
+from gradwire_server.runs.figures import Figures
 from gradwire_server.runs.orders import Order
 from gradwire_server.runs.runs import Runs
 from gradwire_server.standby.standby import Standby
@@ -153,6 +154,7 @@ class Daemon:
             )
         )
         self._metrics.registry.register(RunsCollector(self._runs))
+        figures = Figures(self._runs, self._traffic, drivers.now())
         orders = orders_route(self._access, self._order)
         http = HttpServer(self._metrics, self._overview, access=self._access, routes=[orders])
         refusals: asyncio.Task[None] | None = None
@@ -172,6 +174,7 @@ class Daemon:
             refused = RefusedHandshakes(listening.counters, has_keys=self._keyring is not None)
             while not await self._stops_within(LOOK_SECONDS):
                 refused.look(monotonic())
+                figures.sample(drivers.now())
             refused.look(monotonic())
             logger.info("stopping: %s", self._reason)
             await self._close_connections(drivers)
@@ -184,6 +187,11 @@ class Daemon:
             drivers.close()
         if self._failure is not None:
             raise self._failure
+
+    def _traffic(self) -> tuple[int, int]:
+        """Return how many bytes were received and sent."""
+        udp, tcp = self._listening.datagrams, self._listening.streams
+        return udp.bytes_received + tcp.bytes_received, udp.bytes_sent + tcp.bytes_sent
 
     async def _stops_within(self, seconds: float) -> bool:
         """Wait until the daemon is to stop, or for so long; return whether it is to stop."""

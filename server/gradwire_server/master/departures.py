@@ -16,6 +16,7 @@ from gradwire_protocol.messages.kinds import EndCode
 from gradwire_protocol.messages.updates import Finished
 from gradwire_server.metrics import Departure
 from gradwire_server.replica.founding import found_again, recover
+from gradwire_server.series.journal import Happening
 from gradwire_server.state.roster import Member, Phase
 from gradwire_server.state.state import State
 
@@ -119,7 +120,7 @@ class Departures:
         ):
             run.finished = True
             self._state.metrics.runs_finished.inc()
-            logger.info("run %r is finished", run.name)
+            self._state.note(Happening.FINISHED, f"run {run.name!r} is finished")
             for member in self._state.roster:
                 if member.quarantine is not None:
                     self._expel_quarantined(member, "the run is finished")
@@ -135,7 +136,8 @@ class Departures:
             departure = Departure.DISCONNECTED
         else:
             departure = DEPARTURES.get(event.code, Departure.FAULT)
-        logger.warning("%s is gone: %s", member.name, event.reason)
+        text = f"{member.name} is gone: {event.reason}"
+        self._state.note(Happening.LOST, text, rank=member.rank, level=logging.WARNING)
         if event.code == CloseCode.STALLED or (
             not event.by_peer and event.code in (CloseCode.IDLE, CloseCode.LOST)
         ):
@@ -144,7 +146,8 @@ class Departures:
 
     def _complete_leave(self, member: Member) -> None:
         """Remove a member that sent LEAVE, once its last update has arrived."""
-        logger.info("%s left: %s", member.name, member.leaving or "done")
+        text = f"{member.name} left: {member.leaving or 'done'}"
+        self._state.note(Happening.LEFT, text, rank=member.rank)
         self._on_left(member)
         member.link.connection.close(EndCode.LEFT, "left", self._state.now)
         self._remove(member, Departure.LEFT)
@@ -156,7 +159,8 @@ class Departures:
         member.link.connection.close(code, reason, self._state.now)
         if member.removing or self._state.roster.at(member.rank) is not member:
             return
-        logger.warning("closed the connection of %s: %s", member.name, reason)
+        text = f"closed the connection of {member.name}: {reason}"
+        self._state.note(Happening.EXPELLED, text, rank=member.rank, level=logging.WARNING)
         if departure in (Departure.REPLACED, Departure.TOO_SLOW):
             # It may return, over another connection, or when it is faster.
             self._reserve_rank(member)

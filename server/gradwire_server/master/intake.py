@@ -31,6 +31,7 @@ from gradwire_server.config import MasterConfig
 from gradwire_server.master.departures import Departures
 from gradwire_server.master.rounds import RoundKeeper
 from gradwire_server.metrics import Departure, RunMetrics
+from gradwire_server.series.journal import Happening
 from gradwire_server.state.roster import Member, Phase, Roster
 from gradwire_server.state.run import DivergedUpdateError, Run
 from gradwire_server.updates.decoding import Decoded, Decoder
@@ -133,7 +134,8 @@ class Intake:
         kept, member.quarantine = member.quarantine or [], None
         member.trusted = True
         self._count_quarantined()
-        logger.warning("%s is released from quarantine with %d updates", member.name, len(kept))
+        text = f"{member.name} is released from quarantine with {len(kept)} updates"
+        self._note(Happening.RELEASED, run, member, text)
         member.pace.push_front(kept)
         self._decode_due(run, member)
 
@@ -223,7 +225,7 @@ class Intake:
         norm = norm_of(update)
         is_state = run.rounds is not None and run.rounds.is_state(update)
         limit = self._limit(run, member, is_state=is_state)
-        if norm > limit and self._stands_out(member, received, norm, limit):
+        if norm > limit and self._stands_out(run, member, received, norm, limit):
             return False
         self._accept(run, member, received, update, staleness)
         if run.rounds is None:
@@ -247,26 +249,30 @@ class Intake:
         return self._config.outlier_norm_multiple * reference.raise_to(now)
 
     def _stands_out(
-        self, member: Member, received: UpdateReceived, norm: float, limit: float
+        self, run: Run, member: Member, received: UpdateReceived, norm: float, limit: float
     ) -> bool:
         """Count an outlier and say so; return whether it is kept aside."""
         workers = len(self._roster.workers)
         is_kept = self._config.outliers == "quarantine" and workers >= WORKERS_MIN
         self._metrics.updates_outlying.inc()
         if is_kept or not member.stood_out:
-            logger.warning(
-                "update %d of %s is %s: its norm is %.3g quanta, and the limit, a multiple of the "
-                "others', %.3g; later ones are counted, not logged",
-                received.update.sequence,
-                member.name,
-                "kept aside" if is_kept else "an outlier, and accepted",
-                norm,
-                limit,
+            fate = "kept aside" if is_kept else "an outlier, and accepted"
+            text = (
+                f"update {received.update.sequence} of {member.name} is {fate}: its norm is "
+                f"{norm:.3g} quanta, and the limit, a multiple of the others', {limit:.3g}; later "
+                "ones are counted, not logged"
             )
+            kind = Happening.QUARANTINED if is_kept else Happening.OUTLYING
+            self._note(kind, run, member, text)
         member.stood_out = True
         if is_kept:
             member.link.send(Aside(received.update.sequence, norm, limit))
         return is_kept
+
+    def _note(self, kind: Happening, run: Run, member: Member, text: str) -> None:
+        run.journal.note(
+            kind, text, run=run.name, at=self._now, rank=member.rank, level=logging.WARNING
+        )
 
     def _accept(
         self, run: Run, member: Member, received: UpdateReceived, update: Update, staleness: int

@@ -10,6 +10,7 @@ import logging
 
 from gradwire_protocol.connection.timers import earliest
 from gradwire_protocol.messages.work import WORKS_MAX, Grant, StopTraining, Work
+from gradwire_server.series.journal import Happening
 from gradwire_server.state.roster import Member
 from gradwire_server.state.state import State
 from gradwire_server.state.work import WorkLedger
@@ -72,7 +73,8 @@ class Items:
         run = self._state.run
         assert run is not None
         run.stop_reason = reason
-        logger.info("run %r: all are to end their training: %s", run.name, reason)
+        text = f"run {run.name!r}: all are to end their training: {reason}"
+        self._state.note(Happening.STOPPING, text)
         self._state.tell_all(StopTraining(reason))
 
     def enter(self, member: Member) -> None:

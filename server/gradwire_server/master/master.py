@@ -36,12 +36,12 @@ from gradwire_protocol import (
     UsageError,
 )
 from gradwire_protocol.connection.timers import earliest
-from gradwire_protocol.messages.admission import Join
+from gradwire_protocol.messages.admission import Follow, Join, Promise
 from gradwire_protocol.messages.buffers.layout import Buffers
 from gradwire_protocol.messages.kinds import EndCode
 from gradwire_protocol.messages.link import EntriesReceived, Link, Message, UpdateReceived
 from gradwire_protocol.messages.replicas import Contents, Digest, Snapshot, Want
-from gradwire_protocol.messages.standby import Follow, Promise
+from gradwire_protocol.messages.scalars import Logged
 from gradwire_protocol.messages.updates import Finish, Leave
 from gradwire_protocol.messages.work import StopTraining, Work
 from gradwire_server.checkpoints.schedule import CheckpointSchedule
@@ -426,6 +426,8 @@ class Master:
                 self._buffers.receive(member, message)
             case Work():
                 self.items.receive(member, message)
+            case Logged():
+                self._receive_logged(member, message)
             case StopTraining():
                 self.items.receive_stop(member, message)
             case Finish():
@@ -446,6 +448,14 @@ class Master:
     def _receive_entries(self, member: Member, received: EntriesReceived) -> None:
         assert self.run is not None
         receive_entries(member, received, self.run, self.roster, self._state.now)
+
+    def _receive_logged(self, member: Member, logged: Logged) -> None:
+        assert self.run is not None
+        series, metrics = self.run.series, self._state.metrics
+        taken, dropped = series.taken, series.dropped
+        series.add(member.rank, member.join.worker_id, logged, self._state.now)
+        metrics.scalars_taken.inc(series.taken - taken)
+        metrics.scalars_dropped.inc(series.dropped - dropped)
 
     def _receive_finish(self, member: Member, finish: Finish) -> None:
         is_over = self.run is not None and self.run.finished

@@ -9,10 +9,9 @@ from collections.abc import Callable
 from typing import Final
 
 from gradwire_protocol import CloseCode, Connection, InOrder, Role
-from gradwire_protocol.messages.admission import Join, Refuse, Resume
+from gradwire_protocol.messages.admission import Follow, Join, Promise, Refuse, Resume
 from gradwire_protocol.messages.kinds import EndCode
 from gradwire_protocol.messages.link import Link, Message, UpdateReceived
-from gradwire_protocol.messages.standby import Follow, Promise
 from gradwire_protocol.messages.updates import Finished
 from gradwire_server.master.admission import (
     check_claims,
@@ -31,6 +30,7 @@ from gradwire_server.master.terms import Terms
 from gradwire_server.metrics import Departure
 from gradwire_server.replica.founding import add_returned, welcome, welcome_back
 from gradwire_server.replica.recovery import can_follow
+from gradwire_server.series.journal import Happening
 from gradwire_server.state.lobby import why_replaced
 from gradwire_server.state.restart import RunRecovery
 from gradwire_server.state.roster import Member, role_of
@@ -235,7 +235,8 @@ class Reception:
                 own=None if own is None else own.relay.log.place,
                 needs_last_results=run.mode.has_outer_step,
             )
-            run.local_copy = own
+            if own is not None:
+                run.local_copy, run.series = own, own.series
         return run
 
     def _admit_returning(self, link: Link, join: Join, resume: Resume, run: Run) -> None:
@@ -266,10 +267,12 @@ class Reception:
         member = self._add_member(resume.rank, link, join, run)
         state.metrics.rejoins.inc()
         if can_follow(member, run):
-            logger.info("%s is back in run %r", member.name, run.name)
+            text = f"{member.name} is back in run {run.name!r}"
+            state.note(Happening.BACK, text, rank=member.rank)
             welcome_back(member, run, state.roster, state.now)
         else:
-            logger.info("%s is back in run %r, and is sent the replica", member.name, run.name)
+            text = f"{member.name} is back in run {run.name!r}, and is sent the replica"
+            state.note(Happening.BACK, text, rank=member.rank)
             welcome(member, run, state.roster, state.now)
         run.must_repeat_stable = True
         state.tell_roster()
@@ -292,7 +295,8 @@ class Reception:
             self._begin(run)
         member = self._add_member(resume.rank, link, join, run)
         state.metrics.rejoins.inc()
-        logger.info("%s is back, and run %r is being recovered", member.name, run.name)
+        text = f"{member.name} is back, and run {run.name!r} is being recovered"
+        state.note(Happening.BACK, text, rank=member.rank)
         add_returned(member, resume, run, state.roster, state.now)
         state.tell_roster()
 
@@ -343,7 +347,7 @@ class Reception:
             log.name = log.name.continued(log.head, state.now)
         state.metrics.joins.inc()
         what = "observes" if member.observes else "joined"
-        logger.info("%s %s run %r", member.name, what, run.name)
+        state.note(Happening.JOINED, f"{member.name} {what} run {run.name!r}", rank=member.rank)
         welcome(member, run, state.roster, state.now)
         state.tell_roster()
         self._buffers.enter(member)

@@ -39,11 +39,18 @@ import logging
 from typing import Any, Final
 
 from gradwire_protocol import CloseCode, Connection, InOrder, InvalidMessageError, Role
-from gradwire_protocol.messages.admission import CODEC_VERSION, Join, RefusalCode, Refuse
+from gradwire_protocol.messages.admission import (
+    CODEC_VERSION,
+    Follow,
+    Join,
+    Promise,
+    RefusalCode,
+    Refuse,
+    Voters,
+)
 from gradwire_protocol.messages.fields import TERM_MAX, WORKER_ID_BYTES
 from gradwire_protocol.messages.kinds import EndCode
 from gradwire_protocol.messages.link import Link
-from gradwire_protocol.messages.standby import Follow, Promise, Voters
 from gradwire_server.master.departures import Departures
 from gradwire_server.metrics import Departure
 from gradwire_server.replica.founding import welcome

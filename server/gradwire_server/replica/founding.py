@@ -16,6 +16,7 @@ from gradwire_protocol.messages.replicas import Contents, Snapshot
 from gradwire_protocol.messages.snapshots import SnapshotFeed, expand_block
 from gradwire_server.replica.recovery import continue_run, may_keep_replica, store_entries
 from gradwire_server.replica.repairs import offer
+from gradwire_server.series.journal import Happening
 from gradwire_server.state.restart import RunRecovery
 from gradwire_server.state.roster import Member, Phase, Roster
 from gradwire_server.state.run import Run
@@ -58,12 +59,9 @@ def recover(run: Run, roster: Roster, now: float) -> None:
     for displaced in recovery.pop_displaced():
         displaced.link.send(RANK_TAKEN)
     heir = recovery.choose()
-    logger.info(
-        "%d workers are back: run %r goes on with a replica, %s",
-        len(recovery.returned),
-        run.name,
-        "our own" if heir is None else f"that of {heir.name}",
-    )
+    whose = "our own" if heir is None else f"that of {heir.name}"
+    text = f"{len(recovery.returned)} workers are back: run {run.name!r} goes on with a replica, "
+    run.journal.note(Happening.BEGAN, text + whose, run=run.name, at=now)
     if heir is None:
         continue_run(run, recovery, now)
         _sync_waiting(run, recovery, roster, now)
@@ -141,7 +139,8 @@ def _begin_if_complete(run: Run, roster: Roster, now: float) -> None:
     else:
         continue_run(run, recovery, now)
         founder.updates = InOrder(run.accepted(founder.rank) + 1)
-    logger.info("run %r begins with %d parameters", run.name, run.parameters)
+    text = f"run {run.name!r} begins with {run.parameters} parameters"
+    run.journal.note(Happening.BEGAN, text, run=run.name, at=now)
     _sync_waiting(run, recovery, roster, now)
 
 

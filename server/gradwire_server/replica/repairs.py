@@ -21,6 +21,7 @@ from typing import Final
 from gradwire_protocol import InvalidMessageError
 from gradwire_protocol.messages.replicas import Digest, Want
 from gradwire_protocol.messages.snapshots import SnapshotFeed
+from gradwire_server.series.journal import Happening
 from gradwire_server.state.replica_copy import ReplicaCopy
 from gradwire_server.state.roster import Member, Offer, Phase
 from gradwire_server.state.state import State
@@ -69,11 +70,11 @@ class Repairs:
         if claim.digest == expected:
             return
         metrics.digest_mismatches.inc()
-        logger.warning(
-            "the replica of %s is not what its updates lead to: its machine's memory was damaged, "
-            "or it has an error; it is sent the digests of all blocks",
-            member.name,
+        text = (
+            f"the replica of {member.name} is not what its updates lead to: its machine's memory "
+            "was damaged, or it has an error; it is sent the digests of all blocks"
         )
+        self._state.note(Happening.REPAIRED, text, rank=member.rank, level=logging.WARNING)
         now = self._state.now
         if member.repaired_at is None or now >= member.repaired_at + PAUSE_SECONDS:
             member.repaired_at = now

@@ -16,9 +16,8 @@ from gradwire_protocol import (
     MessageReceived,
     Role,
 )
-from gradwire_protocol.messages.admission import Join, RefusalCode, Refuse
+from gradwire_protocol.messages.admission import Follow, Join, Promise, RefusalCode, Refuse
 from gradwire_protocol.messages.link import Link, Message
-from gradwire_protocol.messages.standby import Follow, Promise
 from gradwire_server.config import MasterConfig
 from gradwire_server.master.reception import RUN_DEFAULT, name_of
 from gradwire_server.metrics import ServerMetrics

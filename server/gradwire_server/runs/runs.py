@@ -178,6 +178,11 @@ class Runs:
         return self._masters.first.master
 
     @property
+    def in_progress(self) -> dict[str, Master]:
+        """The masters of the runs in progress, by name."""
+        return self._masters.in_progress
+
+    @property
     def masters(self) -> Iterator[tuple[str, Master]]:
         """Iterate over the names of runs, also of some that are over, and their masters."""
         for served in self._masters:

@@ -34,11 +34,18 @@ from gradwire_protocol import (
     MessageReceived,
 )
 from gradwire_protocol.connection.timers import earliest
-from gradwire_protocol.messages.admission import Join, Refuse, Roster, Welcome
+from gradwire_protocol.messages.admission import (
+    Follow,
+    Join,
+    Promise,
+    Refuse,
+    Roster,
+    Voters,
+    Welcome,
+)
 from gradwire_protocol.messages.kinds import EndCode
 from gradwire_protocol.messages.link import EntriesReceived, Link, Message
 from gradwire_protocol.messages.replicas import Snapshot
-from gradwire_protocol.messages.standby import Follow, Promise, Voters
 from gradwire_protocol.messages.updates import Finished, Stable
 from gradwire_server.runs.runs import Runs
 from gradwire_server.standby.following import Following

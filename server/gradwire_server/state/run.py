@@ -20,6 +20,8 @@ from gradwire_protocol.messages.replicas import Snapshot
 from gradwire_protocol.messages.snapshots import SnapshotAssembly
 from gradwire_protocol.messages.updates import Stable
 from gradwire_server.config import RELAY_LIMITS, RelayLimits
+from gradwire_server.series.journal import Journal
+from gradwire_server.series.series import Series
 from gradwire_server.state.buffer_feed import RankBuffers
 from gradwire_server.state.digests import Digests
 from gradwire_server.state.relay import Relay
@@ -99,6 +101,10 @@ class Run:
     last_checkpoint: LastCheckpoint | None = None
     leadership: Leadership = field(default_factory=Leadership)
     """That of the master that serves the run."""
+    journal: Journal = field(default_factory=Journal)
+    """That of its master, too."""
+    series: Series = field(default_factory=Series)
+    """What its workers have logged."""
     digests: Digests | None = None
     """The digests that replicas must have; None until the first parameters are complete."""
     buffers: dict[int, RankBuffers] = field(default_factory=dict)

@@ -4,12 +4,14 @@
 removes members.
 """
 
+import logging
 from dataclasses import dataclass, field
 
 from gradwire_protocol.messages.admission import Roster as RosterMessage
 from gradwire_protocol.messages.link import Control
 from gradwire_server.config import MasterConfig
 from gradwire_server.metrics import RunMetrics
+from gradwire_server.series.journal import Happening, Journal
 from gradwire_server.state.finished_runs import FinishedRuns
 from gradwire_server.state.leases import Leases
 from gradwire_server.state.lobby import Lobby
@@ -31,6 +33,8 @@ class State:
     leases: Leases
     run: Run | None = None
     """The run in progress."""
+    journal: Journal = field(default_factory=Journal)
+    """What has happened in it, and in the ones before."""
     totals: Totals = field(default_factory=Totals)
     """What it takes together with the other runs of its daemon."""
     finished_runs: FinishedRuns = field(default_factory=FinishedRuns)
@@ -49,6 +53,20 @@ class State:
     queues_grew: bool = False
     """Whether messages were queued since members were last checked for being too slow."""
 
+    def note(
+        self,
+        kind: Happening,
+        text: str,
+        *,
+        rank: int | None = None,
+        level: int = logging.INFO,
+        run: Run | None = None,
+    ) -> None:
+        """Note in the journal and in the log what has happened in a run, or in the present one."""
+        of = run or self.run
+        name = "" if of is None else of.name
+        self.journal.note(kind, text, run=name, at=self.now, rank=rank, level=level)
+
     def tell_all(self, message: Control) -> None:
         """Send a message to all members."""
         packed = message.pack()
@@ -63,7 +81,7 @@ class State:
     def serve(self, run: Run) -> None:
         """Serve a run from now on."""
         self.run = run
-        run.leadership = self.leadership
+        run.leadership, run.journal = self.leadership, self.journal
         run.relay.share(self.totals.runs, self.totals.sum_bytes)
         self.metrics.parameters.set(run.parameters)
 

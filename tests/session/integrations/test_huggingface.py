@@ -12,6 +12,8 @@ from torch import nn
 import gradwire
 from gradwire import Session, UsageError
 from gradwire.integrations import hosted_session
+from gradwire_server.series.series import Series
+from support.curves import logged_by
 from support.local_master import LocalMaster
 from support.sessions import HALF, delivered, join
 from support.waiting import PROCESS, wait_until
@@ -308,3 +310,37 @@ def test_stats_are_logged_with_the_loss(master: LocalMaster, tmp_path: Path) -> 
     logged = [entry for entry in host.state.log_history if "loss" in entry]
     assert [entry["gradwire/steps"] for entry in logged] == [2, 4, 6]
     assert not any("gradwire/steps" in e for e in host.state.log_history if "loss" not in e)
+
+
+def test_what_the_trainer_logs_before_the_last_step_the_master_gets(
+    master: LocalMaster, tmp_path: Path
+) -> None:
+    kept: list[Series] = []
+    shared = callback(master, log_stats=True)
+    watching = Watching(on_step_begin=lambda: kept.append(master.series))
+    host = trainer(
+        Model(), tmp_path, shared, watching, logging_steps=1, eval_strategy="steps", eval_steps=2
+    )
+
+    host.train()
+
+    logged = logged_by(kept[-1], 0)
+    history = {
+        name: [(entry["step"], entry[name]) for entry in host.state.log_history if name in entry]
+        for name in ("loss", "learning_rate", "eval_loss")
+    }
+    assert logged["loss"] == history["loss"][:5]
+    assert logged["learning_rate"] == history["learning_rate"][:5]
+    assert logged["eval_loss"] == history["eval_loss"][:2]
+    assert not any(name.startswith("gradwire/") for name in logged)
+
+
+def test_where_it_is_switched_off_the_master_gets_nothing(
+    master: LocalMaster, tmp_path: Path
+) -> None:
+    kept: list[Series] = []
+    watching = Watching(on_step_begin=lambda: kept.append(master.series))
+
+    trainer(Model(), tmp_path, callback(master, log=False), watching, logging_steps=1).train()
+
+    assert logged_by(kept[-1], 0) == {}

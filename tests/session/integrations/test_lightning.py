@@ -15,6 +15,7 @@ from torch.utils.data import DataLoader
 import gradwire
 from gradwire import UsageError
 from gradwire.integrations import hosted_session
+from support.curves import logged_by
 from support.local_master import LocalMaster
 from support.optimizers import hooks_of
 from support.sessions import HALF, delivered, join
@@ -342,3 +343,59 @@ assert "lightning.pytorch" not in sys.modules
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
 
     assert done.returncode == 0, done.stderr
+
+
+class Keeping(Callback):
+    """Keeps what the master has of the run, which is over after the training."""
+
+    def __init__(self, master: LocalMaster) -> None:
+        self._master = master
+
+    def on_train_batch_end(self, *arguments: Any, **more: Any) -> None:
+        self.series = self._master.series
+
+
+class Logging(Module):
+    """Logs its loss in every step, and the mean of all in every epoch."""
+
+    def training_step(self, batch: torch.Tensor, index: int) -> torch.Tensor:
+        loss = super().training_step(batch, index)
+        self.log("loss", loss, on_step=True, on_epoch=True)
+        self.log("x" * 65, loss)
+        self.log("\N{PILE OF POO}", float("nan"))
+        return loss
+
+    def validation_step(self, batch: torch.Tensor, index: int) -> None:
+        self.log("held-out", self.weight.mean())
+
+
+def test_what_lightning_s_loggers_get_the_master_gets_with_the_same_steps(
+    master: LocalMaster, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    logger, shared, keeping = CSVLogger(tmp_path), callback(master, log_stats=True), Keeping(master)
+
+    host = trainer(shared, keeping, logger=logger, log_every_n_steps=2)
+    host.fit(Logging(), batches(), batches())
+
+    logged = logged_by(keeping.series, 0)
+    assert logged["loss_step"] == [(1, -4.0), (3, -12.0), (5, -20.0)]
+    assert logged["loss_epoch"] == [(5, -10.0)]
+    assert logged["held-out"] == [(5, 6.0)]
+    assert logged.keys() == {
+        "loss_step", "loss_epoch", "held-out", "epoch", "\N{PILE OF POO}"
+    }  # fmt: skip
+    assert len([m for m in caplog.messages if m == naming("framework", "x" * 65, 65)]) == 1
+    assert host.loggers == [logger], "as it was before"
+
+
+@pytest.mark.parametrize("options", [{"log": False}, {"logger": False}])
+def test_where_it_is_switched_off_or_lightning_reads_no_values_the_master_gets_none(
+    master: LocalMaster, tmp_path: Path, options: dict[str, Any]
+) -> None:
+    logger = options.pop("logger", CSVLogger(tmp_path))
+    shared, keeping = callback(master, **options), Keeping(master)
+
+    host = trainer(shared, keeping, logger=logger, log_every_n_steps=2)
+    host.fit(Logging(), batches(), batches())
+
+    assert logged_by(keeping.series, 0) == {}

@@ -25,7 +25,9 @@ a master the integers.
 `versions` are pairs of a rank and its last sequence. `works` has a record (`work.WorkState`) for
 each work whose items are granted: which are done. `mode` is the text of a mode, as in
 ``averaging(every=16)``. `buffers` has the bytes of a float among the statistics, and how many
-buffers are floats that are averaged, integers that are, and others; these stand last.
+buffers are floats that are averaged, integers that are, and others; these stand last. If workers
+have logged anything, `series` follows, in base64: only a master reads it. It is no tensor, so that
+a model takes all that are there.
 
 The reader packs the contents of the header again and refuses a header with other bytes. So the
 header has no duplicate names, gaps, overlaps or other types, and no other form of JSON. It does the
@@ -40,6 +42,7 @@ import hashlib
 import json
 import re
 import struct
+from base64 import b64decode, b64encode
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import chain, islice, zip_longest
@@ -49,7 +52,7 @@ import numpy as np
 
 from gradwire_protocol.delivery.shaped_message import Payload
 from gradwire_protocol.errors import UsageError
-from gradwire_protocol.limits import BUFFER_LAYOUT_BYTES_MAX, BUFFERS_BYTES_MAX
+from gradwire_protocol.limits import BUFFER_LAYOUT_BYTES_MAX, BUFFERS_BYTES_MAX, MIB
 from gradwire_protocol.messages.admission import Place, QuantumExponent
 from gradwire_protocol.messages.buffers.layout import (
     BUFFER_TENSORS_MAX,
@@ -84,6 +87,7 @@ from gradwire_protocol.messages.schema import (
     SHOWN_MAX,
     SMALL_BYTES_MAX,
     Record,
+    blob,
     integer,
     listing,
     record,
@@ -117,10 +121,17 @@ METADATA_CHARACTERS_MAX: Final = (
 item and a comma 13. Unpacked JSON can take 25 times its length in memory, so no longer text is
 unpacked at once."""
 
-HEADER_BYTES_MAX: Final = 3 * (LAYOUT_BYTES_MAX + BUFFER_LAYOUT_BYTES_MAX) + METADATA_CHARACTERS_MAX
-"""Holds the largest layouts and the longest version vector: 8.4 MiB. A name with a backslash before
-each character is twice as long as in a message, the lengths in a shape are 2.2 times as long, and
-16,384 tensors add less than 60 bytes each."""
+SERIES_BYTES_MAX: Final = 12 * MIB
+"""Most bytes with what workers have logged."""
+
+HEADER_BYTES_MAX: Final = (
+    3 * (LAYOUT_BYTES_MAX + BUFFER_LAYOUT_BYTES_MAX)
+    + METADATA_CHARACTERS_MAX
+    + 4 * SERIES_BYTES_MAX // 3
+)
+"""Holds the largest layouts and the longest version vector, 8.4 MiB, and what was logged, 16 MiB. A
+name with a backslash before each character is twice as long as in a message, the lengths in a shape
+are 2.2 times as long, and 16,384 tensors add less than 60 bytes each."""
 
 HEAD_BYTES_MAX: Final = LENGTH.size + HEADER_BYTES_MAX
 """Most bytes before the replica. They suffice to check everything but the replica, and to find the
@@ -158,6 +169,8 @@ class Checkpoint(Record):
     """That of the run. In one with rounds, `versions` also say what was contributed."""
     buffers: Annotated[BufferLayout, record(BufferLayout)] = NO_BUFFERS
     """What the module has besides its parameters."""
+    series: Annotated[bytes, blob(0, SERIES_BYTES_MAX)] = b""
+    """What workers have logged."""
 
     @property
     def replica_elements(self) -> int:
@@ -205,21 +218,22 @@ def pieces_of(
 def _header_of(
     checkpoint: Checkpoint, kinds: Kinds, checksum: str = "0" * CHECKSUM_DIGITS
 ) -> bytes:
-    members: dict[str, object] = {
-        METADATA: {
-            "gradwire_checkpoint": "2",
-            "sha256": checksum,
-            "run": checkpoint.run,
-            "quantum_exponent": _json(checkpoint.quantum_exponent),
-            "versions": _json(list(checkpoint.versions.items())),
-            "place": _json(checkpoint.place.to_plain()),
-            "works": _json([each.to_plain() for each in checkpoint.works]),
-            "mode": str(checkpoint.mode),
-            "finished": _json(checkpoint.finished),
-            "digest": f"{checkpoint.digest:016x}",
-            "buffers": _json(checkpoint.buffers.counts),
-        }
+    metadata = {
+        "gradwire_checkpoint": "2",
+        "sha256": checksum,
+        "run": checkpoint.run,
+        "quantum_exponent": _json(checkpoint.quantum_exponent),
+        "versions": _json(list(checkpoint.versions.items())),
+        "place": _json(checkpoint.place.to_plain()),
+        "works": _json([each.to_plain() for each in checkpoint.works]),
+        "mode": str(checkpoint.mode),
+        "finished": _json(checkpoint.finished),
+        "digest": f"{checkpoint.digest:016x}",
+        "buffers": _json(checkpoint.buffers.counts),
     }
+    if checkpoint.series:
+        metadata["series"] = b64encode(checkpoint.series).decode()
+    members: dict[str, object] = {METADATA: metadata}
     end = 0
     named: Iterator[tuple[Tensor | BufferTensor, str]] = chain(
         zip(checkpoint.layout.tensors, kinds, strict=True), checkpoint.buffers.in_file()
@@ -304,9 +318,16 @@ _TENSOR: Final = re.compile(
 """A tensor in a header: name, type and shape. Its offsets follow from the tensors before it."""
 
 
+_SERIES: Final = re.compile(r',"series":"([\w+/=]*)"')
+"""What was logged. A quote within the name of a run or a tensor has a backslash before it."""
+
+
 def _parse_header(header: bytes) -> tuple[Checkpoint, Kinds]:
     """Parse a header; only parts whose length is limited are unpacked."""
     text = header.decode()
+    series = _SERIES.search(text)
+    if series is not None:
+        text = text[: series.start()] + text[series.end() :]
     start = SIGNATURE.index(b":") + 1
     window = text[start : start + METADATA_CHARACTERS_MAX]
     metadata, length = json.JSONDecoder().raw_decode(window)
@@ -323,7 +344,12 @@ def _parse_header(header: bytes) -> tuple[Checkpoint, Kinds]:
         buffers = BufferLayout.of_file(tensors[model:], kinds[model:], counts)
     except ValueError as error:
         raise ValueError(f"buffers: {error}") from None
-    plain = {**fields, "layout": {"tensors": tensors[:model]}, "buffers": buffers.to_plain()}
+    plain = {
+        **fields,
+        "layout": {"tensors": tensors[:model]},
+        "buffers": buffers.to_plain(),
+        "series": b"" if series is None else b64decode(series[1]),
+    }
     checkpoint = Checkpoint.from_plain(plain)
     check_names(checkpoint)
     of_model = tuple(

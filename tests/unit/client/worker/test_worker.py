@@ -30,6 +30,7 @@ from gradwire_protocol.messages.admission import (
     LogName,
     Peer,
     Place,
+    Promise,
     RefusalCode,
     Refuse,
     Welcome,
@@ -45,7 +46,6 @@ from gradwire_protocol.messages.kinds import EndCode
 from gradwire_protocol.messages.layout import Layout, Tensor
 from gradwire_protocol.messages.link import Control, EntriesReceived, UpdateReceived
 from gradwire_protocol.messages.replicas import Blocks, Contents, Snapshot, Want
-from gradwire_protocol.messages.standby import Promise
 from gradwire_protocol.messages.updates import Entries, Finish, Leave, Span, Stable
 from gradwire_protocol.wire.packets import INIT, VERSION, pack_versions, session_id_of
 from support.dialling import dial

@@ -11,6 +11,7 @@ from gradwire_protocol.limits import charge_of
 from gradwire_protocol.messages.kinds import (
     CONTROL_STREAM,
     LOG_STREAM,
+    LOGGED_STREAM,
     RANK_END,
     SNAPSHOT_STREAM,
     Kind,
@@ -23,6 +24,7 @@ from gradwire_protocol.messages.link import (
 )
 from gradwire_protocol.messages.link import Link as MessageLink
 from gradwire_protocol.messages.replicas import Snapshot
+from gradwire_protocol.messages.scalars import POINT, Logged
 from gradwire_protocol.messages.schema import Record
 from gradwire_protocol.messages.updates import EncodedUpdate, Entries, Finish
 from support.network import Link
@@ -32,6 +34,7 @@ from support.records import EXAMPLES, SPAN
 from support.wording import naming
 
 BLOCK = Snapshot(0, bytes(4))
+LOGGED = Logged(1, ("loss",), bytes(POINT.itemsize), 0)
 CONTROLS: tuple[Any, ...] = tuple(
     example for example in EXAMPLES if type(example) in CONTROL_RECORDS.values()
 )
@@ -120,6 +123,7 @@ def test_entries_for_one_peer_alone_are_numbered_from_the_first_one_on() -> None
             SNAPSHOT_STREAM,
             [None, None],
         ),
+        (MessageLink.send_logged, [LOGGED, LOGGED], LOGGED_STREAM, [None, None]),
     ],
 )
 def test_messages_of_a_kind_are_numbered_in_a_stream_of_their_own(
@@ -160,6 +164,7 @@ def test_an_update_does_not_wait_and_holds_its_senders_credit_until_it_is_releas
         (Finish(5), CONTROL_STREAM, Kind.FINISH),
         (BLOCK, SNAPSHOT_STREAM, Kind.SNAPSHOT),
         (Entries(7, b"body", None), LOG_STREAM, Kind.ENTRIES),
+        (LOGGED, LOGGED_STREAM, Kind.LOGGED),
     ],
 )
 def test_what_was_read_is_released(message: Record, stream: int, kind: Kind) -> None:
@@ -193,6 +198,8 @@ def test_control_messages_wait_for_their_turn_and_hold_their_senders_credit() ->
         (b"x", CONTROL_STREAM, Kind.UPDATE, ("UPDATE", CONTROL_STREAM)),
         (b"x", 0, Kind.SNAPSHOT, ("SNAPSHOT", 0)),
         (b"x", 0, Kind.ENTRIES, ("ENTRIES", 0)),
+        (b"x", CONTROL_STREAM, Kind.LOGGED, ("LOGGED", CONTROL_STREAM)),
+        (b"x", LOGGED_STREAM, Kind.LOGGED, ("Logged",)),
         (b"x", LOG_STREAM, Kind.UPDATE, ("UPDATE", LOG_STREAM)),
         (b"x", LOG_STREAM, Kind.ENTRIES, ("Entries",)),
         (b"x", 0, Kind.FINISH, ("FINISH", 0)),

@@ -14,13 +14,16 @@ from gradwire_protocol.limits import BUFFER_LAYOUT_BYTES_MAX, BUFFERS_BYTES_MAX,
 from gradwire_protocol.messages.admission import (
     QUANTUM_EXPONENT_MAX,
     QUANTUM_EXPONENT_MIN,
+    Follow,
     Join,
     LogName,
     Peer,
     Place,
+    Promise,
     Refuse,
     Resume,
     Roster,
+    Voters,
     Welcome,
     name_in_roster,
 )
@@ -64,8 +67,15 @@ from gradwire_protocol.messages.modes.mode import (
 )
 from gradwire_protocol.messages.modes.optimizer import OPTIMIZERS, STEPS_MAX, Optimizer
 from gradwire_protocol.messages.replicas import Blocks, Contents, Digest, Snapshot, Want
+from gradwire_protocol.messages.scalars import (
+    COUNT_MAX,
+    POINT,
+    POINTS_MAX,
+    SERIES_MAX,
+    SERIES_NAME_CHARACTERS_MAX,
+    Logged,
+)
 from gradwire_protocol.messages.schema import Record
-from gradwire_protocol.messages.standby import Follow, Promise, Voters
 from gradwire_protocol.messages.updates import (
     NORM_MAX,
     PART_HITS,
@@ -251,6 +261,13 @@ FIELDS: tuple[tuple[Any, ...], ...] = (
     (StopTraining, NAMES),
     (Aside, SEQUENCES, st.floats(0, NORM_MAX), st.floats(0, NORM_MAX)),
     (Refuse, NAMES, NAMES, st.none() | NAMES),
+    (
+        Logged,
+        st.integers(1, COUNT_MAX),
+        st.lists(NAMES, max_size=5).map(tuple),
+        st.binary(max_size=50),
+        st.integers(0, COUNT_MAX),
+    ),
     (Follow, TERMS, st.none() | SEQUENCES),
     (Promise, TERMS),
     (Voters, SEQUENCES, TERMS, st.lists(WORKER_IDS, max_size=5).map(tuple)),
@@ -459,6 +476,11 @@ REFUSED: tuple[tuple[type[Record], str, object], ...] = (
     (Aside, "sequence", -1),
     (Aside, "norm", math.nan),
     (Aside, "limit", -1.0),
+    (Logged, "number", 0),
+    (Logged, "names", ("loss",) * (SERIES_MAX + 1)),
+    (Logged, "names", ("x" * (SERIES_NAME_CHARACTERS_MAX + 1),)),
+    (Logged, "points", bytes(POINT.itemsize * POINTS_MAX + 1)),
+    (Logged, "dropped", -1),
 )
 
 
@@ -488,7 +510,7 @@ def test_the_longest_ledger_fits_a_message() -> None:
 
 
 def test_every_message_is_tested_here() -> None:
-    messages = {*CONTROL_RECORDS.values(), EncodedUpdate, Snapshot, Entries}
+    messages = {*CONTROL_RECORDS.values(), EncodedUpdate, Snapshot, Entries, Logged}
 
     assert messages == {row[0] for row in FIELDS}, "FIELDS has what each can hold"
     assert messages <= {type(example) for example in EXAMPLES}, "support/records.py has one of each"
@@ -619,6 +641,12 @@ LARGEST: tuple[Record, ...] = (
     Finished(ALL_VERSIONS),
     Leave(SEQUENCE_MAX, REASON),
     Stopping(REASON),
+    Logged(
+        COUNT_MAX,
+        (WIDEST * SERIES_NAME_CHARACTERS_MAX,) * SERIES_MAX,
+        bytes(POINT.itemsize * POINTS_MAX),
+        COUNT_MAX,
+    ),
 )
 """Each message that may be long, as long as it can be."""
 
@@ -733,3 +761,16 @@ def test_a_version_vector_covers_what_it_contains(
 )
 def test_the_name_in_a_key_comes_first(key_name: str | None, own_name: str, shown: str) -> None:
     assert name_in_roster(key_name, own_name) == shown
+
+
+@pytest.mark.parametrize(
+    ("logged", "named"),
+    [
+        (Logged(1, ("loss",), bytes(POINT.itemsize + 1), 0), POINT.itemsize + 1),
+        (Logged(1, (), bytes(POINT.itemsize), 0), "series 0 of 0"),
+        (Logged(1, ("loss", "loss"), b"", 0), "a name for a second time"),
+    ],
+)
+def test_scalars_that_contradict_themselves_are_refused(logged: Logged, named: object) -> None:
+    with pytest.raises(InvalidMessageError, match=naming("Logged", named)):
+        _ = logged.array

@@ -3,10 +3,17 @@
 import pytest
 
 from gradwire_protocol import Role
-from gradwire_protocol.messages.admission import RefusalCode, Refuse, Resume, Welcome
+from gradwire_protocol.messages.admission import (
+    Follow,
+    Promise,
+    RefusalCode,
+    Refuse,
+    Resume,
+    Voters,
+    Welcome,
+)
 from gradwire_protocol.messages.fields import TERM_MAX
 from gradwire_protocol.messages.kinds import EndCode
-from gradwire_protocol.messages.standby import Follow, Promise, Voters
 from gradwire_server.config import MasterConfig
 from gradwire_server.master import terms
 from gradwire_server.master.terms import TERMS_AHEAD_MAX

@@ -6,11 +6,18 @@ from functools import partial
 import pytest
 
 from gradwire_protocol import Connection, Endpoint, UsageError
-from gradwire_protocol.messages.admission import Join, RefusalCode, Refuse, Resume
+from gradwire_protocol.messages.admission import (
+    Follow,
+    Join,
+    Promise,
+    RefusalCode,
+    Refuse,
+    Resume,
+    Voters,
+)
 from gradwire_protocol.messages.fields import WORKER_ID_BYTES
 from gradwire_protocol.messages.kinds import EndCode
 from gradwire_protocol.messages.replicas import Snapshot
-from gradwire_protocol.messages.standby import Follow, Promise, Voters
 from gradwire_server.config import MasterConfig
 from gradwire_server.metrics import ServerMetrics
 from gradwire_server.runs.runs import Runs
