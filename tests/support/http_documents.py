@@ -13,7 +13,7 @@ def worker(rank: int, **more: Any) -> dict[str, Any]:
         "rank": rank,
         "name": f"gpu{rank} at host{rank}/{rank}",
         "address": f"10.0.2.{rank}:4{rank:04}",
-        "version": "0.1.0",
+        "lacks_updates": 77_000 + rank,
         "state": "live",
         "rtt_seconds": 0.0123,
         "step": 1_000 + rank,

@@ -67,7 +67,7 @@ WORKERS: Final = (
     Column("BYTES/S", lambda worker: show_size(figure(worker, "encoded_bytes_per_second"))),
     Column("RTT", lambda worker: show_delay(number(worker.get("rtt_seconds")))),
     Column("ADDRESS", lambda worker: plain(worker.get("address")), 24, is_number=False),
-    Column("VERSION", lambda worker: plain(worker.get("version")), is_number=False),
+    Column("LACKS", lambda worker: show_whole(number(worker.get("lacks_updates")))),
 )
 """Ordered as `RUNS` are."""
 
