@@ -7,13 +7,20 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+import gradwire
 from gradwire.cli.app import EXIT_REFUSED, EXIT_UNREACHABLE, EXIT_USAGE
+from gradwire.cli.master_http import MasterHttp
+from gradwire.cli.top.documents import read
+from gradwire.cli.top.screen import runs_in
 from support.http_documents import documents, pages
 from support.http_stub import answering
+from support.local_master import MasterProcess
 from support.processes import Running, completed
 from support.terminals import Terminal
+from support.waiting import wait_until
 from support.wording import naming
 
 FOUND = documents("bert")
@@ -64,6 +71,29 @@ def test_a_pipe_has_a_line_for_each_run_and_stderr_says_when_the_master_is_away(
                 line = top.read_line("another run")
             top.send_signal(signal.SIGINT)
             assert top.wait() == 0
+
+
+def test_what_a_real_master_says_is_shown() -> None:
+    target = np.zeros(5, np.float32)
+    with (
+        MasterProcess() as master,
+        gradwire.join(target, master=master.address, run="bert", threshold=0.5) as session,
+    ):
+        http = MasterHttp(master.announcement["http"])
+        for step in range(3):
+            target[0] += 1
+            session.log(loss=float(3 - step))
+            session.step()
+        wait_until(lambda: read(http, "bert")["runs"]["bert"]["series"], "the curve of the loss")
+        shown = completed(command("--http", http.url, "--once")).stdout
+        found = read(http, None)
+
+    [run] = runs_in(found)
+    assert run["curve"] == [3.0, 2.0, 1.0]
+    assert (run["loss"], run["step"]) == (1.0, 2.0)
+    assert {event["kind"] for event in run["events"]} >= {"began", "joined"}
+    [row] = [line for line in shown.splitlines() if line.startswith("bert")]
+    assert {"bert", "sharing", "█▅▁"} <= set(row.split())
 
 
 def test_a_script_is_given_what_the_master_says() -> None:

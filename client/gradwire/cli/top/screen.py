@@ -156,8 +156,8 @@ def header(found: Document, place: str) -> str:
         "draining" if overview.get("draining") is True else "",
         show_size(received) and f"{show_size(received)}/s in, {show_size(sent)}/s out",
         "" if processor is None else f"{100 * processor:.0f} % cpu",
-        show_size(memory),
         f"up {show_duration(number(overview.get('uptime_seconds')))}",
+        show_size(memory),
         plain(overview.get("version")),
     ]
     return " · ".join(filter(None, parts))
@@ -211,7 +211,10 @@ def event_line(event: Document, found: Document) -> Text:
     at = number(event.get("unix_time"))
     ago = "" if now is None or at is None else f"{show_duration(max(now - at, 0.0))} ago"
     kind = plain(event.get("kind"))
-    line = f"{ago:>12}  {kind:<11} {plain(event['run'])}: {plain(event.get('text'))}"
+    text_of = plain(event.get("text"))
+    name = plain(event["run"])
+    of_run = "" if repr(name) in text_of else f"{name}: "
+    line = f"{ago:>12}  {kind:<11} {of_run}{text_of}"
     style = "yellow" if kind in BAD_EVENTS else "dim"
     return Text(line, style, no_wrap=True, overflow="ellipsis")
 
