@@ -51,7 +51,7 @@ def documents(*runs: str, workers: list[dict[str, Any]] | None = None) -> dict[s
                     "stopping": None,
                     "series": ["accuracy", "loss"],
                     "workers": workers,
-                    "figures": {"updates_per_second": 25.0},
+                    "figures": {"updates_per_second": 25.0, "update_bytes_per_second": 12_500.0},
                 },
                 "events": {
                     "events": [

@@ -122,6 +122,7 @@ def _run(name: str, found: Document) -> Document:
         "step": max((number(each.get("step")) or 0.0 for each in workers), default=None),
         "loss": sum(losses) / len(losses) if losses else None,
         "updates_per_second": figure(document, "updates_per_second"),
+        "bytes_per_second": figure(document, "update_bytes_per_second"),
         "curve": next((each["mean"] for each in curves if isinstance(each.get("mean"), list)), []),
         "events": [{**each, "run": name} for each in events],
     }
@@ -131,6 +132,7 @@ def line_of(run: Document) -> str:
     """Return a run in a line of text."""
     said = {
         "updates/s": show_number(run["updates_per_second"]),
+        "bytes/s": show_size(run["bytes_per_second"]),
         "step": show_whole(run["step"]),
         "loss": show_number(run["loss"]),
     }

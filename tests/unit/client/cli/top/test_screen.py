@@ -71,7 +71,9 @@ def test_a_master_without_runs_says_so() -> None:
 def test_a_run_in_a_line() -> None:
     [run] = runs_in(documents("bert"))
 
-    assert line_of(run) == ("bert: in progress, workers 2, updates/s 25, step 1,001, loss 2.5")
+    assert line_of(run) == (
+        "bert: in progress, workers 2, updates/s 25, bytes/s 12.5 KB, step 1,001, loss 2.5"
+    )
 
 
 JUNK = st.recursive(
