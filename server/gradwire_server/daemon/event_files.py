@@ -32,6 +32,7 @@ from typing import Final
 from urllib.parse import quote
 
 import numpy as np
+from tensorboard.backend.event_processing.event_file_loader import LegacyEventFileLoader
 from tensorboard.compat.proto.event_pb2 import Event
 from tensorboard.compat.proto.summary_pb2 import Summary
 from tensorboard.summary.writer.record_writer import RecordWriter
@@ -77,6 +78,8 @@ class _Recorded:
     marks: Marks = field(default_factory=dict)
     is_behind: bool = False
     """Whether something is due that was not written."""
+    is_failing: bool = False
+    """Whether it could not be, and the log says so."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +126,6 @@ class EventFiles:
         """By the identity of the series."""
         self._thread: Thread | None = None
         self._next_at = 0.0
-        self._is_failing = False
 
     def look(self, masters: Mapping[str, Master], now: float) -> None:
         """Write what is new, when it is time to; called on the event loop.
@@ -185,16 +187,16 @@ class EventFiles:
                 self._write_run(copy)
             except OSError as error:
                 copy.of.is_behind = True
-                if not self._is_failing:
+                if not copy.of.is_failing:
                     logger.warning(
                         "nothing can be written for TensorBoard to %s: %s; it is tried again for "
                         "as long as a run goes on",
                         self._directory,
                         error.strerror or error,
                     )
-                self._is_failing = True
+                copy.of.is_failing = True
             else:
-                self._is_failing = False
+                copy.of.is_failing = False
 
     def _write_run(self, copy: _Copy) -> None:
         recorded, series = copy.of, Series.restored(copy.series)
@@ -203,8 +205,7 @@ class EventFiles:
         if recorded.folder is None:
             goes_on = recorded.goes_on
             recorded.folder = folder_of(self._directory, recorded.name, goes_on=goes_on)
-            if recorded.folder.exists():  # an earlier master has written what is there
-                recorded.marks = {(s.rank, s.series): _end(s) for s in series.curves()}
+            recorded.marks = marks_in(recorded.folder)
         points = 0
         recorded.is_behind = False
         pending: dict[Path, tuple[BytesIO, Marks]] = {}
@@ -246,6 +247,19 @@ def due(series: Series, marks: Marks, live: frozenset[int] | None) -> Iterator[S
                 yield shown._replace(
                     curve=Curve(curve.steps, curve.numbers[at], curve.cells[:, at])
                 )
+
+
+def marks_in(folder: Path) -> Marks:
+    """Return what an earlier master has written there."""
+    marks: Marks = {}
+    for path in sorted(folder.glob("*/events.out.tfevents.*")):
+        number = path.parent.name.removeprefix("worker-")
+        rank = int(number) if number.isdecimal() else None
+        for event in LegacyEventFileLoader(str(path)).Load():
+            for value in event.summary.value:
+                key = rank, value.tag
+                marks[key] = max(event.step + 1, marks.get(key, 0))
+    return marks
 
 
 def folder_of(directory: Path, run: str, *, goes_on: bool) -> Path:

@@ -134,7 +134,6 @@ def test_a_run_that_goes_on_after_a_restart_goes_on_in_its_files(tmp_path: Path)
     master.run.recovered = True
 
     first.files = EventFiles(tmp_path)
-    first.look()
     first.log(0, 2, loss=2.0)
     first.close()
     other = Site(tmp_path)
