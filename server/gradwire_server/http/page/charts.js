@@ -21,7 +21,7 @@ const TONES = {
 
 const AXES = {
   step: (value) => number(value),
-  seconds: (value) => duration(value),
+  seconds: (value) => (value === 0 ? "0 s" : duration(value)),
   bytes: (value) => bytes(value),
 };
 
@@ -44,7 +44,7 @@ class Chart {
   constructor(spec, source) {
     this.spec = spec;
     this.source = source;
-    this.title = element("h4", { className: "title", id: `chart-${Chart.made++}`, textContent: spec.title });
+    this.title = element("p", { className: "title", id: `chart-${Chart.made++}`, textContent: spec.title });
     this.now = element("p", { className: "now" });
     this.plot = element("div", { className: "plot" });
     this.box = element("div", { className: "chart", role: "group", "aria-labelledby": this.title.id },
@@ -73,6 +73,7 @@ class Chart {
   take(curves, others) {
     this.curves = curves;
     this.others = others;
+    for (const mean of [this.mean, ...others]) if (this.spec.own && mean !== undefined) joinWorkers(mean, this.workers.length);
     this.draw();
   }
 
@@ -144,10 +145,10 @@ class Chart {
       height: HEIGHT,
       legend: { show: false },
       cursor: { drag: { x: true, y: false }, sync: { key: axis }, points: { show: false } },
-      scales: { x: { time: false }, y: source.log ? { distr: 3 } : { range: rangeOf } },
+      scales: { x: { time: false }, y: source.log ? { distr: 3 } : { range: this.spec.fromZero ? rangeFromZero : rangeOf } },
       axes: [
-        { ...axes, size: 32, space: 70, values: (_, ticks) => ticks.map(AXES[axis]) },
-        { ...axes, size: 64, values: (_, ticks) => ticks.map((tick) => (tick === null ? "" : format(tick))) },
+        { ...axes, size: 32, space: 80, values: (_, ticks) => ticks.map(AXES[axis]) },
+        { ...axes, size: 74, values: (_, ticks) => ticks.map((tick) => (tick === null ? "" : format(tick))) },
       ],
       series: [
         {},
@@ -331,6 +332,18 @@ function isOf(chart) {
   return (curve) => curve.name === chart.spec.name;
 }
 
+/**
+ * Have each point of a mean be one of the last points, as many as there are workers: what sessions
+ * report themselves comes once a second, from each of them at another step.
+ */
+function joinWorkers(mean, workers) {
+  const last = (values, at) => values.slice(Math.max(at - workers + 1, 0), at + 1).filter((value) => value !== null);
+  const average = (values) => (values.length ? values.reduce((a, b) => a + b) / values.length : null);
+  mean.low = mean.low.map((_, at, all) => Math.min(...last(all, at)));
+  mean.high = mean.high.map((_, at, all) => Math.max(...last(all, at)));
+  mean.mean = mean.mean.map((_, at, all) => average(last(all, at)));
+}
+
 /** Return the seconds of buckets, which are those of their last scalars, so that none is earlier. */
 function rising(values) {
   let last = -Infinity;
@@ -372,6 +385,11 @@ function nearest(sorted, value) {
   const at = Math.max(nearestBelow(sorted, value), 0);
   const after = Math.min(at + 1, sorted.length - 1);
   return Math.abs(sorted[after] - value) < Math.abs(sorted[at] - value) ? after : at;
+}
+
+/** A range for what is counted. */
+function rangeFromZero(_, low, high) {
+  return [0, Math.max(1, 1.1 * (high ?? 0))];
 }
 
 /** A range that is never empty, with some room above and below. */

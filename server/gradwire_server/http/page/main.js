@@ -19,14 +19,14 @@ const OWN = [
   ["gradwire/residual_age_steps", { title: "Age of the residual, in steps" }],
   ["gradwire/staleness_updates", { title: "Staleness, in updates" }],
   ["gradwire/overhead_ratio", { title: "Part of the time that gradwire takes", format: percent }],
-];
+].map(([name, spec]) => [name, { ...spec, own: true }]);
 
 const MEASURED = [
   ["master/updates_per_second", { title: "Updates per second" }],
   ["master/update_bytes_per_second", { title: "Updates, in bytes", format: rate }],
   ["master/relay_delay_seconds", { title: "From a worker to the others", format: duration }],
-  ["master/workers", { title: "Workers in the run" }],
-  ["master/unstable_updates", { title: "Updates that some worker lacks" }],
+  ["master/workers", { title: "Workers in the run", fromZero: true }],
+  ["master/unstable_updates", { title: "Updates that some worker lacks", fromZero: true }],
   ["master/processor_ratio", { title: "Processor of the master, of one core", format: percent }],
   ["master/memory_bytes", { title: "Memory of the master", format: bytes }],
   ["master/received_bytes_per_second", { title: "Received by the master", format: rate }],
@@ -188,9 +188,9 @@ function drawSummary() {
   const { summary, document: run } = state;
   if (summary === null) return;
   const tiles = run === null ? [] : tilesOf(run);
-  tiles.push(["Master's processor", percent(summary.figures.processor_ratio)]);
-  tiles.push(["Master's memory", bytes(summary.figures.memory_bytes)]);
-  tiles.push(["Master up for", duration(summary.uptime_seconds)]);
+  tiles.push(["Processor", percent(summary.figures.processor_ratio)]);
+  tiles.push(["Memory", bytes(summary.figures.memory_bytes)]);
+  tiles.push(["Up for", duration(summary.uptime_seconds)]);
   if (summary.draining) tiles.push(["Draining", "nobody is let in"]);
   reconcile(
     byId("summary"),
@@ -207,7 +207,7 @@ function drawSummary() {
 function tilesOf(run) {
   const tiles = [["Workers", count(run.workers.length)]];
   const troubled = run.workers.filter((worker) => ["silent", "quarantined"].includes(worker.state));
-  if (troubled.length) tiles.push(["Silent or quarantined", namesOf(troubled), "bad"]);
+  if (troubled.length) tiles.push(["In trouble", namesOf(troubled), "bad"]);
   const [name] = [...new Set(run.workers.flatMap((worker) => Object.keys(worker.scalars)))].sort(lossFirst);
   if (name !== undefined) {
     const values = run.workers.map((worker) => worker.scalars[name] ?? null).filter((value) => value !== null);
@@ -217,8 +217,8 @@ function tilesOf(run) {
   const [first, last] = [Math.min(...steps), Math.max(...steps)];
   tiles.push(["Step", steps.length ? (first === last ? count(last) : `${count(first)} – ${count(last)}`) : "–"]);
   tiles.push(["Held up by", heldUpBy(run)]);
-  tiles.push(["Updates per second", number(run.figures.updates_per_second)]);
-  tiles.push(["Updates, in bytes", rate(run.figures.update_bytes_per_second)]);
+  tiles.push(["Updates/s", number(run.figures.updates_per_second)]);
+  tiles.push(["Traffic", rate(run.figures.update_bytes_per_second)]);
   tiles.push(["Parameters", number(run.parameters)]);
   tiles.push(["Mode", run.mode]);
   if (run.checkpoint !== null) tiles.push(["Checkpoint", run.checkpoint.file ?? "none yet"]);

@@ -2,9 +2,9 @@
 
 import { element, reconcile, setText } from "./dom.js";
 import { colourOf } from "./charts.js";
-import { bytes, count, duration, number, percent, rate } from "./format.js";
+import { bytes, count, duration, number, rate } from "./format.js";
 
-const OWN_SCALARS = 3;
+const OWN_SCALARS = 1;
 
 const figure = (name, title, format) => ({ name, title, of: (w) => w.figures[name], shown: format });
 
@@ -21,8 +21,6 @@ const COLUMNS = [
   { name: "lacks", title: "Lacks", of: (w) => w.lacks_updates, shown: count },
   { name: "rtt", title: "Round trip", of: (w) => w.rtt_seconds, shown: duration },
   { name: "heard", title: "Last heard", of: (w) => w.heard_seconds, shown: ago },
-  figure("density_ratio", "Density", percent),
-  { name: "updates", title: "Updates", of: (w) => w.updates, shown: count },
 ];
 
 /** The table; `act` is told of buttons in it: ("show" | "expel" | "release" | "deny", worker). */
