@@ -108,7 +108,7 @@ def test_a_finish_that_fails_leaves(master: LocalMaster) -> None:
     host = hosted(master, finish_timeout_seconds=0.05)
     host.begin(model, None)
 
-    with pytest.raises(DeadlineError, match=naming("finish()", "ranks", 0)):
+    with pytest.raises(DeadlineError, match=naming("finish()", "rank 0")):
         host.finish()
 
     assert not host.is_open

@@ -483,7 +483,8 @@ def test_the_log_that_goes_on_from_another_has_what_comes_after_their_common_pla
 
     assert has_after(name) == [2, 3, 4, 5]
     assert has_after(LOG) == [2, 3, 4]
-    assert has_after(LOG.continued(4, now=2.0)) == [], "its entries after 4 are others"
+    assert has_after(LOG.continued(4, now=2.0)) == [2, 3, 4], "its entries after 4 are others"
+    assert has_after(LogName(2 << 32, 7 << 32, 4)) == [], "it has nothing in common with this one"
     assert log.place == Place(name, 5)
     log.subscribe(1, 0.0, 3)
     assert log.stable == Stable(3, {0: 3})
