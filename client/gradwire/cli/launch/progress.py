@@ -7,8 +7,6 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Final
 
-from gradwire.cli.master_http import MasterHttp
-
 TERMINAL_SECONDS: Final = 1.0
 LINE_SECONDS: Final = 10.0
 """How often the line changes in a terminal, and how often there is one elsewhere."""
@@ -29,6 +27,7 @@ async def follow(http: str, show: Callable[[str], None], every: float) -> None:
         Seconds.
     """
     # Not at the top: a start does not wait for them.
+    from gradwire.cli.master_http import MasterHttp
     from gradwire.cli.top.documents import read
     from gradwire.cli.top.screen import line_of, runs_in
 
