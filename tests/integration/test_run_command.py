@@ -96,6 +96,7 @@ def test_a_line_at_the_foot_of_a_terminal_says_how_far_the_workers_are(tmp_path:
     with Terminal(command, tmp_path) as terminal:
         terminal.wait_for("default: in progress, workers 2")
         terminal.wait_for("loss 1.5")
+        terminal.wait_for("at step")
         end.touch()
         assert terminal.wait() == 0
         lines = terminal.lines
