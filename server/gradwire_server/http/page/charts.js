@@ -73,7 +73,9 @@ class Chart {
   take(curves, others) {
     this.curves = curves;
     this.others = others;
-    for (const mean of [this.mean, ...others]) if (this.spec.own && mean !== undefined) joinWorkers(mean, this.workers.length);
+    for (const mean of [this.mean, ...others]) {
+      if (this.spec.measured && this.workers.length && mean !== undefined) joinWorkers(mean, this.workers.length);
+    }
     this.draw();
   }
 
@@ -84,8 +86,8 @@ class Chart {
       this.destroy();
       return;
     }
-    const drawn = (values) => smoothed(values, source.smoothing).map((v) => (source.log && v <= 0 ? null : v));
     const positive = (values) => values.map((value) => (source.log && value <= 0 ? null : value));
+    const drawn = (values) => positive(smoothed(values, this.spec.measured ? 0 : source.smoothing));
     const data = uPlot.join([
       [mean[axis], positive(mean.low), positive(mean.high), drawn(mean.mean)],
       ...workers.map((curve) => [curve[axis], drawn(curve.mean)]),

@@ -19,7 +19,7 @@ const OWN = [
   ["gradwire/residual_age_steps", { title: "Age of the residual, in steps" }],
   ["gradwire/staleness_updates", { title: "Staleness, in updates" }],
   ["gradwire/overhead_ratio", { title: "Part of the time that gradwire takes", format: percent }],
-].map(([name, spec]) => [name, { ...spec, own: true }]);
+].map(([name, spec]) => [name, { ...spec, measured: true }]);
 
 const MEASURED = [
   ["master/updates_per_second", { title: "Updates per second" }],
@@ -31,7 +31,7 @@ const MEASURED = [
   ["master/memory_bytes", { title: "Memory of the master", format: bytes }],
   ["master/received_bytes_per_second", { title: "Received by the master", format: rate }],
   ["master/sent_bytes_per_second", { title: "Sent by the master", format: rate }],
-].map(([name, spec]) => [name, { ...spec, seconds: true, alone: true }]);
+].map(([name, spec]) => [name, { ...spec, measured: true, seconds: true, alone: true }]);
 
 const ORDERS = [
   { action: "checkpoint", title: "Write a checkpoint", when: (run) => run.checkpoint !== null, text: "The master writes a checkpoint of the run now." },
