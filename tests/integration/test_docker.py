@@ -50,7 +50,8 @@ def scrape_file(folder: Path) -> Path:
     token_file = folder / TOKEN_SECRET
     token_file.touch(mode=0o600)
     file = folder / "prometheus.yml"
-    file.write_text(written.replace(secret, str(token_file)))
+    written = written.replace(secret, str(token_file))
+    file.write_text(written.replace("[prometheus/", f"[{REPOSITORY}/docker/prometheus/"))
     return file
 
 
@@ -219,6 +220,7 @@ def test_every_container_is_given_its_own_key_and_no_other() -> None:
     assert len(set(keys.values())) == len(keys) == 3
     for name, path in keys.items():
         assert path == f"/run/secrets/{secrets[name][0]}"
+    assert secrets["grafana"] == ["grafana_password"]
     given = {each for several in secrets.values() for each in several}
     assert given == COMPOSITION["secrets"].keys()
 

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -20,6 +21,7 @@ from gradwire.cli.run import Launcher
 from gradwire_protocol.crypto.keys import SECRET_BYTES, RunKey
 from gradwire_udp.files.keys import write_key
 from support.processes import Running, children_of, has_ended, python
+from support.terminals import Terminal
 from support.tiers import variants
 from support.waiting import PROCESS, until, wait_for_process
 
@@ -69,6 +71,40 @@ def launch(
     """Start it, in a process of its own."""
     launcher = [*prefix, sys.executable, "-m", "gradwire", "run", "-n", str(workers)]
     return Running([*launcher, *options, "--", *command], stderr=subprocess.PIPE)
+
+
+LOGS = """
+import pathlib, sys, time, numpy as np, gradwire
+target = np.zeros(10, np.float32)
+with gradwire.join(target, workers=2, threshold=0.5) as session:
+    step = 0
+    while not pathlib.Path(sys.argv[1]).exists():
+        target[0] += 1
+        session.log(loss=1.5)
+        session.step()
+        step += 1
+        if step % 10 == 0:
+            print("worker", session.rank, "at step", step, flush=True)
+        time.sleep(0.02)
+"""
+"""A worker that logs a loss until there is a file."""
+
+
+def test_a_line_at_the_foot_of_a_terminal_says_how_far_the_workers_are(tmp_path: Path) -> None:
+    end = tmp_path / "end"
+    command = [sys.executable, "-m", "gradwire", "run", "--", *python(LOGS, str(end))]
+    with Terminal(command, tmp_path) as terminal:
+        terminal.wait_for("default: in progress, workers 2")
+        terminal.wait_for("loss 1.5")
+        terminal.wait_for("at step")
+        end.touch()
+        assert terminal.wait() == 0
+        lines = terminal.lines
+
+    assert not any("in progress" in line for line in lines), "it is gone in the end"
+    steps = [line for line in lines if "at step" in line]
+    assert steps
+    assert all(re.fullmatch(r"\[[01]\] worker [01] at step \d+", line) for line in steps)
 
 
 HAS_KEYS = """

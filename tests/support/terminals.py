@@ -32,17 +32,24 @@ class Terminal:
     cwd : Path
     environ : mapping, optional
         Variables beside those of this process that are not gradwire's.
+    columns, rows : int
     """
 
     def __init__(
-        self, command: Sequence[str], cwd: Path, environ: Mapping[str, str] | None = None
+        self,
+        command: Sequence[str],
+        cwd: Path,
+        environ: Mapping[str, str] | None = None,
+        *,
+        columns: int = COLUMNS,
+        rows: int = ROWS,
     ) -> None:
-        self._screen = pyte.HistoryScreen(COLUMNS, ROWS, history=HISTORY)
+        self._screen = pyte.HistoryScreen(columns, rows, history=HISTORY)
         self._stream = pyte.ByteStream(self._screen)
         self._lock = Lock()
         ours, theirs = pty.openpty()
         self._fd = ours
-        fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", ROWS, COLUMNS, 0, 0))
+        fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
         usual = {name: value for name, value in os.environ.items() if "GRADWIRE" not in name}
         self.process = subprocess.Popen(
             command, stdin=theirs, stdout=theirs, stderr=theirs, cwd=cwd, start_new_session=True,
@@ -67,7 +74,7 @@ class Terminal:
         """What is to be seen, without empty lines."""
         with self._lock:
             above = [
-                "".join(row[column].data for column in range(COLUMNS))
+                "".join(row[column].data for column in range(self._screen.columns))
                 for row in self._screen.history.top
             ]
             return [line.rstrip() for line in [*above, *self._screen.display] if line.strip()]
@@ -79,6 +86,10 @@ class Terminal:
             return any(text in line for line in self.lines)
 
         wait_for_process(is_seen, f"{text!r} in a terminal")
+
+    def type(self, text: str) -> None:
+        """Press keys."""
+        os.write(self._fd, text.encode())
 
     def wait(self) -> int:
         """Wait for the end; return the exit status."""

@@ -19,6 +19,7 @@ OWN: Final = {
     "demo": "gradwire.cli.demo.command:demo",
     "keygen": "gradwire.cli.keygen:keygen",
     "operate": "gradwire.cli.operate:operate",
+    "top": "gradwire.cli.top.command:top",
     "estimate": "gradwire.cli.estimate:estimate_command",
     "doctor": "gradwire.cli.doctor:doctor",
     "warm-up": "gradwire.cli.warm_up:warm_up",
@@ -33,6 +34,7 @@ SUMMARIES: Final = {
     "demo": "Train a character transformer with several worker processes, over real UDP.",
     "keygen": "Make a run key, keys of workers from it, or a token for HTTP.",
     "operate": "Give a running master an order.",
+    "top": "Show a master's runs and workers, live: speed, loss, states, what has happened.",
     "estimate": "Say by formulas whether a training will scale: seconds of a step, waiting, bytes.",
     "doctor": "Say what is wrong with this machine, or between it and a master, and what to do "
     "about it.",

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 from urllib.request import HTTPRedirectHandler, ProxyHandler, Request, build_opener
 
 from gradwire.errors import DeadlineError, ProtocolError, RefusedError, UnreachableError, UsageError
-from gradwire_protocol.limits import KIB
+from gradwire_protocol.limits import KIB, MIB
 from gradwire_udp.files.keys import read_secret
 
 HTTP_PORT: Final = 40124
@@ -18,6 +18,9 @@ HTTP_DEFAULT: Final = f"http://127.0.0.1:{HTTP_PORT}"
 
 ANSWER_SECONDS: Final = 10.0
 """Time for an answer: orders are carried out at once."""
+
+ANSWER_BYTES_MAX: Final = 16 * MIB
+"""A run of 4,094 workers has a document of some 4 MB."""
 
 TOKEN_BYTES_MAX: Final = 4 * KIB
 REASON_BYTES_MAX: Final = 4 * KIB
@@ -83,9 +86,10 @@ class MasterHttp:
         request = Request(self.url + path, content, headers)  # checked above
         try:
             with self._open(request, timeout=ANSWER_SECONDS) as answer:
-                return json.load(answer)
+                return json.loads(answer.read(ANSWER_BYTES_MAX))
         except HTTPError as error:
-            reason = error.read(REASON_BYTES_MAX).decode(errors="replace").strip()
+            with error:
+                reason = plain(error.read(REASON_BYTES_MAX).decode(errors="replace"))
             if error.code == 401:
                 reason += ": name its file by --token-file FILE"
             said = f"the master at {self.url} refused: {reason or error.reason}"
@@ -101,7 +105,7 @@ class MasterHttp:
                 f"no answer from {self.url}: {why}. Is that the HTTP address of a running "
                 "master? The first line that it writes has it; say --http URL"
             ) from None
-        except ValueError:
+        except (ValueError, RecursionError):
             raise ProtocolError(f"{self.url}{path} is no JSON: is a master there?") from None
 
 
@@ -116,3 +120,9 @@ def read_token(path: str | Path | None) -> str | None:
     if path is None:
         return None
     return read_secret(Path(path), "the HTTP token in", TOKEN_BYTES_MAX).strip()
+
+
+def plain(text: object) -> str:
+    """Return a text that a terminal can be sent: other machines have written it."""
+    shown = " ".join(text.split()) if isinstance(text, str) else ""
+    return "".join(each if each.isprintable() else "\N{REPLACEMENT CHARACTER}" for each in shown)

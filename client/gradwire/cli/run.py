@@ -15,6 +15,7 @@ import typer
 
 from gradwire.cli.launch.master import Master, MasterEndedError, local_keys
 from gradwire.cli.launch.processes import SIGNALLED, Child, Failures, ending_signals, how
+from gradwire.cli.launch.progress import LINE_SECONDS, TERMINAL_SECONDS, Foot, follow
 from gradwire.errors import DeadlineError, UsageError
 from gradwire_protocol.crypto.keys import WorkerKey
 from gradwire_udp.files.keys import read_keys
@@ -75,9 +76,10 @@ def run(
 
     What stands behind the command, as in `gradwire run -n 2 python train.py -n 5`, belongs to the
     command. Every worker finds the master's address in GRADWIRE_MASTER, and its place on this
-    machine in LOCAL_RANK, so that its GPU is cuda:LOCAL_RANK. Without --master the run has no other
-    workers: each also finds its place in RANK and WORLD_SIZE, and a script that calls
-    torch.distributed.init_process_group as well finds MASTER_ADDR and a free MASTER_PORT. The
+    machine in LOCAL_RANK, so that its GPU is cuda:LOCAL_RANK. A line at the foot of a terminal says
+    how far they are, by what they log; elsewhere one does every 10 seconds. Without --master the
+    run has no other workers: each also finds its place in RANK and WORLD_SIZE, and a script that
+    calls torch.distributed.init_process_group as well finds MASTER_ADDR and a free MASTER_PORT. The
     command ends when all workers have ended. When a worker fails, it stops the others, and ends
     with the exit status of that worker, unless --on-failure says otherwise: where the others go on,
     the status is 0 if one of them succeeds. A master that dies is started again, at the same port
@@ -120,6 +122,7 @@ class Launcher:
         """The latest process of each rank."""
         self._signals: list[int] = []
         """What was sent to the workers."""
+        self._foot = Foot()
         self._say = partial(self._write, sys.stderr, "gradwire run: ")
         self._one_succeeded = False
         self._status = 0
@@ -148,9 +151,12 @@ class Launcher:
             ):
                 served = f", metrics at http://{master.http}/metrics" if master.http else ""
                 self._say(f"master at {master.address}{served}")
-                keeping = group.create_task(self._keep_master(master))
+                tasks = [group.create_task(self._keep_master(master))]
+                if master.http:
+                    tasks.append(group.create_task(self._follow(master.http)))
                 await self.run(master.address, worker_key_files, is_whole_run=True)
-                keeping.cancel()
+                for task in tasks:
+                    task.cancel()
 
     async def run(
         self, master: str, key_files: Sequence[Path | None], *, is_whole_run: bool = False
@@ -191,6 +197,16 @@ class Launcher:
             defaults |= {"MASTER_ADDR": address, "MASTER_PORT": str(port)}
             ours["WORLD_SIZE"] = str(self._workers)
         return defaults | os.environ | ours
+
+    async def _follow(self, http: str) -> None:
+        """Show how far the workers are."""
+        if sys.stderr.isatty():
+            try:
+                await follow(http, self._foot.show, TERMINAL_SECONDS)
+            finally:
+                self._foot.show("")
+        else:
+            await follow(http, self._say, LINE_SECONDS)
 
     async def _keep_master(self, master: Master) -> None:
         """Start the master again whenever it dies; its workers train on and come back."""
@@ -266,8 +282,10 @@ class Launcher:
 
     def _write(self, stream: TextIO, prefix: str, line: str) -> None:
         try:
+            self._foot.hide()
             stream.write(f"{prefix}{line}\n")
             stream.flush()
+            self._foot.show_again()
         except BrokenPipeError:
             # The reader is gone, as after ``| head``: end as other programs do then. Python would
             # try to write the rest of the buffer at its end, and show a second error.

@@ -15,7 +15,7 @@ from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import dataclass
 from inspect import Parameter, Signature
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
@@ -32,6 +32,9 @@ from gradwire_udp import local_address_in, new_event_loop, show_address, split_a
 from gradwire_udp.files.configuration import read_table, unknown_variables
 from gradwire_udp.files.keys import RUN_CREDENTIAL, credential
 from gradwire_udp.sockets import PORT
+
+if TYPE_CHECKING:
+    from gradwire_server.daemon.event_files import EventFiles
 
 logger = logging.getLogger("gradwire.daemon")
 
@@ -116,6 +119,12 @@ class DaemonOptions:
         "not start. 'auto' is the folder of --checkpoint, and may be empty.",
         metavar="DIR",
     )
+    tensorboard: Path | None = setting(
+        None,
+        "Folder for what workers log (session.log), as event files that TensorBoard reads. It "
+        "needs pip install 'gradwire[tensorboard]'.",
+        metavar="DIR",
+    )
 
 
 OPTIONS: Final = {
@@ -185,6 +194,7 @@ def master(**given: Any) -> None:
             denied=denied_names(options.deny or ()),
             insecure=options.insecure,
         )
+        event_files = None if options.tensorboard is None else _event_files(options.tensorboard)
         # What is loaded by now stays. The garbage collector would look at all of it now and then,
         # for a tenth of a second in which nothing is relayed.
         gc.freeze()
@@ -194,7 +204,11 @@ def master(**given: Any) -> None:
         ):
             resume = None if settings.new_run else options.resume
             runs = resumed_runs(resume, options.checkpoint, settings)
-            runner.run(Daemon(settings, addresses, access, keys, resumed=runs, folder=folder).run())
+            daemon = Daemon(
+                settings, addresses, access, keys,
+                resumed=runs, folder=folder, event_files=event_files,
+            )  # fmt: skip
+            runner.run(daemon.run())
     except AddressInUseError as error:
         typer.echo(f"gradwire master: {error}", err=True)
         raise typer.Exit(EXIT_ADDRESS_IN_USE) from None
@@ -253,6 +267,17 @@ def _folder(options: DaemonOptions, keep: int) -> AbstractContextManager[Checkpo
         return nullcontext()
     resuming = options.resume is not None
     return closing(CheckpointFolder(options.checkpoint, keep, resuming=resuming))
+
+
+def _event_files(directory: Path) -> "EventFiles":
+    try:
+        from gradwire_server.daemon.event_files import EventFiles
+    except ImportError as error:
+        raise UsageError(
+            f"--tensorboard {directory}: {error}; install what it needs: pip install "
+            "'gradwire[tensorboard]'"
+        ) from None
+    return EventFiles(directory)
 
 
 def _listen_address(listen: str, network: str | None) -> str:

@@ -13,7 +13,7 @@ from functools import partial
 from importlib.metadata import version
 from ipaddress import ip_address
 from time import monotonic
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from gradwire_codecs import warm_up
 from gradwire_protocol import GradwireError, Keyring, UsageError
@@ -31,6 +31,7 @@ from gradwire_server.daemon.listening import (
 )
 from gradwire_server.http.access import Access
 from gradwire_server.http.api import api_routes
+from gradwire_server.http.assets import assets, page_routes
 from gradwire_server.http.documents import Documents
 from gradwire_server.http.orders import orders_route
 from gradwire_server.http.server import HttpServer, is_of_aiohttp
@@ -47,6 +48,9 @@ from gradwire_server.updates.decoding import ThreadDecoder
 from gradwire_udp import Drivers, resolve, show_address, split_address
 from gradwire_udp.udp.refusals import LOOK_SECONDS as REFUSALS_SECONDS
 from gradwire_udp.udp.refusals import Refusals
+
+if TYPE_CHECKING:
+    from gradwire_server.daemon.event_files import EventFiles  # it needs TensorBoard
 
 logger = logging.getLogger("gradwire.daemon")
 
@@ -84,6 +88,8 @@ class Daemon:
         Runs that go on from checkpoints.
     folder : CheckpointFolder, optional
         Without it no checkpoints are written.
+    event_files : EventFiles, optional
+        Without it nothing is written for TensorBoard.
     """
 
     def __init__(
@@ -95,8 +101,10 @@ class Daemon:
         *,
         resumed: Sequence[Run] = (),
         folder: CheckpointFolder | None = None,
+        event_files: "EventFiles | None" = None,
     ) -> None:
         self._addresses = addresses
+        self._event_files = event_files
         self._access = access or Access()
         self._metrics = ServerMetrics()
         self._background = _Threads(folder, self._call_soon)
@@ -166,10 +174,7 @@ class Daemon:
             is_local = ip_address(listening.address[0]).is_loopback
             self._access.has_keys = self._keys.key_file is not None or not is_local
             http_address = await self._start_http(http)
-            for number in (signal.SIGTERM, signal.SIGINT):
-                loop.add_signal_handler(number, self._on_signal, signal.Signals(number).name)
-            if self._keys.key_file is not None:
-                loop.add_signal_handler(signal.SIGHUP, self._read_keys_again)
+            self._handle_signals(loop)
             self._runs.begin(drivers.now())
             drivers.turn()  # a standby dials its primary at once, not when somebody calls
             self._announce(http_address)
@@ -178,6 +183,8 @@ class Daemon:
             await self._serve(drivers, figures)
             await self._close_connections(drivers)
             await self._wait_for_disk()
+            if self._event_files is not None:
+                self._event_files.close(self._runs.in_progress, drivers.now())
         finally:
             if refusals is not None:
                 refusals.cancel()
@@ -187,6 +194,12 @@ class Daemon:
             drivers.close()
         if self._failure is not None:
             raise self._failure
+
+    def _handle_signals(self, loop: asyncio.AbstractEventLoop) -> None:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._on_signal, signal.Signals(number).name)
+        if self._keys.key_file is not None:
+            loop.add_signal_handler(signal.SIGHUP, self._read_keys_again)
 
     def _traffic(self) -> tuple[int, int]:
         """Return how many bytes were received and sent."""
@@ -199,6 +212,8 @@ class Daemon:
         while not await self._stops_within(LOOK_SECONDS):
             refused.look(monotonic())
             figures.sample(drivers.now())
+            if self._event_files is not None:
+                self._event_files.look(self._runs.in_progress, drivers.now())
         refused.look(monotonic())
         logger.info("stopping: %s", self._reason)
 
@@ -223,7 +238,9 @@ class Daemon:
             refusals.close()
 
     def _http(self, documents: Documents, streams: Streams) -> HttpServer:
+        self._access.public = assets().keys()
         routes = [
+            *page_routes(),
             orders_route(self._access, self._order),
             streams.route,
             *api_routes(documents.handlers, lambda: documents.runs, self._access),

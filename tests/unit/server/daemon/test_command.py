@@ -2,6 +2,7 @@
 
 import re
 import socket
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from inspect import signature
@@ -281,3 +282,14 @@ def test_a_key_that_cannot_be_used_is_named_and_not_repeated(
 
     assert (status, err) == (2, naming("gradwire master:", key_file, *named))
     assert text.rpartition(":")[2] not in err
+
+
+def test_event_files_take_a_package_that_the_error_names(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "gradwire_server.daemon.event_files", None)
+
+    status, said = invoke("--tensorboard", str(tmp_path))
+
+    assert status == 2
+    assert said == naming("--tensorboard", tmp_path, "'gradwire[tensorboard]'")

@@ -1,0 +1,33 @@
+import asyncio
+
+from gradwire.cli.launch.progress import follow
+from support.http_documents import documents, pages
+from support.http_stub import answering
+from support.waiting import SOON
+
+EVERY = 0.01
+
+
+def test_a_line_comes_again_and_again_also_when_the_master_was_away() -> None:
+    async def followed() -> list[str]:
+        shown: list[str] = []
+        has_come = asyncio.Event()
+
+        def show(line: str) -> None:
+            shown.append(line)
+            has_come.set()
+
+        with answering(pages(documents("bert"))) as stub:
+            following = asyncio.create_task(follow(stub.address, show, EVERY))
+            await has_come.wait()
+            stub.close()
+        has_come.clear()
+        with answering(pages(documents("gpt")), stub.port):
+            while not any(line.startswith("gpt") for line in shown):
+                await has_come.wait()
+                has_come.clear()
+            following.cancel()
+        return shown
+
+    [first, *_] = asyncio.run(asyncio.wait_for(followed(), SOON))
+    assert first.startswith("bert: in progress, workers 2")
