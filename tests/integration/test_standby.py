@@ -61,14 +61,20 @@ class Pair:
         state: dict[str, Any] = run_status(master.announcement["http"])["master"]
         return state
 
-    def wait_for_workers_at(self, master: MasterProcess) -> None:
+    def train_until_all_are_at(self, master: MasterProcess) -> None:
+        """Train until all workers are live there.
+
+        A worker that was ahead of the standby compares its replica with the master's, between two
+        steps: one that makes no step waits.
+        """
         http = master.announcement["http"]
-        wait_for_process(
-            lambda: (
-                len([w for w in run_status(http)["workers"] if w["phase"] == "live"]) == WORKERS
-            ),
-            "the workers to be there",
-        )
+
+        def are_there() -> bool:
+            ask_all(self.workers, "step", times=1)
+            live = [each for each in run_status(http)["workers"] if each["phase"] == "live"]
+            return len(live) == WORKERS
+
+        wait_for_process(are_there, "the workers to be there")
 
 
 @pytest.mark.parametrize("kind", variants("sealed", "open", "tcp"))
@@ -92,7 +98,7 @@ def test_workers_go_on_with_the_standby_when_the_primary_is_killed(
         tell_all(pair.workers, "step", times=50)
         pair.primary.signal(signal.SIGKILL)
         answers_of(pair.workers)
-        pair.wait_for_workers_at(pair.standby)
+        pair.train_until_all_are_at(pair.standby)
 
         state = pair.state_of(pair.standby)
         assert (state["role"], state["in_charge"]) == ("standby", True)

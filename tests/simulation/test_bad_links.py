@@ -73,7 +73,8 @@ def test_many_that_start_in_one_moment_are_soon_done(rtt: float, seed: int) -> N
 @SEEDS
 @pytest.mark.parametrize("count", variants(4, 2, 16))
 def test_in_the_long_run_flows_have_equal_shares(count: int, seed: int) -> None:
-    assert share(seed, count=count, seconds=max(30.0, 4.0 * count)) >= 0.85
+    # Two flows take turns at having more, for ten seconds each and longer, so they need more turns.
+    assert share(seed, count=count, seconds=max(120 / count, 30.0, 4.0 * count)) >= 0.85
 
 
 @pytest.mark.parametrize("seed", range(3))

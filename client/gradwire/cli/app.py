@@ -38,6 +38,8 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
+TEXT: Final = logging.Formatter("%(asctime)s %(levelname)-7s %(name)s: %(message)s", "%H:%M:%S")
+
 REPEAT_SECONDS: Final = 1.0
 """Least time between two warnings or errors of one class: a peer that can provoke them could
 otherwise fill a disk."""
@@ -70,7 +72,7 @@ def configure(
     """Train one model on several machines over the network you have."""
     del show_version
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(JsonFormatter() if log_format == "json" else TextFormatter())
+    handler.setFormatter(JsonFormatter() if log_format == "json" else TEXT)
     handler.addFilter(RepeatFilter())
     root = logging.getLogger("gradwire")
     root.setLevel(log_level.upper())
@@ -105,13 +107,6 @@ def _exit_status(error: GradwireError) -> int:
         case MasterEndedError():
             return error.status or EXIT_USAGE
     return EXIT_USAGE
-
-
-class TextFormatter(logging.Formatter):
-    """One line of text, for people."""
-
-    def __init__(self) -> None:
-        super().__init__("%(asctime)s %(levelname)-7s %(name)s: %(message)s", "%H:%M:%S")
 
 
 class JsonFormatter(logging.Formatter):

@@ -87,6 +87,11 @@ class Peer(Record):
     """Whether it has sent its last update."""
 
 
+def incarnation_of(log: int) -> int:
+    """Return how many masters have continued the run, by the id of a log."""
+    return log >> 32
+
+
 @dataclass(frozen=True, slots=True)
 class LogName(Record):
     """The name of a log, and where it parts from the one of which it is the continuation."""
@@ -97,18 +102,13 @@ class LogName(Record):
     parts_at: Position = 0
     """Up to this position, both are the same."""
 
-    @property
-    def incarnation(self) -> int:
-        """How many masters have continued the run."""
-        return self.id >> 32
-
     def continued(self, position: int, now: float) -> "LogName":
         """Return the name of a log that goes on from a position of this one.
 
         Another master may have gone on from there as well, so half of it is random: by the clock.
         """
         chance = round(now / CLOCK_SECONDS) % 2**32
-        return LogName((self.incarnation + 1) << 32 | chance, self.id, position)
+        return LogName((incarnation_of(self.id) + 1) << 32 | chance, self.id, position)
 
     def shares(self, other: "LogName", position: int) -> bool:
         """Return whether the log is the same as another one, up to a position."""
@@ -116,6 +116,8 @@ class LogName(Record):
             return True
         if self.id == other.base:
             return position <= other.parts_at
+        if self.base == other.base != 0:
+            return position <= min(self.parts_at, other.parts_at)
         return self.base == other.id and position <= self.parts_at
 
 
@@ -125,6 +127,12 @@ class Place(Record):
 
     log: Annotated[LogName, record(LogName)] = field(default_factory=LogName)
     position: Position = 0
+
+    @property
+    def earliest_log(self) -> LogId:
+        """The log before, where both are the same up to here; else this one."""
+        log = self.log
+        return log.base if log.base and self.position <= log.parts_at else log.id
 
 
 @dataclass(frozen=True, slots=True)

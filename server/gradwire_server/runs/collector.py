@@ -4,9 +4,9 @@ A run's metrics are in a registry of their own, so that its parts need not know 
 others. Here the registries are put together family by family.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
-from prometheus_client import CollectorRegistry, Metric
+from prometheus_client import Metric
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
@@ -26,8 +26,8 @@ class RunsCollector(Collector):
         """Yield the metric families with their current values."""
         registries = {}
         for name, master in self._runs.masters:
-            registries[name] = [*_families(master.state.metrics.registry), *_read(master)]
-        outside = {each.name: each for each in _families(self._runs.metrics.without_run.registry)}
+            registries[name] = [*master.state.metrics.registry.collect(), *_read(master)]
+        outside = {each.name: each for each in self._runs.metrics.without_run.registry.collect()}
         for families in zip(*registries.values(), strict=True):
             family = families[0]
             joined = Metric(family.name, family.documentation, family.type)
@@ -36,10 +36,6 @@ class RunsCollector(Collector):
             if family.name in outside:
                 _add_samples(joined, "", outside[family.name])
             yield joined
-
-
-def _families(registry: CollectorRegistry) -> Iterable[Metric]:
-    return registry.collect()
 
 
 def _add_samples(joined: Metric, run: str, family: Metric) -> None:

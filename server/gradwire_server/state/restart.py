@@ -22,7 +22,7 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from gradwire_protocol.messages.admission import LogName, Place, Resume
+from gradwire_protocol.messages.admission import LogName, Place, Resume, incarnation_of
 from gradwire_protocol.messages.updates import EntriesAssembly, Stable
 from gradwire_server.log.segments import Segment
 from gradwire_server.state.roster import Member
@@ -96,14 +96,16 @@ class RunRecovery:
         """Choose the returned worker whose replica is taken; None for the master's own.
 
         The choice is the most advanced one in the last log; where masters have gone on from one
-        place without knowing of each other, in the one that most workers have followed.
+        place without knowing of each other, in the one that most workers have followed. Who was
+        told of a log, and has nothing yet that the one before lacks, is no further for it.
         """
         self.gathering = False
         self._forget_sent()
-        followers = Counter(resume.place.log.id for resume in self.returned.values())
+        followers = Counter(resume.place.earliest_log for resume in self.returned.values())
 
         def rating(place: Place) -> tuple[int, int, int]:
-            return place.log.incarnation, followers[place.log.id], place.position
+            log = place.earliest_log
+            return incarnation_of(log), followers[log], place.position
 
         heir = max(self.returned, key=lambda each: rating(self.place(each)), default=None)
         if self.own is not None and (heir is None or rating(self.own) >= rating(self.place(heir))):
@@ -151,8 +153,12 @@ class RunRecovery:
     @property
     def _followers(self) -> list[Resume]:
         """Those who have the log of the heir, the least advanced one first."""
-        log = self.start.log.id
-        followers = [each for each in self.returned.values() if each.place.log.id == log]
+        log = self.start.log
+        followers = [
+            each
+            for each in self.returned.values()
+            if each.place.log.shares(log, each.place.position)
+        ]
         return sorted(followers, key=lambda each: each.place.position)
 
     def _last_after(self, heir: Member) -> int:

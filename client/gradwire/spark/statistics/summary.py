@@ -36,7 +36,7 @@ class Summary(Account):
     """What a training was like.
 
     Printing it shows the main figures. `statistics` has all of them as a DataFrame, `export_html`
-    draws them.
+    writes them to a page.
     """
 
     def events(self) -> Iterator[Event]:
@@ -71,20 +71,16 @@ class Summary(Account):
         return spark.createDataFrame(rows, SCHEMA)
 
     def export_html(self, path: str | PathLike[str]) -> None:
-        """Write one HTML page with a time line of driver and workers, the loss and the figures.
+        """Write one HTML page with the figures, the driver's phases, the epochs and the workers.
 
-        The page needs no network and no scripts, and is below 2 MB: it draws many items as one.
+        The page needs no network and no scripts.
 
         Parameters
         ----------
         path : str or path
             On the driver. A file that exists is replaced.
         """
-        Path(path).write_text(self.to_html(), encoding="utf-8")
-
-    def to_html(self) -> str:
-        """Return the page that `export_html` writes."""
-        return page_of(self)
+        Path(path).write_text(page_of(self), encoding="utf-8")
 
     def __str__(self) -> str:
         return text_of(self)

@@ -7,12 +7,12 @@ from which it reaches the server.
 
 import socket
 from dataclasses import dataclass
-from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
 from urllib.parse import urlsplit
 
 from pyspark.sql import SparkSession
 
 from gradwire.errors import UsageError
+from gradwire_udp import local_address_in
 
 PORT_OF_NOTHING = 9
 """Of a socket that is connected and sends nothing (RFC 863): the system then names the address."""
@@ -41,7 +41,10 @@ def driver_address(spark: SparkSession, network_mask: str | None) -> DriverAddre
         If this machine has no address in that network.
     """
     if network_mask is not None:
-        address = _address_in(_network(network_mask))
+        try:
+            address = local_address_in(network_mask)
+        except UsageError as error:
+            raise UsageError(f"networkMask={network_mask!r}: {error}") from None
         return DriverAddress(address, address)
     if is_connect(spark):
         server = urlsplit(f"//{spark.client.host}").hostname
@@ -55,26 +58,6 @@ def driver_address(spark: SparkSession, network_mask: str | None) -> DriverAddre
 def is_connect(spark: SparkSession) -> bool:
     """Return whether this is a session of Spark Connect."""
     return type(spark).__module__.startswith("pyspark.sql.connect")
-
-
-def _network(mask: str) -> IPv4Network | IPv6Network:
-    try:
-        return ip_network(mask, strict=False)
-    except ValueError as error:
-        raise UsageError(
-            f"networkMask={mask!r}: {error}; it has to be like '10.0.0.0/16'"
-        ) from error
-
-
-def _address_in(network: IPv4Network | IPv6Network) -> str:
-    """Return this machine's address in a network."""
-    found = _address_towards(str(network.network_address + (network.num_addresses > 2)))
-    if ip_address(found) not in network:
-        raise UsageError(
-            f"networkMask={network}: this machine has no address there; it reaches that network "
-            f"from {found}"
-        )
-    return found
 
 
 def _address_towards(host: str) -> str:

@@ -1,7 +1,7 @@
 """What a training on Spark was like: the figures, the text, the DataFrame's rows and the page."""
 
 from collections import Counter
-from math import inf, isnan, nan
+from math import isnan
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -16,7 +16,7 @@ from gradwire.spark.training.plan import Outcome
 from gradwire.spark.training.worker import Report, Span
 
 START = 1_750_000_000.0
-PAGE_BYTES_MAX = 2_000_000
+PAGE_BYTES_MAX = 200_000
 
 
 def span_of(epoch: int, item: int, after: float, **values: Any) -> Span:
@@ -174,37 +174,21 @@ def test_text_says_who_did_what() -> None:
 # Page.
 
 
+def page_of(outcome: Outcome, tmp_path: Path) -> str:
+    Summary(outcome).export_html(tmp_path / "page.html")
+    return (tmp_path / "page.html").read_text(encoding="utf-8")
+
+
 def test_page_is_well_formed_and_the_same_each_time(tmp_path: Path) -> None:
-    Summary(outcome_of_two()).export_html(tmp_path / "page.html")
-    page = (tmp_path / "page.html").read_text(encoding="utf-8")
+    page = page_of(outcome_of_two(), tmp_path)
 
-    bars = [g for g in parsed(page).iter("g") if "of epoch" in (g.findtext("title") or "")]
-    assert page == Summary(outcome_of_two()).to_html()
-    assert [title.splitlines()[0] for g in bars for title in [g.findtext("title") or ""]] == [
-        "Item 0 of epoch 1: 10 rows, 2 steps, loss 4",
-        "Item 1 of epoch 1: 10 rows, 2 steps, loss 2",
-        "Item 0 of epoch 2: 5 rows, 1 step, loss 1",
-        "Item 1 of epoch 2: 15 rows, 3 steps, loss 3",
-    ]
+    cells = ["".join(cell.itertext()) for cell in parsed(page).iter("td")]
+    assert page == page_of(outcome_of_two(), tmp_path)
+    assert {"40", "found", "1 s", "one/7", "two/8"} <= set(cells)
 
 
-def test_phases_of_a_bar_are_side_by_side() -> None:
-    page = parsed(Summary(outcome_of_two()).to_html())
-
-    title = "Item 0 of epoch 1"
-    bar = next(g for g in page.iter("g") if (g.findtext("title") or "").startswith(title))
-    rects = [(r.get("class"), int(r.get("x", "")), int(r.get("width", ""))) for r in bar[1:]]
-    # The job takes 10 s, and a drawing is 10,000 wide.
-    assert rects == [
-        ("data", 3000, 500),
-        ("compute", 3500, 1000),
-        ("encode", 4500, 250),
-        ("other", 4750, 250),
-    ]
-
-
-def test_page_asks_for_nothing_and_runs_nothing() -> None:
-    page = Summary(outcome_of_two()).to_html()
+def test_page_asks_for_nothing_and_runs_nothing(tmp_path: Path) -> None:
+    page = page_of(outcome_of_two(), tmp_path)
 
     assert "http://" not in page
     assert "https://" not in page
@@ -213,7 +197,7 @@ def test_page_asks_for_nothing_and_runs_nothing() -> None:
     assert "@import" not in page
 
 
-def test_text_from_elsewhere_is_escaped() -> None:
+def test_text_from_elsewhere_is_escaped(tmp_path: Path) -> None:
     bad = '<script>alert("1")</script>&\x00\'.'
     outcome = outcome_of_two()
     for report in outcome.reports:
@@ -221,34 +205,30 @@ def test_text_from_elsewhere_is_escaped() -> None:
     outcome.phases = [(bad, START, 5.0)]
     outcome.stopped = bad
 
-    page = Summary(outcome).to_html()
+    page = page_of(outcome, tmp_path)
 
     assert "<script" not in page
     assert "\x00" not in page
     assert "".join(parsed(page).itertext()).count("<script>alert") >= 5
 
 
-@pytest.mark.parametrize("workers", [1, 16, 4_000])
-def test_page_of_many_items_is_bounded_and_says_what_it_leaves_out(workers: int) -> None:
-    outcome = outcome_of_many(20_000, workers, host="h" * 60)
-
-    page = Summary(outcome).to_html()
+def test_page_of_many_workers_is_bounded_and_says_what_it_leaves_out(tmp_path: Path) -> None:
+    page = page_of(outcome_of_many(20_000, 4_000, host="h" * 60), tmp_path)
 
     assert len(page.encode()) < PAGE_BYTES_MAX
-    text = "".join(parsed(page).itertext())
-    assert ("successive items of a worker" in text) == (workers < 4_000)
-    assert ("3,800 more workers are not shown" in text) == (workers == 4_000)
+    assert "... 3,800 more" in "".join(parsed(page).itertext())
 
 
-def test_table_of_many_epochs_has_the_first_and_the_last_ones() -> None:
+def test_table_of_many_epochs_has_the_first_and_the_last_ones(tmp_path: Path) -> None:
     report = Report("one", 0, 7, START, joined=START, left=START + 2e4, rank=0)
     report.spans = [span_of(n, 0, n, rows=1, loss=1.0, seconds=1.0) for n in range(20_000)]
 
-    page = Summary(Outcome({}, [report])).to_html()
+    page = page_of(Outcome({}, [report]), tmp_path)
 
     assert len(page.encode()) < PAGE_BYTES_MAX
     cells = ["".join(row[0].itertext()) for row in parsed(page).iter("tr")]
-    assert cells[:4] == ["epoch", "1", "...", "19903"]
+    first = cells.index("epoch")
+    assert cells[first : first + 4] == ["epoch", "1", "...", "19903"]
     assert cells[-3:] == ["20000", "worker", "one/7"]
 
 
@@ -262,28 +242,10 @@ def test_table_of_many_epochs_has_the_first_and_the_last_ones() -> None:
     ],
     ids=["nothing", "worker", "phase", "item"],
 )
-def test_training_without_rows_has_a_page_and_a_text(outcome: Outcome) -> None:
+def test_training_without_rows_has_a_page_and_a_text(outcome: Outcome, tmp_path: Path) -> None:
     summary = Summary(outcome)
 
-    parsed(summary.to_html())
+    parsed(page_of(outcome, tmp_path))
 
     assert "0 rows in 0 s" in str(summary)
     assert summary.rows_per_second == summary.staleness == 0
-
-
-@pytest.mark.parametrize(
-    "losses",
-    [[nan], [inf, 1.0], [0.0, 0.0], [-3.0, -5.0], [1e-6, 1e6], [2.0, 101.0], [1e-300, 1e300]],
-    ids=str,
-)
-def test_any_loss_can_be_drawn(losses: list[float]) -> None:
-    report = Report("one", 0, 7, START, START, START + 9, 0)
-    report.spans = [
-        span_of(0, n, n, rows=1, loss=loss, compute=1.0) for n, loss in enumerate(losses)
-    ]
-
-    page = parsed(Summary(Outcome({}, [report])).to_html())
-
-    dots = [path.get("d", "") for path in page.iter("path") if path.get("class") == "dot"]
-    assert all("nan" not in dot for dot in dots)
-    assert len(dots) == sum(abs(loss) < inf for loss in losses)

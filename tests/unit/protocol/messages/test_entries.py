@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from gradwire_protocol import InvalidMessageError
 from gradwire_protocol.limits import charge_of
-from gradwire_protocol.messages.admission import LogName
+from gradwire_protocol.messages.admission import LogName, incarnation_of
 from gradwire_protocol.messages.link import EntriesReceived
 from gradwire_protocol.messages.updates import (
     PART_BYTES_MAX,
@@ -132,7 +132,7 @@ def test_a_log_is_the_same_as_its_continuation_up_to_where_that_begins(
     positions: list[int], at: int
 ) -> None:
     first, second = positions
-    run = LogName()
+    run = LogName(1 << 32)
     one = run.continued(first, 10.0)
     other = run.continued(second, 11.0)
     after_one = one.continued(second, 12.0)
@@ -140,8 +140,9 @@ def test_a_log_is_the_same_as_its_continuation_up_to_where_that_begins(
     assert one.shares(one, at)
     assert run.shares(one, at) == one.shares(run, at) == (at <= first)
     assert run.shares(other, at) == other.shares(run, at) == (at <= second)
+    assert one.shares(other, at) == other.shares(one, at) == (at <= first)
     assert one.shares(after_one, at) == (at <= second)
-    for unknown in ((one, other), (run, after_one), (other, after_one)):
+    for unknown in ((run, after_one), (other, after_one)):
         assert not unknown[0].shares(unknown[1], at)
 
 
@@ -152,5 +153,5 @@ def test_each_master_that_continues_a_run_names_its_log_anew() -> None:
 
     assert (second.base, second.parts_at) == (run.id, 7)
     assert (third.base, third.parts_at) == (second.id, 9)
-    assert [run.incarnation, second.incarnation, third.incarnation] == [0, 1, 2]
+    assert [incarnation_of(each.id) for each in (run, second, third)] == [0, 1, 2]
     assert run.continued(7, 1_000.500_001) != second, "two masters that begin at once"

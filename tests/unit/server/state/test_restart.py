@@ -5,7 +5,7 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gradwire_protocol.messages.admission import LogName, Place, Resume
+from gradwire_protocol.messages.admission import LogName, Place, Resume, incarnation_of
 from gradwire_protocol.messages.updates import Entries, Span
 from gradwire_server.log.segments import Segment
 from gradwire_server.state.restart import RunRecovery
@@ -61,12 +61,13 @@ def test_the_heir_is_the_most_advanced_worker_of_the_last_log(said: list[Resume]
     place = recovery.start
     assert place == said[members.index(heir)].place
     places = [resume.place for resume in said]
-    followers = Counter(each.log.id for each in places)
+    followers = Counter(each.earliest_log for each in places)
+    latest = incarnation_of(place.earliest_log)
     for each in places:
-        assert each.log.incarnation <= place.log.incarnation, "a later master has gone on"
-        if each.log.incarnation == place.log.incarnation:
-            assert followers[each.log.id] <= followers[place.log.id], "more workers followed"
-        if each.log.id == place.log.id:
+        assert incarnation_of(each.earliest_log) <= latest, "a later master has gone on"
+        if incarnation_of(each.earliest_log) == latest:
+            assert followers[each.earliest_log] <= followers[place.earliest_log], "more followed"
+        if each.log.shares(place.log, each.position):
             assert each.position <= place.position
 
 
@@ -102,15 +103,27 @@ def test_the_masters_own_replica_is_taken_unless_a_worker_is_more_advanced(
 
     if heir is None:
         assert recovery.start == own
-        in_same = [each.place.position for each in said if each.place.log.id == own.log.id]
+        places = [each.place for each in said]
+        in_same = [each.position for each in places if each.earliest_log == own.earliest_log]
         assert all(position <= own.position for position in in_same)
-        assert all(each.place.log.incarnation <= own.log.incarnation for each in said)
+        latest = incarnation_of(own.earliest_log)
+        assert all(incarnation_of(each.earliest_log) <= latest for each in places)
     else:
         place = recovery.start
-        is_later = place.log.incarnation > own.log.incarnation
-        is_further = place.log.id == own.log.id and place.position > own.position
-        is_other = place.log.id != own.log.id and place.log.incarnation == own.log.incarnation
+        its_log, own_log = place.earliest_log, own.earliest_log
+        is_later = incarnation_of(its_log) > incarnation_of(own_log)
+        is_further = its_log == own_log and place.position > own.position
+        is_other = its_log != own_log and incarnation_of(its_log) == incarnation_of(own_log)
         assert is_later or is_further or is_other
+
+
+def test_who_was_told_of_a_log_and_has_nothing_of_it_is_no_further_for_it() -> None:
+    """A master went on from position 9, told one worker, and died before it sent what follows."""
+    recovery, [told, further] = back(at(0, LOG.continued(9, now=1.0), 6), at(1, LOG, 9))
+
+    assert recovery.choose() is further
+    continued = recovery.start.log.continued(9, now=2.0)
+    assert continued.shares(recovery.place(told).log, 6), "it is sent what it lacks"
 
 
 def test_without_any_worker_the_masters_own_replica_is_taken() -> None:
