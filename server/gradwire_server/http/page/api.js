@@ -24,9 +24,9 @@ export function ofRun(run, what = "") {
   return `runs/${encodeURIComponent(run)}${what}`;
 }
 
-/** Return a document. */
-export async function get(path) {
-  return (await ask(path)).json();
+/** Return a document, or a download as a `blob`. */
+export async function get(path, kind = "json") {
+  return (await ask(path))[kind]();
 }
 
 /** Give an order; return what was done. */
