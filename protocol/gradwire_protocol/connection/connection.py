@@ -358,6 +358,12 @@ class Connection:
         return self._traffic.liveness.last_heard if self.was_open else None
 
     @property
+    def unanswered_since(self) -> float | None:
+        """Since when no message that was sent is acknowledged; None while none waits for that."""
+        unanswered = self._traffic.sender.outcomes.unanswered if self.was_open else None
+        return None if unanswered is None else unanswered[0]
+
+    @property
     def bytes_queued(self) -> int:
         """Payload bytes of the messages that the peer has not acknowledged as a whole."""
         return self._traffic.sender.queue.bytes_queued if self.was_open else 0

@@ -30,8 +30,11 @@ from gradwire_server.daemon.listening import (
     bind_error,
 )
 from gradwire_server.http.access import Access
+from gradwire_server.http.api import api_routes
+from gradwire_server.http.documents import Documents
 from gradwire_server.http.orders import orders_route
 from gradwire_server.http.server import HttpServer, is_of_aiohttp
+from gradwire_server.http.streams import Streams
 from gradwire_server.metrics import ServerMetrics
 from gradwire_server.runs.background import Background
 from gradwire_server.runs.collector import RunsCollector
@@ -155,8 +158,9 @@ class Daemon:
         )
         self._metrics.registry.register(RunsCollector(self._runs))
         figures = Figures(self._runs, self._traffic, drivers.now())
-        orders = orders_route(self._access, self._order)
-        http = HttpServer(self._metrics, self._overview, access=self._access, routes=[orders])
+        documents = Documents(self._runs, figures, lambda: listening.connections, drivers.now)
+        streams = Streams(documents)
+        http = self._http(documents, streams)
         refusals: asyncio.Task[None] | None = None
         try:
             is_local = ip_address(listening.address[0]).is_loopback
@@ -171,17 +175,13 @@ class Daemon:
             self._announce(http_address)
             if isinstance(self._application, Standby):
                 refusals = asyncio.create_task(self._look_for_refusals(drivers))
-            refused = RefusedHandshakes(listening.counters, has_keys=self._keyring is not None)
-            while not await self._stops_within(LOOK_SECONDS):
-                refused.look(monotonic())
-                figures.sample(drivers.now())
-            refused.look(monotonic())
-            logger.info("stopping: %s", self._reason)
+            await self._serve(drivers, figures)
             await self._close_connections(drivers)
             await self._wait_for_disk()
         finally:
             if refusals is not None:
                 refusals.cancel()
+            streams.close()
             await http.close()
             self._runs.close()
             drivers.close()
@@ -192,6 +192,15 @@ class Daemon:
         """Return how many bytes were received and sent."""
         udp, tcp = self._listening.datagrams, self._listening.streams
         return udp.bytes_received + tcp.bytes_received, udp.bytes_sent + tcp.bytes_sent
+
+    async def _serve(self, drivers: Drivers, figures: Figures) -> None:
+        """Look about once a second how things are, until the daemon is to stop."""
+        refused = RefusedHandshakes(self._listening.counters, has_keys=self._keyring is not None)
+        while not await self._stops_within(LOOK_SECONDS):
+            refused.look(monotonic())
+            figures.sample(drivers.now())
+        refused.look(monotonic())
+        logger.info("stopping: %s", self._reason)
 
     async def _stops_within(self, seconds: float) -> bool:
         """Wait until the daemon is to stop, or for so long; return whether it is to stop."""
@@ -212,6 +221,14 @@ class Daemon:
                     drivers.turn()
         finally:
             refusals.close()
+
+    def _http(self, documents: Documents, streams: Streams) -> HttpServer:
+        routes = [
+            orders_route(self._access, self._order),
+            streams.route,
+            *api_routes(documents.handlers, lambda: documents.runs, self._access),
+        ]
+        return HttpServer(self._metrics, documents.overview, access=self._access, routes=routes)
 
     async def _start_http(self, http: HttpServer) -> str | None:
         if self._addresses.http is None:
@@ -256,15 +273,6 @@ class Daemon:
                 "`gradwire keygen run.key` and pass --key-file run.key",
                 port,
             )
-
-    def _overview(self) -> dict[str, Any]:
-        return {
-            "status": "ok",
-            "version": version("gradwire"),
-            "pid": os.getpid(),
-            "connections": self._listening.connections,
-            **self._runs.status(),
-        }
 
     def _order(self, who: str, order: Order) -> str:
         """Carry out an order, and send what follows from it."""

@@ -84,8 +84,9 @@ class HttpLimits:
     """From accept to the last byte of the one request: this ends clients that send slowly or read
     slowly. Prometheus allows a scrape as long by default."""
 
-    streams_max: int = 32
-    """Connections that `HttpServer.hold` has taken out of these limits."""
+    streams_max: int = 1_024
+    """Connections that `HttpServer.hold` has taken out of these limits. With 20 workers, 16 KB wait
+    for each at most."""
 
 
 class HttpServer:

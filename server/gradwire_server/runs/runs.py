@@ -167,10 +167,15 @@ class Runs:
         """Return the status of all runs, as values that JSON has."""
         return {
             "runs": [master.status() for master in self._masters.in_progress.values()],
-            "draining": self._orders.draining,
+            "draining": self.draining,
             "denied": sorted(self._orders.denied),
             "master": self._masters.first.master.terms.status(),
         }
+
+    @property
+    def draining(self) -> bool:
+        """Whether an operator has ordered that nobody is let in any more."""
+        return self._orders.draining
 
     @property
     def first(self) -> Master:

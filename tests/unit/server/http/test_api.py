@@ -1,0 +1,257 @@
+"""The JSON API is what its OpenAPI document says, whatever runs and series are called."""
+
+import csv
+import io
+import json
+import re
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import quote, urlencode
+
+import pytest
+from aiohttp import web
+
+from gradwire_server.http.access import Access, Token
+from gradwire_server.http.api import PREFIX
+from gradwire_server.http.documents import NAMES_MAX, POINTS_MAX
+from gradwire_server.metrics import HttpRefusal
+from support.api_side import Viewer, Watched, busy, fetch, watching
+from support.http_side import HttpSide
+
+HOSTILE = (
+    "a run/with <all>, 100 %",
+    "<script>alert('%41')</script>",
+    "größe/模型 🎡",
+    "a+b&c=d;e#f?g",
+    "../../etc/passwd",
+    "%2F%00",
+    "series",
+)
+"""Names of runs and of series."""
+
+TOKEN = "correct-horse-battery"
+
+
+async def described(side: HttpSide) -> dict[str, Any]:
+    found: dict[str, Any] = (await fetch(side, "openapi.json")).document
+    return found
+
+
+def problems(value: Any, schema: Mapping[str, Any], schemas: Mapping[str, Any]) -> list[str]:
+    """Return in what a value is not as a schema says; it knows those that the document has."""
+    if "$ref" in schema:
+        return problems(value, schemas[schema["$ref"].rpartition("/")[2]], schemas)
+    if "anyOf" in schema:
+        each = [problems(value, some, schemas) for some in schema["anyOf"]]
+        return min(each, key=len)
+    kinds: dict[str, Any] = {
+        "string": str, "integer": int, "number": int | float, "boolean": bool, "null": type(None),
+        "array": list, "object": dict,
+    }  # fmt: skip
+    if "type" in schema and not isinstance(value, kinds[schema["type"]]):
+        return [f"{value!r} is no {schema['type']}"]
+    if isinstance(value, list):
+        parts = {str(i): (each, schema["items"]) for i, each in enumerate(value)}
+    elif isinstance(value, dict) and "properties" in schema:
+        if value.keys() != set(schema["required"]):
+            return [f"{value.keys() ^ set(schema['required'])} differ"]
+        parts = {name: (value[name], each) for name, each in schema["properties"].items()}
+    elif isinstance(value, dict):
+        parts = {
+            name: (each, schema.get("additionalProperties", {})) for name, each in value.items()
+        }
+    else:
+        parts = {}
+    return [
+        f"{name}: {text}"
+        for name, (each, of) in parts.items()
+        for text in problems(each, of, schemas)
+    ]
+
+
+async def test_the_document_has_every_route_and_every_path_answers_as_it_says() -> None:
+    watched = busy()
+    async with watching(watched) as side:
+        document = await described(side)
+        application: web.Application = side.server._runner.app
+        routes = {
+            (route.method.lower(), route.resource.canonical)
+            for route in application.router.routes()
+            if route.resource is not None and route.resource.canonical.startswith(PREFIX)
+        }
+        paths = {(m, path) for path, methods in document["paths"].items() for m in methods}
+        answers = {}
+        for path, methods in document["paths"].items():
+            if "get" in methods and not path.endswith("stream"):
+                asked = path.removeprefix(PREFIX).replace("{run}", "bert")
+                query = "?name=loss&name=bad&name=master/workers" if "series" in path else ""
+                answers[path] = await fetch(side, asked + query)
+
+    assert {route for route in routes if route[0] != "head"} == paths
+    schemas = document["components"]["schemas"]
+    assert set(re.findall(r'"#/components/schemas/(\w+)"', json.dumps(document))) == schemas.keys()
+    for path, answer in answers.items():
+        [(kind, content)] = document["paths"][path]["get"]["responses"]["200"]["content"].items()
+        assert (answer.status, answer.headers["Content-Type"].split(";")[0]) == (200, kind)
+        assert problems(answer.document, content["schema"], schemas) == [], path
+
+
+async def test_the_stream_says_what_the_documents_say() -> None:
+    watched = busy()
+    async with watching(watched) as side:
+        schemas = (await described(side))["components"]["schemas"]
+        viewer = await Viewer.come(side, "?run=bert")
+        run = await viewer.wait_for("run")
+        watched.daemon.enter("c", "bert")
+        events = await viewer.wait_for("events")
+        [overview] = (await fetch(side, "overview")).document["runs"]
+        await viewer.go()
+
+    assert problems(run, schemas["RunDocument"], schemas) == []
+    assert problems(events, schemas["Events"], schemas) == []
+    assert overview["name"] == run["name"] == "bert"
+    assert [event["kind"] for event in events["events"]] == ["joined"]
+
+
+# What it says.
+
+
+async def test_curves_are_of_the_series_and_workers_that_were_asked_for() -> None:
+    async with watching(busy()) as side:
+        found = (await fetch(side, "runs/bert/series?name=loss&name=bad&ranks=1")).document
+        mean = (await fetch(side, "runs/bert/series?name=loss&ranks=&points=2")).document
+        figures = (await fetch(side, "runs/bert/series?name=master/updates_per_second")).document
+        nothing = (await fetch(side, "runs/bert/series?name=other")).document
+
+    assert [(c["name"], c["rank"]) for c in found["curves"]] == [
+        ("loss", None), ("loss", 1), ("bad", None), ("bad", 1)
+    ]  # fmt: skip
+    assert found["curves"][1]["mean"] == pytest.approx([1.0, 0.5, 1 / 3, 0.25, 0.2])
+    assert found["curves"][3]["low"] == [None] * 5, "what is not finite"
+    assert [(curve["rank"], len(curve["step"])) for curve in mean["curves"]] == [(None, 2)]
+    [updates] = figures["curves"]
+    assert (updates["rank"], len(updates["step"])) == (None, len(updates["mean"]))
+    assert nothing == {"curves": []}
+
+
+async def test_a_download_has_every_curve_as_lines_or_as_a_table() -> None:
+    async with watching(busy()) as side:
+        lines = await fetch(side, "runs/bert/series?format=jsonl&name=loss&name=bad")
+        table = await fetch(side, "runs/bert/series?format=csv&name=loss")
+        everything = await fetch(side, "runs/bert/series?format=jsonl")
+
+    rows = [json.loads(line) for line in lines.text.splitlines()]
+    assert {(row["series"], row["rank"]) for row in rows} == {
+        (name, rank) for name in ("loss", "bad") for rank in (None, 0, 1)
+    }
+    assert {row["mean"] for row in rows if row["series"] == "bad"} == {None}
+    read = list(csv.DictReader(io.StringIO(table.text)))
+    assert [float(row["mean"]) for row in read if row["rank"] == "1"] == [
+        row["mean"] for row in rows if (row["series"], row["rank"]) == ("loss", 1)
+    ]
+    assert '"gradwire/x"' in everything.text
+    assert table.headers["Content-Disposition"] == 'attachment; filename="curves.csv"'
+
+
+async def test_events_come_after_the_one_that_was_named() -> None:
+    async with watching(busy()) as side:
+        found = (await fetch(side, "runs/bert/events")).document
+        later = (await fetch(side, f"runs/bert/events?after={found['last'] - 1}")).document
+
+    assert [event["kind"] for event in found["events"]] == ["joined", "began", "joined"]
+    assert [event["number"] for event in later["events"]] == [found["last"]]
+
+
+async def test_a_worker_that_does_not_answer_is_silent_after_a_second() -> None:
+    watched = Watched()
+    silent, other = (watched.daemon.enter(name, "bert") for name in "ab")
+    watched.daemon.network.kill(silent.host)
+    watched.daemon.train(other)
+    watched.pass_seconds(1.5)
+
+    [body] = [b"".join(watched.documents.run("bert"))]
+
+    workers = json.loads(body)["workers"]
+    assert [worker["state"] for worker in workers] == ["silent", "live"]
+    assert workers[0]["heard_seconds"] > 1.0
+    assert [worker["lacks_updates"] for worker in workers] == [1, 0]
+
+
+@pytest.mark.parametrize(("given", "can"), [(None, False), ("viewer", False), ("operator", True)])
+async def test_a_client_learns_whether_it_may_order(given: str | None, can: bool) -> None:
+    tokens = {"viewer": TOKEN, "operator": TOKEN[::-1]}
+    viewer, operator = (Token(text.encode()) for text in tokens.values())
+    access = Access(token=viewer, operator_token=operator)
+    async with watching(busy(), access=access) as side:
+        headers = {} if given is None else {"Authorization": f"Bearer {tokens[given]}"}
+        answer = await fetch(side, "access", headers=headers)
+
+    assert answer.status == (401 if given is None else 200)
+    assert given is None or answer.document == {"orders": can}
+
+
+# Names, and what makes no sense.
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+async def test_a_run_and_a_series_of_any_name_are_found_by_it(name: str) -> None:
+    watched = busy(name)
+    watched.log(name, 0, 1, {name: 1.0})
+    path = "runs/" + quote(name, safe="")
+    async with watching(watched) as side:
+        run = (await fetch(side, path)).document
+        curves = (await fetch(side, f"{path}/series?{urlencode({'name': name})}")).document
+        viewer = await Viewer.come(side, "?" + urlencode({"run": name}))
+        shown = await viewer.wait_for("run")
+        await viewer.go()
+        order = {"action": "expel", "name": "1", "run": name}
+        done = await fetch(side, "orders", "POST", json=order)
+        left = [worker["rank"] for worker in (await fetch(side, path)).document["workers"]]
+
+    assert (run["name"], shown["name"]) == (name, name)
+    assert name in run["series"]
+    assert [(curve["name"], curve["rank"]) for curve in curves["curves"]] == [
+        (name, None),
+        (name, 0),
+    ]
+    assert (done.status, left) == (200, [0])
+
+
+@pytest.mark.parametrize("run", ["nothing", "x" * 2_000, "\x00\n", "\N{FERRIS WHEEL}" * 300])
+async def test_a_run_that_there_is_not_is_named_with_those_that_there_are(run: str) -> None:
+    paths = [f"runs/{quote(run, safe='')}{end}" for end in ("", "/events", "/series?name=loss")]
+    async with watching(busy()) as side:
+        answers = [await fetch(side, path) for path in paths]
+        answers.append(await fetch(side, "stream?" + urlencode({"run": run})))
+
+    assert [answer.status for answer in answers] == [404] * 4
+    for answer in answers:
+        assert "'bert'" in answer.text
+        assert len(answer.text) < 1_500
+        assert answer.text.isprintable()
+
+
+@pytest.mark.parametrize(
+    ("query", "named"),
+    [
+        ("series", "name=loss"),
+        ("series?" + "&".join(f"name={i}" for i in range(NAMES_MAX + 1)), str(NAMES_MAX)),
+        ("series?name=loss&points=0", str(POINTS_MAX)),
+        ("series?name=loss&points=4097", str(POINTS_MAX)),
+        ("series?name=loss&points=1e3", "points='1e3'"),
+        ("series?name=loss&points=" + "9" * 5_000, str(POINTS_MAX)),
+        ("series?name=loss&points=%00%0A", r"'\x00\n'"),
+        ("series?name=loss&ranks=a", "ranks='a'"),
+        ("series?name=loss&ranks=" + "9" * 5_000, "ranks="),
+        ("series?format=xml", "json, jsonl, csv"),
+        ("events?after=-1", "after='-1'"),
+    ],
+)
+async def test_a_query_that_makes_no_sense_is_told_what_is_wrong(query: str, named: str) -> None:
+    async with watching(busy()) as side:
+        answer = await fetch(side, f"runs/bert/{query}")
+
+    assert answer.status == 400
+    assert named in answer.text
+    assert len(answer.text) < 500
+    assert side.refusals == {HttpRefusal.BAD_REQUEST: 1}
