@@ -120,25 +120,24 @@ class Streams:
             raise no_run(run, self._documents.runs)
         request.app[SERVER].hold(request)
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream; charset=utf-8"})
-        await response.prepare(request)
-        assert request.transport is not None
-        request.transport.set_write_buffer_limits(high=0)  # a frame is written when it is read
         viewer, channel = asyncio.Event(), self._channel(run)
         channel.viewers.add(viewer)
         try:
-            while True:
+            await response.prepare(request)
+            assert request.transport is not None
+            request.transport.set_write_buffer_limits(high=0)  # a frame is written when it is read
+            while not self._closing:
                 viewer.clear()
                 if channel.frame:
                     async with asyncio.timeout(READ_SECONDS_MAX):
                         await response.write(channel.frame)
                 await viewer.wait()
-                if self._closing:
-                    return response
         except (ConnectionError, TimeoutError):
-            request.transport.abort()
-            return response
+            if request.transport is not None:
+                request.transport.abort()
         finally:
             channel.viewers.discard(viewer)
+        return response
 
     def _channel(self, run: str | None) -> Channel:
         if run not in self._channels:

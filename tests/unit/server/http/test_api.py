@@ -51,7 +51,7 @@ def problems(value: Any, schema: Mapping[str, Any], schemas: Mapping[str, Any]) 
     if "type" in schema and not isinstance(value, kinds[schema["type"]]):
         return [f"{value!r} is no {schema['type']}"]
     if isinstance(value, list):
-        parts = {str(i): (each, schema["items"]) for i, each in enumerate(value)}
+        parts = {str(i): (each, schema.get("items", {})) for i, each in enumerate(value)}
     elif isinstance(value, dict) and "properties" in schema:
         if value.keys() != set(schema["required"]):
             return [f"{value.keys() ^ set(schema['required'])} differ"]

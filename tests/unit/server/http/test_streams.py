@@ -147,7 +147,7 @@ async def test_the_end_of_the_master_ends_all_streams_and_waits_for_none() -> No
         await until(lambda: watched.streams.viewers == 13, "all to be there")
 
     for viewer in viewers:
-        await until(lambda viewer=viewer: viewer.is_over, "the end of a stream")
+        await asyncio.gather(*viewer.reading)
         assert viewer.heard.endswith(b"\r\n0\r\n\r\n"), "the end is said, and not only done"
     for viewer in (*viewers, *unread):
         await viewer.go()
