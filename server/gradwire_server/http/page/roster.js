@@ -28,7 +28,6 @@ const LATER = [
   of("queued", "Waiting", (w) => w.queued_bytes, bytes),
   of("lacks", "Lacks", (w) => w.lacks_updates, count),
   text("host", "Host", (w) => w.address),
-  text("version", "Version", (w) => w.version || "–"),
 ];
 
 /** The table; `act` is told of buttons in it: ("show" | "expel" | "release" | "deny", worker). */
