@@ -276,6 +276,7 @@ class Sender:
         shaped = message.shaped
         contents.fragments.append((message.key, 0))
         self._counters.fragments_sent += 1
+        self.message_bytes += shaped.total
         if message.has_lost:
             message.on_sent_again([0])
             self._counters.fragments_retransmitted += 1

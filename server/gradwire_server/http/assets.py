@@ -50,9 +50,7 @@ def page_routes() -> list[web.RouteDef]:
 
 def _route(path: str, content_type: str, body: bytes) -> web.RouteDef:
     async def show(_: web.Request) -> web.Response:
-        return web.Response(
-            body=body, content_type=content_type, charset="utf-8", headers=HEADERS
-        )
+        return web.Response(body=body, content_type=content_type, charset="utf-8", headers=HEADERS)
 
     return web.get(path, show)
 

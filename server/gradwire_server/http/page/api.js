@@ -52,7 +52,7 @@ export async function follow(run, { heard, lost, signal }) {
       const query = run === null ? "" : `?run=${encodeURIComponent(run)}`;
       for await (const event of events(`stream${query}`, signal)) {
         tries = 0;
-        heard(event);
+        queueMicrotask(() => signal.aborted || heard(event)); // Its errors are no lost connection.
       }
       throw new Error("the master has ended the connection");
     } catch (error) {
@@ -100,22 +100,15 @@ async function* events(path, signal) {
   }
 }
 
+/** Return what is in an event, as the master writes it: a line with the kind, and one with the data. */
 function parsed(part) {
-  let kind = "message";
-  const data = [];
-  for (const line of part.split("\n")) {
-    if (line.startsWith("event: ")) kind = line.slice(7);
-    else if (line.startsWith("data: ")) data.push(line.slice(6));
-  }
-  return { kind, data: JSON.parse(data.join("\n")) };
+  const [, kind, data] = /^event: (.*)\ndata: (.*)$/.exec(part);
+  return { kind, data: JSON.parse(data) };
 }
 
 function pause(milliseconds, signal) {
   return new Promise((resolve) => {
-    const timer = setTimeout(resolve, milliseconds);
-    signal.addEventListener("abort", () => {
-      clearTimeout(timer);
-      resolve();
-    });
+    setTimeout(resolve, milliseconds);
+    signal.addEventListener("abort", resolve);
   });
 }

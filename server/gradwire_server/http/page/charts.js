@@ -3,7 +3,7 @@
 import { element, reconcile, setText } from "./dom.js";
 import { bytes, duration, number } from "./format.js";
 import { get, ofRun } from "./api.js";
-import { bytesUpTo, nearest, placeOf, places, positive, rangeOf, smoothed } from "./curves.js";
+import { bytesUpTo, lastUpTo, placeOf, places, positive, rangeOf, smoothed } from "./curves.js";
 import { toneOf } from "./events.js";
 
 const POINTS_MAX = 1_000;
@@ -26,7 +26,7 @@ function themed(name) {
 class Chart {
   constructor(name, spec, source) {
     Object.assign(this, { name, spec, source, visible: false, curves: [], beside: [], shape: "", uplot: null });
-    this.title = element("h4", { id: `chart-${Chart.made++}`, textContent: spec.title });
+    this.title = element("h3", { id: `chart-${Chart.made++}`, textContent: spec.title });
     this.now = element("p", { className: "now", textContent: "nothing yet" });
     this.plot = element("div", {
       className: "plot", tabIndex: 0, role: "application", "aria-roledescription": "chart",
@@ -83,8 +83,7 @@ class Chart {
   }
 
   destroy() {
-    this.uplot?.destroy();
-    this.uplot = null;
+    this.uplot = this.uplot?.destroy() ?? null;
   }
 
   resize() {
@@ -99,7 +98,7 @@ class Chart {
     const at = index ?? mean.mean.length - 1;
     const value = (it) => (it === null ? "no finite number" : format(it));
     let text = value(mean.mean[at]);
-    if (workers.length > 1) text = `mean ${text}, from ${value(mean.low[at])} to ${value(mean.high[at])}`;
+    if (workers.length > 1 && mean.low[at] !== mean.high[at]) text = `mean ${text}, from ${value(mean.low[at])} to ${value(mean.high[at])}`;
     if (index !== null) text += ` at ${this.axis === "steps" ? `step ${mean.step[at]}` : this.shown(places(mean, this.axis, this.total)[at])}`;
     setText(this.now, text);
   }
@@ -114,7 +113,7 @@ class Chart {
   }
 
   options() {
-    const line = (stroke, width, dash) => ({ stroke, width, dash, spanGaps: true, points: { show: false } });
+    const line = (stroke, width, more) => ({ stroke, width, spanGaps: true, points: { show: false }, ...more });
     const grid = { stroke: themed("grid"), width: 1 };
     const text = { stroke: themed("dim"), grid, ticks: grid, font: "12px system-ui, sans-serif" };
     const format = this.spec.format ?? number;
@@ -130,12 +129,12 @@ class Chart {
       },
       axes: [
         { ...text, size: 30, space: 70, values: (_, ticks) => ticks.map((tick) => this.shown(tick)) },
-        { ...text, size: 74, values: (_, ticks) => ticks.map((tick) => (tick === null ? "" : format(tick))) },
+        { ...text, size: 70, values: (_, ticks) => ticks.map((tick) => (tick === null ? "" : format(tick))) },
       ],
       series: [
         {}, line("transparent", 0), line("transparent", 0), line(themed("accent"), 2.5),
-        ...this.workers.map((curve) => line(colourOf(curve.rank), 1)),
-        ...this.beside.map(() => line(themed("beside"), 2, [6, 4])),
+        ...this.workers.map((curve) => line(colourOf(curve.rank), 1, { alpha: 0.6 })),
+        ...this.beside.map(() => line(themed("beside"), 2, { dash: [6, 4] })),
       ],
       bands: [{ series: [2, 1], fill: themed("band") }],
       hooks: {
@@ -152,7 +151,7 @@ class Chart {
     const event = left >= 0 ? this.eventAt(left) : undefined;
     if (event !== undefined) setText(this.now, `${event.kind}: ${event.text}`);
     else if (idx === null || idx === undefined || left < 0) this.say(null);
-    else this.say(nearest(places(this.mean, this.axis, this.total), data[0][idx]));
+    else this.say(lastUpTo(places(this.mean, this.axis, this.total), data[0][idx]));
   }
 
   /** Move the cursor by the keyboard. */

@@ -45,11 +45,9 @@ export function positive(values) {
   return values.map((value) => (value > 0 ? value : null));
 }
 
-/** Return the index of the sorted value that is nearest to one. */
-export function nearest(sorted, value) {
-  const at = Math.max(below(sorted, value), 0);
-  const after = Math.min(at + 1, sorted.length - 1);
-  return Math.abs(sorted[after] - value) < Math.abs(sorted[at] - value) ? after : at;
+/** Return the index of the last sorted value that is not above one; 0 if all are. */
+export function lastUpTo(sorted, value) {
+  return Math.max(below(sorted, value), 0);
 }
 
 /** Return a range that is never empty, with some room above and below. */

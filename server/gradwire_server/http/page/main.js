@@ -179,7 +179,7 @@ function drawTiles() {
   }
   if (summary !== null) {
     tiles.push(["Master", `${percent(summary.figures.processor_ratio)} of a core, ${bytes(summary.figures.memory_bytes)}`]);
-    tiles.push(["Up for", duration(summary.uptime_seconds)], ["Version", summary.version]);
+    tiles.push([`Version ${summary.version}`, `up for ${duration(summary.uptime_seconds)}`]);
     if (summary.draining) tiles.push(["Draining", "nobody is let in"]);
   }
   reconcile(
