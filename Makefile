@@ -12,7 +12,7 @@ INSTALL := $(BIN)/pip install --quiet --no-compile -c constraints.txt
 
 PYTEST := $(BIN)/python -m pytest --numprocesses auto --dist loadscope --no-loadscope-reorder
 
-.PHONY: demo test test-deep check bench fuzz soak soak-processes audit pins venv frameworks format docs docs-serve tables transcripts
+.PHONY: demo test test-deep check bench fuzz soak soak-processes audit pins venv frameworks format docs docs-serve tables transcripts pictures
 
 demo: venv
 	$(BIN)/gradwire demo
@@ -50,6 +50,10 @@ tables: venv
 # Plays what docs/transcripts.md shows.
 transcripts: venv
 	PYTHONPATH=tests $(BIN)/python -P tests/integration/test_transcripts.py
+
+# The pictures of the master's page in docs; takes Chromium.
+pictures: venv
+	PYTHONPATH=tests $(BIN)/python -P tests/support/pictures.py docs
 
 docs-serve: venv
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs serve

@@ -43,6 +43,7 @@ EXAMPLES: Final = {"quick": 25, "deep": 100, "nightly": 20_000}
 """Of each property that hypothesis looks for a counterexample of."""
 
 DEEP_PATHS: Final = {
+    "integration/page": "the master's page in Chromium",
     "integration/spark": "frameworks: clusters of Spark",
     "integration/test_bad_networks.py": "real sockets between network namespaces",
     "integration/test_chaos.py": "processes that are killed for a minute",
@@ -53,12 +54,14 @@ DEEP_PATHS: Final = {
 """Folders and files that are not even imported in the quick tier, and what is in them."""
 
 APART: Final = {
+    "page": ("integration/page",),
     "spark": ("integration/spark", "unit/client/spark"),
     "frameworks": ("session/integrations", "integration/test_examples.py"),
 }
 """Slices of the deep tier by name: what needs the packages of `make frameworks`.
 
-They are in no slice by number. CI runs one where what it tests has changed.
+They are in no slice by number. CI runs one where what it tests has changed. The page needs
+Chromium as well.
 """
 
 LEFT_OUT: Final = Counter[str]()

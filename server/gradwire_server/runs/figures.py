@@ -122,6 +122,7 @@ class Figures:
             "workers": float(len(master.roster.workers)),
             "updates_per_second": rates["update_bytes_count"],
             "update_bytes_per_second": rates["update_bytes_sum"],
+            "update_bytes": totals["update_bytes_sum"],
             "unstable_updates": float(master.unstable),
         }
         for mean, histogram in _MEANS.items():

@@ -162,8 +162,7 @@ def test_status_tells_of_the_run_and_workers_hear_why_it_ends(running: Running, 
     running(ANYWHERE, look, kind=kind)
 
     for each in seen:
-        assert time() - each.pop("unix_time") < SOON
-        assert each.pop("uptime_seconds") < SOON
+        assert each.pop("unix_time") > each.pop("uptime_seconds") > 0
         del each["figures"]  # those of the first second come after it
     always: Announcement = {
         "status": "ok", "version": version("gradwire"), "draining": False, "denied": [],
