@@ -1,8 +1,6 @@
 """The pictures in docs/page.md: the master's page, of a real run with four workers, one killed.
 
-::
-
-    python tests/support/pictures.py docs
+``make pictures`` draws them again.
 """
 
 import signal
@@ -25,7 +23,7 @@ STEPS_BEFORE: Final = 150
 STEPS_AFTER: Final = 60
 """Of the least advanced worker, before one is killed, and then until the picture."""
 
-SIZES: Final = {"wide": (1400, 1500), "narrow": (400, 860)}
+SIZES: Final = {"wide": (1400, 1100), "narrow": (400, 860)}
 """Width and height in pixels."""
 
 
@@ -51,17 +49,21 @@ def main(folder: str) -> None:
         wait_for_steps(first, STEPS_BEFORE)
         workers[-1].send_signal(signal.SIGKILL)
         wait_for_steps(first, least_steps(first) + STEPS_AFTER)
-        expect(first.locator("#event-list")).to_contain_text("is gone", timeout=60_000)
+        expect(first.locator("#event-list")).to_contain_text("is gone")
         for name, page in pages.items():
             page.bring_to_front()
+            page.locator("#smoothing").fill("0.8")
             expect(page.locator(".chart canvas").first).to_be_visible()
             page.mouse.move(5, 5)
             page.screenshot(path=Path(folder, name))
 
 
-LIVE_STEPS: Final = """() => Math.min(...[...document.querySelectorAll('#roster tbody tr')]
-    .filter(row => row.querySelector('.state')?.dataset.state === 'live')
-    .map(row => Number(row.querySelector('td.step').textContent.replaceAll(',', ''))))"""
+LIVE_STEPS: Final = """() => {
+    const steps = [...document.querySelectorAll('#roster tbody tr')]
+        .filter(row => row.querySelector('.state')?.dataset.state === 'live')
+        .map(row => Number(row.querySelector('td.step').textContent.replaceAll(',', '')));
+    return steps.length ? Math.min(...steps) : 0;
+}"""
 
 
 def least_steps(page: Page) -> int:
@@ -72,9 +74,7 @@ def least_steps(page: Page) -> int:
 def wait_for_steps(page: Page, steps: int) -> None:
     """Wait until all workers have made so many steps."""
     page.wait_for_function(
-        f"least => {{ const steps = ({LIVE_STEPS})(); return Number.isFinite(steps) && steps >= least; }}",
-        arg=steps,
-        timeout=300_000,
+        f"least => ({LIVE_STEPS})() >= least", arg=steps, timeout=WAIT_MILLISECONDS
     )
 
 

@@ -31,7 +31,7 @@ from gradwire_server.daemon.listening import (
 )
 from gradwire_server.http.access import Access
 from gradwire_server.http.api import api_routes
-from gradwire_server.http.assets import page_routes
+from gradwire_server.http.assets import assets, page_routes
 from gradwire_server.http.documents import Documents
 from gradwire_server.http.orders import orders_route
 from gradwire_server.http.server import HttpServer, is_of_aiohttp
@@ -224,10 +224,9 @@ class Daemon:
             refusals.close()
 
     def _http(self, documents: Documents, streams: Streams) -> HttpServer:
-        page = page_routes()
-        self._access.public = frozenset(route.path for route in page)
+        self._access.public = assets().keys()
         routes = [
-            *page,
+            *page_routes(),
             orders_route(self._access, self._order),
             streams.route,
             *api_routes(documents.handlers, lambda: documents.runs, self._access),

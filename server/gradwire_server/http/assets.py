@@ -1,63 +1,76 @@
 """The files of the page, as they are in the package: no build step, and no other host is asked."""
 
-from collections.abc import Iterator
+from collections.abc import Mapping
+from functools import cache
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 from pathlib import PurePosixPath
-from typing import Final
+from typing import Final, NamedTuple
 
 from aiohttp import web
+from aiohttp.typedefs import Handler
 
 PREFIX: Final = "/page/"
 
 TYPES: Final = {
-    ".css": "text/css",
-    ".html": "text/html",
-    ".js": "text/javascript",
+    ".css": "text/css; charset=utf-8",
+    ".html": "text/html; charset=utf-8",
+    ".js": "text/javascript; charset=utf-8",
     ".svg": "image/svg+xml",
 }
 """Content types by the ends of names; other files, such as licences, are not served."""
 
+SELF: Final = ("script-src", "style-src", "img-src", "connect-src")
+NOTHING: Final = ("default-src", "base-uri", "form-action", "frame-ancestors")
+
+POLICY: Final = "; ".join(
+    [*(f"{each} 'none'" for each in NOTHING), *(f"{each} 'self'" for each in SELF)]
+)
+"""Content-Security-Policy (W3C, level 3): nothing from elsewhere, and nothing inline."""
+
 HEADERS: Final = {
-    "Content-Security-Policy": (
-        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
-        "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
-    ),
+    "Content-Security-Policy": POLICY,
     "Cross-Origin-Opener-Policy": "same-origin",
     "Referrer-Policy": "no-referrer",
     "X-Frame-Options": "DENY",
 }
-"""Of every file: nothing comes from elsewhere, and nothing is inline (W3C's CSP, level 3)."""
+"""Of every file."""
 
 
-def page_files() -> dict[str, tuple[str, bytes]]:
-    """Return the content type and the bytes of each file, by its path.
+class Asset(NamedTuple):
+    """A file, as it is served."""
 
-    They say nothing of any run, so that everyone may read them.
-    """
-    found = {
-        PREFIX + name: (TYPES[PurePosixPath(name).suffix], file.read_bytes())
-        for name, file in _below(files(__package__) / "page", "")
-        if PurePosixPath(name).suffix in TYPES
-    }
-    return {**found, "/": found[PREFIX + "index.html"]}
+    body: bytes
+    content_type: str
+
+
+@cache
+def assets() -> Mapping[str, Asset]:
+    """Return the files by their paths. They say nothing about any run."""
+    folder = files(__package__) / "page"
+    found: dict[str, Asset] = {}
+    for prefix, entry in ((PREFIX, folder), (f"{PREFIX}vendor/", folder / "vendor")):
+        found |= {
+            prefix + file.name: Asset(file.read_bytes(), TYPES[suffix])
+            for file in entry.iterdir()
+            if (suffix := _suffix(file)) in TYPES
+        }
+    return {"/": found[PREFIX + "index.html"], **found}
 
 
 def page_routes() -> list[web.RouteDef]:
-    """Return the routes of all files."""
-    return [_route(path, *file) for path, file in page_files().items()]
+    """Return a route for each file."""
+    return [web.get(path, _server(asset)) for path, asset in assets().items()]
 
 
-def _route(path: str, content_type: str, body: bytes) -> web.RouteDef:
-    async def show(_: web.Request) -> web.Response:
-        return web.Response(body=body, content_type=content_type, charset="utf-8", headers=HEADERS)
+def _server(asset: Asset) -> Handler:
+    async def serve(_: web.Request) -> web.Response:
+        return web.Response(
+            body=asset.body, headers={"Content-Type": asset.content_type, **HEADERS}
+        )
 
-    return web.get(path, show)
+    return serve
 
 
-def _below(folder: Traversable, prefix: str) -> Iterator[tuple[str, Traversable]]:
-    for entry in folder.iterdir():
-        if entry.is_dir():
-            yield from _below(entry, f"{prefix}{entry.name}/")
-        else:
-            yield prefix + entry.name, entry
+def _suffix(file: Traversable) -> str:
+    return PurePosixPath(file.name).suffix
