@@ -9,6 +9,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Final
 
+from PIL import Image
 from playwright.sync_api import Page, expect
 
 from support.browser import WAIT_MILLISECONDS, browsing
@@ -23,8 +24,11 @@ STEPS_BEFORE: Final = 150
 STEPS_AFTER: Final = 60
 """Of the least advanced worker, before one is killed, and then until the picture."""
 
-SIZES: Final = {"wide": (1400, 1100), "narrow": (400, 860)}
+PICTURES: Final = {"page-wide-light": (1400, 1100), "page-narrow-dark": (400, 860)}
 """Width and height in pixels."""
+
+COLOURS: Final = 128
+"""Of a picture, which then has a third of the bytes."""
 
 
 def main(folder: str) -> None:
@@ -37,25 +41,25 @@ def main(folder: str) -> None:
         workers = [stack.enter_context(Running(started)) for _ in range(WORKERS)]
         browser = stack.enter_context(browsing())
         pages = {}
-        for size, (width, height) in SIZES.items():
-            for theme in ("light", "dark"):
-                viewport = {"width": width, "height": height}
-                context = browser.new_context(viewport=viewport, color_scheme=theme)
-                page = context.new_page()
-                page.set_default_timeout(WAIT_MILLISECONDS)
-                page.goto(f"http://{master.http}/")
-                pages[f"page-{size}-{theme}.png"] = page
+        for name, (width, height) in PICTURES.items():
+            context = browser.new_context(viewport={"width": width, "height": height})
+            page = context.new_page()
+            page.emulate_media(color_scheme="dark" if name.endswith("dark") else "light")
+            page.set_default_timeout(WAIT_MILLISECONDS)
+            page.goto(f"http://{master.http}/")
+            pages[Path(folder, f"{name}.png")] = page
         first = next(iter(pages.values()))
         wait_for_steps(first, STEPS_BEFORE)
         workers[-1].send_signal(signal.SIGKILL)
         wait_for_steps(first, least_steps(first) + STEPS_AFTER)
         expect(first.locator("#event-list")).to_contain_text("is gone")
-        for name, page in pages.items():
+        for path, page in pages.items():
             page.bring_to_front()
             page.locator("#smoothing").fill("0.8")
             expect(page.locator(".chart canvas").first).to_be_visible()
             page.mouse.move(5, 5)
-            page.screenshot(path=Path(folder, name))
+            page.screenshot(path=path)
+            Image.open(path).quantize(COLOURS).save(path, optimize=True)
 
 
 LIVE_STEPS: Final = """() => {

@@ -58,6 +58,7 @@ function choose(run) {
   freeze(false);
   events.follow(run);
   charts.follow(run);
+  besides(null);
   roster.shown = null;
   listen(run);
 }
@@ -260,10 +261,15 @@ byId("run").addEventListener("change", (event) => {
   choose(event.target.value);
 });
 
+function besides(other) {
+  byId("other").value = other ?? "";
+  charts.other = other;
+  setText(byId("other-name"), other ?? "");
+  show(byId("other-key"), other !== null);
+}
+
 byId("other").addEventListener("change", (event) => {
-  charts.other = event.target.value || null;
-  setText(byId("other-name"), charts.other ?? "");
-  show(byId("other-key"), charts.other !== null);
+  besides(event.target.value || null);
   charts.forget();
 });
 

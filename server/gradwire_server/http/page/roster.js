@@ -2,7 +2,7 @@
 
 import { element, reconcile, setText } from "./dom.js";
 import { colourOf } from "./charts.js";
-import { bytes, count, duration, number, percent, rate } from "./format.js";
+import { bytes, count, duration, number, rate } from "./format.js";
 
 const OWN_SCALARS = 2;
 const BEHIND_UPDATES = 100;
@@ -23,7 +23,6 @@ const LATER = [
   of("staleness", "Staleness", (w) => w.figures.staleness_updates, number),
   of("sends", "Sends", (w) => w.figures.encoded_bytes_per_second, rate),
   of("gets", "Gets", (w) => w.gets, rate),
-  of("density", "Density", (w) => w.figures.density_ratio, percent),
   of("rtt", "Round trip", (w) => w.rtt_seconds, duration),
   of("queued", "Waiting", (w) => w.queued_bytes, bytes),
   of("lacks", "Lacks", (w) => w.lacks_updates, count),
