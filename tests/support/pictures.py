@@ -56,6 +56,7 @@ def main(folder: str) -> None:
         for path, page in pages.items():
             page.bring_to_front()
             page.locator("#smoothing").fill("0.8")
+            page.locator("#smoothing").blur()
             expect(page.locator(".chart canvas").first).to_be_visible()
             page.mouse.move(5, 5)
             page.screenshot(path=path)
