@@ -110,8 +110,8 @@ class LocalMaster:
     @property
     def series(self) -> Series:
         """What the workers of the first run log; it stays when the run is over."""
-        assert self.master.run is not None
-        return self.master.run.series
+        assert self.master.series is not None
+        return self.master.series
 
     def stop(self, reason: str) -> None:
         """Tell all workers why, and end."""

@@ -61,6 +61,7 @@ from gradwire_server.master.terms import Terms
 from gradwire_server.metrics import Departure, RunMetrics
 from gradwire_server.replica.founding import receive_block, receive_contents, receive_entries
 from gradwire_server.replica.repairs import Repairs
+from gradwire_server.series.series import Series
 from gradwire_server.state.finished_runs import FinishedRuns
 from gradwire_server.state.leases import Leases
 from gradwire_server.state.lobby import Lobby
@@ -347,6 +348,11 @@ class Master:
     def run(self) -> Run | None:
         """The run in progress."""
         return self._state.run
+
+    @property
+    def series(self) -> Series | None:
+        """What was logged in the run, or in the last one while there is no other."""
+        return self._state.ended_series if self.run is None else self.run.series
 
     @property
     def state(self) -> State:

@@ -12,6 +12,7 @@ from gradwire_protocol.messages.link import Control
 from gradwire_server.config import MasterConfig
 from gradwire_server.metrics import RunMetrics
 from gradwire_server.series.journal import Happening, Journal
+from gradwire_server.series.series import Series
 from gradwire_server.state.finished_runs import FinishedRuns
 from gradwire_server.state.leases import Leases
 from gradwire_server.state.lobby import Lobby
@@ -33,6 +34,8 @@ class State:
     leases: Leases
     run: Run | None = None
     """The run in progress."""
+    ended_series: Series | None = None
+    """What was logged in the last run, until another one begins."""
     journal: Journal = field(default_factory=Journal)
     """What has happened in it, and in the ones before."""
     totals: Totals = field(default_factory=Totals)
@@ -80,15 +83,16 @@ class State:
 
     def serve(self, run: Run) -> None:
         """Serve a run from now on."""
-        self.run = run
+        self.run, self.ended_series = run, None
         run.leadership, run.journal = self.leadership, self.journal
         run.relay.share(self.totals.runs, self.totals.sum_bytes)
         self.metrics.parameters.set(run.parameters)
 
     def end_run(self) -> None:
-        """Forget the run and its leases; remember only that it has finished, if it has."""
+        """Forget the run and its leases; remember what was logged, and that it has finished."""
         if self.run is not None:
             self.finished_runs.note(self.run)
+            self.ended_series = self.run.series
         self.run = None
         self.leases.clear()
         self.metrics.parameters.set(0)

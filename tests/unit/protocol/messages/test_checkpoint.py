@@ -36,6 +36,7 @@ from gradwire_protocol.messages.checkpoint.format import (
     HEADER_BYTES_MAX,
     LENGTH,
     METADATA_CHARACTERS_MAX,
+    SERIES_BYTES_MAX,
     SIGNATURE,
     Checkpoint,
     CheckpointError,
@@ -125,6 +126,7 @@ def checkpoints(draw: st.DrawFn) -> Checkpoint:
         place=draw(places()),
         works=tuple(draw(st.lists(works(), max_size=3))),
         buffers=draw(buffer_layouts()),
+        series=draw(st.binary(max_size=20)),
     )
 
 
@@ -391,6 +393,7 @@ def test_the_largest_header_there_may_be_is_written_and_read() -> None:
         checkpoint_of(run='"' * 256, layout=layout, versions=versions),
         works=(WorkState(plan, ledger),) * WORKS_MAX,
         buffers=buffers,
+        series=bytes(SERIES_BYTES_MAX),
     )
 
     data = bytes_of(checkpoint)
@@ -398,4 +401,13 @@ def test_the_largest_header_there_may_be_is_written_and_read() -> None:
     assert parse(data)[0] == checkpoint
     assert 0.6 * HEAD_BYTES_MAX < parse_head(data, len(data))[1] <= HEAD_BYTES_MAX
     metadata = data[LENGTH.size :].index(b'"00000')
+    metadata -= 4 * SERIES_BYTES_MAX // 3
     assert 0.8 * METADATA_CHARACTERS_MAX < metadata < METADATA_CHARACTERS_MAX
+
+
+@pytest.mark.parametrize("name", ['","series":"AAAA"', ',"series":"AAAA"', "x\\", "series"])
+def test_what_looks_like_series_in_a_name_is_a_name(name: str) -> None:
+    layout = Layout((Tensor(name, (7,)),))
+    for series in (b"", b"curves"):
+        checkpoint = replace(checkpoint_of(run=name, layout=layout), series=series)
+        assert parse(bytes_of(checkpoint))[0] == checkpoint

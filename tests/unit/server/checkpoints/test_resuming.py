@@ -10,8 +10,10 @@ import pytest
 from gradwire_protocol import UsageError
 from gradwire_server.checkpoints.resuming import resumed_runs
 from gradwire_server.config import MasterConfig
+from gradwire_server.series.series import Series
 from gradwire_udp.files.checkpoints import name_of
 from support.checkpointing import VALUES, VERSIONS, bytes_of, checkpoint_of, written_to
+from support.curves import logged, means_in
 from support.wording import naming
 
 
@@ -41,6 +43,21 @@ def test_the_run_is_there_without_any_worker(
     assert caplog.messages == [
         naming("alpha", path, "7 parameters", "4 updates", f"{checkpoint_of().digest:016x}")
     ]
+
+
+@pytest.mark.parametrize("is_sound", [True, False])
+def test_a_run_goes_on_with_its_curves_or_without_those_that_cannot_be_read(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, *, is_sound: bool
+) -> None:
+    series = Series()
+    series.add(0, b"worker", logged(1, 5, {"loss": 0.5}), 0.0)
+    packed = series.save().compressed() if is_sound else b"of another version"
+    path = written_to(tmp_path, 1, bytes_of(replace(checkpoint_of(), series=packed)))
+
+    [run] = resumed_runs(str(tmp_path), None, MasterConfig())
+
+    assert means_in(run.series) == (means_in(series) if is_sound else {})
+    assert caplog.messages == ([] if is_sound else [naming(path, "goes on without it", "series")])
 
 
 def test_of_damaged_ones_the_names_are_logged_and_an_older_one_is_taken(
