@@ -180,9 +180,9 @@ class Chart {
   /** Return where the events are, in pixels of the canvas, as far as they are on it. */
   marks(plot) {
     const { min, max } = plot.scales.x;
-    return this.source.events
-      .filter((event) => event.seconds !== null)
-      .map((event) => [placeOf(event.seconds, this.mean, this.axis, this.total), event])
+    const { events, began } = this.source; // Where it has not begun, there is nothing to draw.
+    return events
+      .map((event) => [placeOf(event.unix_time - began, this.mean, this.axis, this.total), event])
       .filter(([place]) => place >= min && place <= max)
       .map(([place, event]) => [plot.valToPos(place, "x", true), event]);
   }
@@ -260,6 +260,7 @@ export class Charts {
     this.other = null; // The run that is shown beside it.
     this.ranks = null; // The first ones, unless someone has chosen.
     this.events = [];
+    this.began = null; // When seconds begin, by the master's clock.
     this.totals = new Map(); // Of each run: bytes over time.
     this.forget();
   }

@@ -151,6 +151,7 @@ function drawRun(run) {
   charts.place(byId("scalars"), own.slice(0, SCALARS_MAX).map((name) => [name, { title: name }]));
   charts.place(byId("own"), OWN.filter(([name]) => there.has(name)));
   charts.place(byId("measured"), MEASURED.filter(([name]) => there.has(name)));
+  charts.began = run.seconds === null ? null : run.unix_time - run.seconds;
   void charts.refresh({ now: isFirst });
   roster.take(run);
   setText(byId("held-up"), heldUp(run));
