@@ -257,4 +257,5 @@ def test_a_master_that_is_gone_is_said_to_be_and_the_last_picture_stays(watch: W
         run.master.stop(signal.SIGKILL)
         expect(page.locator("#notice")).to_contain_text("no answer from the master")
         expect(page.locator("#roster tbody tr")).to_have_count(1)
+        page.goto("about:blank")  # it does not try again
         watched.complaints.clear()  # of connections that were refused
