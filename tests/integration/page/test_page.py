@@ -165,7 +165,7 @@ def test_a_wrong_token_shows_nothing_and_the_viewer_s_gives_no_orders(
         expect(page.locator("#everything")).to_be_hidden()
 
 
-def test_names_that_look_like_html_are_text(watch: Watch) -> None:
+def test_names_that_look_like_html_are_text_and_infinity_is_said(watch: Watch) -> None:
     name = f"a/b %2F & {HOSTILE}"
     with WatchedRun(run=name, series=(HOSTILE, "<script>x</script>", "infinite")) as run:
         run.start(1)
@@ -175,6 +175,8 @@ def test_names_that_look_like_html_are_text(watch: Watch) -> None:
         assert_row_count(page, 1)
         expect(page.locator("#run")).to_have_value(name)
         assert_drawn(page, HOSTILE)
+        infinite = page.get_by_role("group", name="infinite", exact=True)
+        expect(infinite.locator(".now")).to_have_text("no finite number")
         assert page.locator("#everything img, #scalars script").count() == 0
         expect(page.get_by_role("columnheader", name=HOSTILE)).to_be_visible()
 
