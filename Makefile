@@ -22,8 +22,8 @@ demo: venv
 test: venv
 	$(PYTEST)
 
-# Everything, or a part of it: SLICE=3/16, SLICE=spark, SLICE=frameworks.
-test-deep: $(if $(findstring /,$(SLICE)),venv,frameworks)
+# Everything, or a part of it: SLICE=3/16, SLICE=page, SLICE=spark, SLICE=frameworks.
+test-deep: $(if $(findstring /,$(SLICE:page=/)),venv,frameworks)
 	DEEP=1 SLICE=$(SLICE) $(PYTEST)
 
 check: venv

@@ -41,7 +41,7 @@ with gradwire.join(model, optimizer=optimizer, workers=arguments.workers) as ses
         loss.backward()
         optimizer.step()
         session.step()  # 2
-        session.log(loss=loss.item())
+        session.log(loss=loss)
         if step % 50 == 0:
             print(f"step {step}: loss {loss.item():.3f}", flush=True)
 

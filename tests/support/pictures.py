@@ -1,4 +1,4 @@
-"""The pictures of the master's page: of a real run, of which one worker is killed.
+"""The pictures in docs/page.md: the master's page, of a real run with four workers, one killed.
 
 ``make pictures`` draws them again.
 """
@@ -9,6 +9,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Final
 
+from PIL import Image
 from playwright.sync_api import Page, expect
 
 from support.browser import WAIT_MILLISECONDS, browsing
@@ -19,51 +20,67 @@ SCRIPT: Final = Path(__file__).parents[2] / "docs" / "examples" / "train.py"
 
 WORKERS: Final = 4
 
-STEPS: Final = (400, 1_400)
-"""Of the least advanced worker: before one is killed, and at the picture."""
+STEPS_BEFORE: Final = 150
+STEPS_AFTER: Final = 60
+"""Of the least advanced worker, before one is killed, and then until the picture."""
 
-SIZES: Final = {"wide": (1400, 1260), "narrow": (400, 860)}
+PICTURES: Final = {"page-wide-light": (1400, 1100), "page-narrow-dark": (400, 860)}
 """Width and height in pixels."""
 
-ARE_FAR_ENOUGH: Final = """least => {
-    const cells = [...document.querySelectorAll('#roster tbody tr')]
-        .filter(row => row.querySelector('[data-state="live"]'))
-        .map(row => Number(row.children[4].textContent.replaceAll(',', '')));
-    return cells.length > 0 && Math.min(...cells) >= least;
-}"""
+COLOURS: Final = 128
+"""Of a picture, which then has a third of the bytes."""
 
 
 def main(folder: str) -> None:
     """Draw all pictures into a folder."""
     with ExitStack() as stack:
-        master = stack.enter_context(MasterProcess("--idle-timeout-seconds", "8"))
-        settings = f"GRADWIRE_MASTER={master.address}", "OMP_NUM_THREADS=1"
+        master = stack.enter_context(MasterProcess())
         command = [sys.executable, str(SCRIPT), "--steps", "100000", "--workers", str(WORKERS)]
-        workers = [
-            stack.enter_context(Running(["env", *settings, *command])) for _ in range(WORKERS)
-        ]
+        settings = {"GRADWIRE_MASTER": master.address, "OMP_NUM_THREADS": "1"}
+        started = ["env", *(f"{name}={value}" for name, value in settings.items()), *command]
+        workers = [stack.enter_context(Running(started)) for _ in range(WORKERS)]
         browser = stack.enter_context(browsing())
-        pages: dict[str, Page] = {}
-        for size, (width, height) in SIZES.items():
-            for theme in ("light", "dark"):
-                context = browser.new_context(
-                    viewport={"width": width, "height": height},
-                    color_scheme=theme,
-                )
-                page = pages[f"page-{size}-{theme}.png"] = context.new_page()
-                page.set_default_timeout(WAIT_MILLISECONDS)
-                page.goto(f"http://{master.http}/")
+        pages = {}
+        for name, (width, height) in PICTURES.items():
+            context = browser.new_context(viewport={"width": width, "height": height})
+            page = context.new_page()
+            page.emulate_media(color_scheme="dark" if name.endswith("dark") else "light")
+            page.set_default_timeout(WAIT_MILLISECONDS)
+            page.goto(f"http://{master.http}/")
+            pages[Path(folder, f"{name}.png")] = page
         first = next(iter(pages.values()))
-        first.wait_for_function(ARE_FAR_ENOUGH, arg=STEPS[0], timeout=300_000)
+        wait_for_steps(first, STEPS_BEFORE)
         workers[-1].send_signal(signal.SIGKILL)
-        expect(first.locator("#event-list")).to_contain_text("is gone", timeout=60_000)
-        first.wait_for_function(ARE_FAR_ENOUGH, arg=STEPS[1], timeout=300_000)
-        for name, page in pages.items():
+        wait_for_steps(first, least_steps(first) + STEPS_AFTER)
+        expect(first.locator("#event-list")).to_contain_text("is gone")
+        for path, page in pages.items():
             page.bring_to_front()
-            page.get_by_label("smoothing").fill("0.8")
-            page.get_by_label("smoothing").blur()
+            page.locator("#smoothing").fill("0.8")
+            page.locator("#smoothing").blur()
             expect(page.locator(".chart canvas").first).to_be_visible()
-            page.screenshot(path=Path(folder, name))
+            page.mouse.move(5, 5)
+            page.screenshot(path=path)
+            Image.open(path).quantize(COLOURS).save(path, optimize=True)
+
+
+LIVE_STEPS: Final = """() => {
+    const steps = [...document.querySelectorAll('#roster tbody tr')]
+        .filter(row => row.querySelector('.state')?.dataset.state === 'live')
+        .map(row => Number(row.querySelector('td.step').textContent.replaceAll(',', '')));
+    return steps.length ? Math.min(...steps) : 0;
+}"""
+
+
+def least_steps(page: Page) -> int:
+    """Return how many steps the least advanced worker has made, as the page says."""
+    return int(page.evaluate(LIVE_STEPS))
+
+
+def wait_for_steps(page: Page, steps: int) -> None:
+    """Wait until all workers have made so many steps."""
+    page.wait_for_function(
+        f"least => ({LIVE_STEPS})() >= least", arg=steps, timeout=WAIT_MILLISECONDS
+    )
 
 
 if __name__ == "__main__":

@@ -4,6 +4,8 @@
 
     python watched_worker.py MASTER RUN SERIES...
 
+A series of the name ``infinite`` is that.
+
 Each line on stdout is a step that it has made; it ends when stdin is closed.
 """
 
@@ -37,7 +39,8 @@ def main(master: str, run: str, *series: str) -> None:
             session.step()
             steps = session.stats.steps
             for place, name in enumerate(series):
-                session.log({name: (place + 1) / steps + 0.01 * random.normal()})
+                value = np.inf if name == "infinite" else (place + 1) / steps
+                session.log({name: value + 0.01 * random.normal()})
             sys.stdout.write(f"{steps}\n")
             sys.stdout.flush()
             sleep(STEP_SECONDS)

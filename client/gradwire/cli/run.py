@@ -51,7 +51,7 @@ def run(
     http: Annotated[
         str,
         typer.Option(
-            metavar="HOST:PORT", help="Where the master serves /metrics and /healthz, or 'off'."
+            metavar="HOST:PORT", help="Where the master serves its page and /metrics, or 'off'."
         ),
     ] = "127.0.0.1:0",
     key_file: Annotated[
@@ -149,7 +149,7 @@ class Launcher:
                 Master(listen, http, run_key_file, show, self._say) as master,
                 asyncio.TaskGroup() as group,
             ):
-                served = f", metrics at http://{master.http}/metrics" if master.http else ""
+                served = f", watch it at http://{master.http}/" if master.http else ""
                 self._say(f"master at {master.address}{served}")
                 tasks = [group.create_task(self._keep_master(master))]
                 if master.http:

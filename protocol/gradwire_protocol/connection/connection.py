@@ -364,6 +364,11 @@ class Connection:
         return None if unanswered is None else unanswered[0]
 
     @property
+    def message_bytes_sent(self) -> int:
+        """Bytes of messages in all packets to the peer, those sent again included."""
+        return self._traffic.sender.message_bytes if self.was_open else 0
+
+    @property
     def bytes_queued(self) -> int:
         """Payload bytes of the messages that the peer has not acknowledged as a whole."""
         return self._traffic.sender.queue.bytes_queued if self.was_open else 0

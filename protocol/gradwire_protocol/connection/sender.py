@@ -83,6 +83,8 @@ class Sender:
         self.sizes = sizes
         self.last_eliciting_at = float("-inf")
         """When the last packet left that asks for an acknowledgement."""
+        self.message_bytes = 0
+        """Bytes of messages in all packets that have left, those sent again included."""
         self.peer_session_id = peer_session_id
         self._sealing = sealing
         self._pacer = pacer = Pacer(2 * sizes.current)
@@ -223,7 +225,9 @@ class Sender:
             now=now,
         )
         self._counters.fragments_sent += count
-        self._pacer.on_sent(stride * (count - 1) + last_bytes)
+        size = stride * (count - 1) + last_bytes
+        self.message_bytes += size
+        self._pacer.on_sent(size)
         self._record_eliciting(now)
         if self.outcomes.unanswered is None:
             self.outcomes.unanswered = (now, min(stride, last_bytes) if count == 1 else stride)
@@ -272,6 +276,7 @@ class Sender:
         shaped = message.shaped
         contents.fragments.append((message.key, 0))
         self._counters.fragments_sent += 1
+        self.message_bytes += shaped.total
         if message.has_lost:
             message.on_sent_again([0])
             self._counters.fragments_retransmitted += 1

@@ -105,6 +105,7 @@ class Worker(TypedDict):
     state: str
     heard_seconds: float | None
     rtt_seconds: float | None
+    sent_bytes: int
     queued_bytes: int
     lacks_updates: int
     awaited: bool
@@ -389,6 +390,7 @@ def described(member: Member, run: Run, awaited: Collection[int], now: float) ->
         "state": state_of(member, now),
         "heard_seconds": None if heard is None else round(max(now - heard, 0.0), 3),
         "rtt_seconds": connection.rtt,
+        "sent_bytes": connection.message_bytes_sent,
         "queued_bytes": connection.bytes_queued,
         "lacks_updates": run.relay.lacks(member),
         "awaited": member.rank in awaited,

@@ -24,16 +24,9 @@ export function ofRun(run, what = "") {
   return `runs/${encodeURIComponent(run)}${what}`;
 }
 
-/** Return a document. */
-export async function get(path) {
-  return (await ask(path)).json();
-}
-
-/** Let the browser keep a document as a file: the token has to be sent, which no link does. */
-export async function download(path, name) {
-  const url = URL.createObjectURL(await (await ask(path)).blob());
-  Object.assign(document.createElement("a"), { href: url, download: name }).click();
-  URL.revokeObjectURL(url);
+/** Return a document, or a download as a `blob`. */
+export async function get(path, kind = "json") {
+  return (await ask(path))[kind]();
 }
 
 /** Give an order; return what was done. */
@@ -59,7 +52,7 @@ export async function follow(run, { heard, lost, signal }) {
       const query = run === null ? "" : `?run=${encodeURIComponent(run)}`;
       for await (const event of events(`stream${query}`, signal)) {
         tries = 0;
-        heard(event);
+        queueMicrotask(() => signal.aborted || heard(event)); // Its errors are no lost connection.
       }
       throw new Error("the master has ended the connection");
     } catch (error) {
@@ -107,22 +100,15 @@ async function* events(path, signal) {
   }
 }
 
+/** Return what is in an event, as the master writes it: a line with the kind, and one with the data. */
 function parsed(part) {
-  let kind = "message";
-  const data = [];
-  for (const line of part.split("\n")) {
-    if (line.startsWith("event: ")) kind = line.slice(7);
-    else if (line.startsWith("data: ")) data.push(line.slice(6));
-  }
-  return { kind, data: JSON.parse(data.join("\n")) };
+  const [, kind, data] = /^event: (.*)\ndata: (.*)$/.exec(part);
+  return { kind, data: JSON.parse(data) };
 }
 
 function pause(milliseconds, signal) {
   return new Promise((resolve) => {
-    const timer = setTimeout(resolve, milliseconds);
-    signal.addEventListener("abort", () => {
-      clearTimeout(timer);
-      resolve();
-    });
+    setTimeout(resolve, milliseconds);
+    signal.addEventListener("abort", resolve);
   });
 }

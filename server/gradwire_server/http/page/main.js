@@ -2,13 +2,14 @@
 
 import { byId, element, reconcile, setText, show } from "./dom.js";
 import { bytes, clock, count, duration, number, percent, rate } from "./format.js";
-import { Refused, download, follow, get, ofRun, order, token } from "./api.js";
-import { Charts, toneOf } from "./charts.js";
-import { Roster, lossFirst } from "./roster.js";
+import { Refused, follow, get, ofRun, token } from "./api.js";
+import { Charts } from "./charts.js";
+import { Events, say } from "./events.js";
+import { drawOrders, orderAbout } from "./orders.js";
+import { Roster, heldUp, lossFirst } from "./roster.js";
 
-const EVENTS_MAX = 1_000;
 const SCALARS_MAX = 48;
-const GAP_MILLISECONDS = 200;
+const RANKS_SHOWN = 16; // By the master, unless someone has chosen.
 const THEME = "gradwire-theme";
 
 const OWN = [
@@ -19,49 +20,31 @@ const OWN = [
   ["gradwire/residual_age_steps", { title: "Age of the residual, in steps" }],
   ["gradwire/staleness_updates", { title: "Staleness, in updates" }],
   ["gradwire/overhead_ratio", { title: "Part of the time that gradwire takes", format: percent }],
-].map(([name, spec]) => [name, { ...spec, measured: true }]);
+];
 
 const MEASURED = [
   ["master/updates_per_second", { title: "Updates per second" }],
   ["master/update_bytes_per_second", { title: "Updates, in bytes", format: rate }],
   ["master/relay_delay_seconds", { title: "From a worker to the others", format: duration }],
-  ["master/workers", { title: "Workers in the run", fromZero: true }],
-  ["master/unstable_updates", { title: "Updates that some worker lacks", fromZero: true }],
+  ["master/staleness_updates", { title: "Staleness of updates" }],
+  ["master/unstable_updates", { title: "Updates that some worker lacks" }],
   ["master/processor_ratio", { title: "Processor of the master, of one core", format: percent }],
   ["master/memory_bytes", { title: "Memory of the master", format: bytes }],
   ["master/received_bytes_per_second", { title: "Received by the master", format: rate }],
   ["master/sent_bytes_per_second", { title: "Sent by the master", format: rate }],
-].map(([name, spec]) => [name, { ...spec, measured: true, seconds: true, alone: true }]);
-
-const ORDERS = [
-  { action: "checkpoint", title: "Write a checkpoint", when: (run) => run.checkpoint !== null, text: "The master writes a checkpoint of the run now." },
-  { action: "pause-items", title: "Pause items", when: (run) => run.works.length > 0 && !run.items_paused, text: "No item is granted any more; workers end those that they hold, and wait." },
-  { action: "resume-items", title: "Resume items", when: (run) => run.works.length > 0 && run.items_paused, text: "Items are granted again." },
-  { action: "drain", title: "Drain", when: (_, all) => !all.draining, ofAll: true, text: "Nobody is let in any more, and the master ends when the last worker has left." },
-  { action: "resume", title: "Let workers in again", when: (_, all) => all.draining, ofAll: true, text: "Workers may join again." },
-  { action: "stop-training", title: "Stop training", when: (run) => run.stopping === null, text: "All workers end their training, and the run is finished." },
-  { action: "end-run", title: "End the run", when: () => true, text: "Workers are sent away, and the next one begins another run. The last checkpoint stays." },
-];
-
-const WORKER_ORDERS = {
-  expel: ["Expel", "Its connection is closed; it may join again."],
-  release: ["Release", "The updates that were kept aside are accepted, and all later ones."],
-  deny: ["Deny", "Its key is taken no more until the master ends."],
-};
+].map(([name, spec]) => [name, { ...spec, seconds: true, alone: true }]);
 
 const state = {
-  run: null, // Its name; null where there is none.
+  run: null, // Its name; null for the summary alone.
   summary: null,
   document: null,
-  isOver: false, // Whether the run that is shown has ended: its last picture stays.
-  events: new Map(),
-  lastEvent: 0, // The number of the last one that is known.
-  isAsking: false, // Whether events are on their way.
+  isOver: false, // Whether the run that is shown has ended.
   following: null,
   heardAt: 0,
 };
 
-const charts = new Charts();
+const charts = new Charts({ onFailure: lost, onZoom: () => freeze(true) });
+const events = new Events({ onFailure: lost, changed: (found) => { charts.events = found; charts.redraw(); } });
 const roster = new Roster(byId("roster"), act);
 
 // Which run.
@@ -70,30 +53,27 @@ function wantedRun() {
   return new URLSearchParams(location.hash.slice(1)).get("run");
 }
 
-/** Follow a run, or only the master; what is shown of a run that is over stays. */
-function attend(run) {
-  state.following?.abort();
-  const controller = (state.following = new AbortController());
-  follow(run, { heard, lost, signal: controller.signal });
-}
-
 function choose(run) {
-  state.run = run;
-  state.isOver = false;
-  state.document = null;
-  forgetEvents();
+  Object.assign(state, { run, document: null, isOver: false });
+  freeze(false);
+  events.follow(run);
   charts.follow(run);
-  attend(run);
+  besides(null);
+  roster.shown = null;
+  listen(run);
 }
 
+/** Keep what is shown of a run that is over, until another one begins. */
 function stayAfter() {
   state.isOver = true;
-  attend(null);
-  say(saidOver());
+  say(`Run ${state.run} is over.`);
+  listen(null);
 }
 
-function saidOver() {
-  return `Run ${state.run} is over: this is how it was last.`;
+function listen(run) {
+  state.following?.abort();
+  state.following = new AbortController();
+  void follow(run, { heard, lost, signal: state.following.signal });
 }
 
 // What comes.
@@ -104,191 +84,132 @@ function heard({ kind, data }) {
   show(byId("ask"), false);
   show(byId("everything"), true);
   byId("everything").classList.remove("stale");
-  if (kind === "summary") {
-    state.summary = data;
-    drawChoices(data.runs.map((run) => run.name));
-  } else if (kind === "run") {
-    state.document = data;
-    drawRun(data);
-  } else if (kind === "events") {
-    // Where the stream was away, some came before: `drawRun` asks for those.
-    if (data.events[0]?.number === state.lastEvent + 1) addEvents(data.events, data.last);
-  } else if (kind === "over") {
-    stayAfter();
-  }
-  drawSummary();
-  setText(byId("notice"), state.isOver ? saidOver() : "");
+  if (kind === "summary") drawSummary(data);
+  else if (kind === "run") drawRun(data);
+  else if (kind === "events") events.take(data);
+  else if (kind === "over") stayAfter();
+  if (state.isOver) setText(byId("notice"), `Run ${state.run} is over: this is how it was last.`);
   show(byId("notice"), state.isOver);
 }
 
 function lost(error) {
-  const status = error instanceof Refused ? error.status : 0;
+  const status = error instanceof Refused ? error.status : null;
   if (status === 401) {
     askForToken(token.get() === null ? "" : "The master does not take this token.");
   } else if (status === 404 && state.run !== null) {
+    if (state.isOver) return; // Curves are asked for once more than there are.
     if (state.document === null) choose(null);
-    else if (!state.isOver) stayAfter();
+    else stayAfter();
   } else {
-    setLiveness("lost", state.heardAt ? `lost at ${clock(state.heardAt / 1000)}` : "no answer");
+    setLiveness("lost", state.heardAt ? `lost ${clock(state.heardAt / 1000)}` : "no answer");
     byId("everything").classList.add("stale");
-    setText(byId("notice"), status ? error.message : "no answer from the master; trying again");
+    setText(byId("notice"), status === null ? "No answer from the master; trying again." : error.message);
     show(byId("notice"), true);
   }
 }
-charts.onFailure = lost;
 
 function setLiveness(kind, text) {
   byId("liveness").dataset.state = kind;
   setText(byId("liveness"), text);
 }
 
-/** Show which runs there are; go to another one where the one that was followed is over. */
-function drawChoices(names) {
-  const wanted = names.includes(wantedRun()) ? wantedRun() : (names[0] ?? null);
-  if ((state.run === null || state.isOver) && wanted !== null) choose(wanted);
-  drawOptions(byId("run"), state.isOver ? [state.run, ...names] : names, state.run);
-  drawOptions(byId("other"), ["", ...names.filter((name) => name !== state.run)], charts.other ?? "");
-  show(byId("run-choice"), names.length > 0);
-  show(byId("other-choice"), names.length > 1);
+function drawSummary(summary) {
+  state.summary = summary;
+  const names = summary.runs.map((run) => run.name);
+  // One that is followed stays until it is over, and then until there is another one.
+  if (state.run === null || state.isOver) {
+    const next = names.includes(wantedRun()) ? wantedRun() : names[0];
+    if (next !== undefined) choose(next);
+  }
+  const shown = names.includes(state.run) || state.run === null ? names : [state.run, ...names];
+  drawNames(byId("run"), shown);
+  if (state.run !== null) byId("run").value = state.run;
+  const others = names.filter((name) => name !== state.run);
+  drawNames(byId("other"), ["", ...others]);
+  show(byId("run-choice"), shown.length > 0);
+  show(byId("other-choice"), others.length > 0);
   show(byId("sections"), state.run !== null);
   show(byId("nothing"), state.run === null);
   show(byId("of-run"), state.document !== null);
   document.title = state.run === null ? "gradwire" : `${state.run} – gradwire`;
+  drawTiles();
 }
 
-function drawOptions(select, names, chosen) {
-  reconcile(select, names.map((name) => [name, name]), (name) => element("option", { value: name }),
-    (option, name) => setText(option, name.slice(0, 80) || "nothing"));
-  if (chosen !== null && select.value !== chosen) select.value = chosen;
+function drawNames(select, names) {
+  reconcile(select, names.map((name) => [`=${name}`, name]), (name) => element("option", { value: name, textContent: name === "" ? "no other" : name.slice(0, 80) }), () => {});
 }
 
 function drawRun(run) {
+  const isFirst = state.document === null;
+  state.document = run;
   show(byId("of-run"), true);
-  if (run.events < state.lastEvent) forgetEvents(); // The master was started again.
-  // Those of this moment come right after it.
-  setTimeout(() => {
-    if (run.name === state.run && run.events > state.lastEvent) void fetchEvents(run.name);
-  }, GAP_MILLISECONDS);
-  drawCharts(run);
-  roster.draw(run.workers);
-  drawOrders(run);
-  void charts.refresh();
-}
-
-function drawCharts(run) {
+  events.note(run.events);
   const own = run.series.filter((name) => !/^(gradwire|master)\//.test(name)).sort(lossFirst);
   const there = new Set(run.series);
   show(byId("nothing-logged"), own.length === 0);
+  show(byId("key"), own.length > 0);
   charts.place(byId("scalars"), own.slice(0, SCALARS_MAX).map((name) => [name, { title: name }]));
   charts.place(byId("own"), OWN.filter(([name]) => there.has(name)));
   charts.place(byId("measured"), MEASURED.filter(([name]) => there.has(name)));
+  charts.began = run.seconds === null ? null : run.unix_time - run.seconds;
+  void charts.refresh({ now: isFirst });
+  roster.take(run);
+  setText(byId("held-up"), heldUp(run));
+  if (state.summary !== null) drawOrders(state.summary, run);
+  drawTiles();
 }
 
-function drawSummary() {
+function drawTiles() {
   const { summary, document: run } = state;
-  if (summary === null) return;
-  const tiles = run === null ? [] : tilesOf(run);
-  tiles.push(["Processor", percent(summary.figures.processor_ratio)]);
-  tiles.push(["Memory", bytes(summary.figures.memory_bytes)]);
-  tiles.push(["Up for", duration(summary.uptime_seconds)]);
-  if (summary.draining) tiles.push(["Draining", "nobody is let in"]);
+  const tiles = [];
+  if (run !== null) {
+    const steps = run.workers.map((worker) => worker.step).filter((step) => step !== null);
+    const troubled = run.workers.filter((worker) => ["silent", "quarantined"].includes(worker.state)).length;
+    const logged = [...new Set(run.workers.flatMap((worker) => Object.keys(worker.scalars)))].sort(lossFirst)[0];
+    if (logged !== undefined) {
+      const values = run.workers.map((worker) => worker.scalars[logged]).filter((value) => value !== undefined);
+      const isFinite = !values.includes(null);
+      tiles.push([logged.slice(0, 40), isFinite ? number(values.reduce((a, b) => a + b, 0) / values.length) : "not finite"]);
+    }
+    tiles.push(["Steps", steps.length ? spanned(Math.min(...steps), Math.max(...steps)) : "–"]);
+    tiles.push(["Workers", troubled ? `${count(run.workers.length)}, ${troubled} in trouble` : count(run.workers.length)]);
+    tiles.push(["Updates", `${number(run.figures.updates_per_second)}/s, ${rate(run.figures.update_bytes_per_second)}`]);
+    tiles.push(["Parameters", number(run.parameters)], ["Mode", run.mode]);
+    if (run.checkpoint !== null) tiles.push(["Checkpoint", run.checkpoint.file ?? "none yet"]);
+    if (run.stopping !== null) tiles.push(["All are to end", run.stopping]);
+    else if (run.finished) tiles.push(["Finished", "yes"]);
+  }
+  if (summary !== null) {
+    tiles.push(["Master", `${percent(summary.figures.processor_ratio)} of a core, ${bytes(summary.figures.memory_bytes)}`]);
+    tiles.push([`Version ${summary.version}`, `up for ${duration(summary.uptime_seconds)}`]);
+    if (summary.draining) tiles.push(["Draining", "nobody is let in"]);
+  }
   reconcile(
     byId("summary"),
-    tiles.map((tile) => [tile[0], tile]),
+    tiles.map(([title, text]) => [title, [title, text]]),
     ([title]) => element("div", { className: "tile" }, element("dt", { textContent: title }), element("dd")),
-    (tile, [, text, tone]) => {
-      setText(tile.lastChild, text);
-      tile.dataset.tone = tone ?? "";
-    },
+    (tile, [, text]) => setText(tile.lastChild, text),
   );
 }
 
-/** Return what is said of a run in short: titles, texts, and perhaps tones. */
-function tilesOf(run) {
-  const tiles = [["Workers", count(run.workers.length)]];
-  const troubled = run.workers.filter((worker) => ["silent", "quarantined"].includes(worker.state));
-  if (troubled.length) tiles.push(["In trouble", namesOf(troubled), "bad"]);
-  const [name] = [...new Set(run.workers.flatMap((worker) => Object.keys(worker.scalars)))].sort(lossFirst);
-  if (name !== undefined) {
-    const values = run.workers.map((worker) => worker.scalars[name] ?? null).filter((value) => value !== null);
-    tiles.push([name.slice(0, 40), number(values.length ? values.reduce((a, b) => a + b, 0) / values.length : null)]);
+function spanned(low, high) {
+  return low === high ? count(low) : `${count(low)} – ${count(high)}`;
+}
+
+// What is done in the table of workers, and orders.
+
+function act(action, worker) {
+  if (action !== "show") {
+    orderAbout(action, worker, state.run);
+    return;
   }
-  const steps = run.workers.map((worker) => worker.step).filter((step) => step !== null);
-  const [first, last] = [Math.min(...steps), Math.max(...steps)];
-  tiles.push(["Step", steps.length ? (first === last ? count(last) : `${count(first)} – ${count(last)}`) : "–"]);
-  tiles.push(["Held up by", heldUpBy(run)]);
-  tiles.push(["Updates/s", number(run.figures.updates_per_second)]);
-  tiles.push(["Traffic", rate(run.figures.update_bytes_per_second)]);
-  tiles.push(["Parameters", number(run.parameters)]);
-  tiles.push(["Mode", run.mode]);
-  if (run.checkpoint !== null) tiles.push(["Checkpoint", run.checkpoint.file ?? "none yet"]);
-  if (run.stopping !== null) tiles.push(["All are to end", run.stopping, "warn"]);
-  else if (run.finished) tiles.push(["Finished", "yes", "good"]);
-  if (run.scalars_dropped) tiles.push(["Scalars dropped", count(run.scalars_dropped), "warn"]);
-  return tiles;
+  const ranks = new Set(charts.ranks ?? []);
+  if (!ranks.delete(worker.rank)) ranks.add(worker.rank);
+  charts.ranks = roster.shown = ranks.size ? ranks : null;
+  say(charts.ranks === null ? `Charts show the first ${RANKS_SHOWN} workers.` : `Charts show rank ${[...ranks].join(", ")}.`);
+  roster.draw();
+  charts.forget();
 }
-
-/** Say whom a round waits for; without rounds, who has not taken what all others have. */
-function heldUpBy(run) {
-  const awaited = run.workers.filter((worker) => worker.awaited);
-  if (awaited.length) return awaited.length === run.workers.length ? "nobody" : namesOf(awaited);
-  const silent = run.workers.filter((worker) => worker.state === "silent" && worker.lacks_updates > 0);
-  return silent.length ? namesOf(silent) : "nobody";
-}
-
-function namesOf(workers) {
-  const ranks = workers.slice(0, 5).map((worker) => worker.rank).join(", ");
-  return `rank ${ranks}${workers.length > 5 ? ` and ${workers.length - 5} more` : ""}`;
-}
-
-// Events.
-
-/** Ask for what has happened since the last event that is known: at first, and after a gap. */
-async function fetchEvents(run) {
-  if (state.isAsking) return;
-  state.isAsking = true;
-  try {
-    const found = await get(ofRun(run, `/events?after=${state.lastEvent}`));
-    if (run === state.run) addEvents(found.events, found.last);
-  } catch (error) {
-    lost(error);
-  } finally {
-    state.isAsking = false;
-  }
-}
-
-function forgetEvents() {
-  state.events = new Map();
-  state.lastEvent = 0;
-  byId("event-list").replaceChildren();
-  charts.events = [];
-}
-
-function addEvents(events, last) {
-  const isFirst = state.lastEvent === 0;
-  state.lastEvent = Math.max(state.lastEvent, last);
-  for (const event of events) state.events.set(event.number, event);
-  while (state.events.size > EVENTS_MAX) state.events.delete(Math.min(...state.events.keys()));
-  const sorted = [...state.events.values()].sort((a, b) => b.number - a.number);
-  reconcile(byId("event-list"), sorted.map((event) => [event.number, event]), (event) =>
-    element(
-      "li", {},
-      element("time", { textContent: clock(event.unix_time), dateTime: new Date(1000 * event.unix_time).toISOString() }),
-      element("span", { className: "kind", textContent: event.kind, "data-tone": toneOf(event.kind) }),
-      element("span", { className: "text", textContent: event.text }),
-    ), () => {});
-  charts.events = sorted;
-  charts.redraw();
-  if (!isFirst && events.length) say(events.slice(-3).map((event) => event.text).join(". "));
-}
-
-/** Have a screen reader say something. */
-function say(text) {
-  byId("said").append(element("span", { textContent: `${text} ` }));
-  while (byId("said").children.length > 5) byId("said").firstChild.remove();
-}
-
-// Orders.
 
 async function learnAccess() {
   try {
@@ -301,57 +222,12 @@ async function learnAccess() {
   }
 }
 
-function drawOrders(run) {
-  reconcile(
-    byId("order-buttons"),
-    ORDERS.filter((each) => each.when(run, state.summary)).map((each) => [each.action, each]),
-    (each) => {
-      const button = element("button", { type: "button", textContent: each.title });
-      button.addEventListener("click", () => give(each.action, each.title, each.text, "", each.ofAll ? null : state.run));
-      return button;
-    },
-    () => {},
-  );
-}
-
-function act(action, worker) {
-  if (action === "show") {
-    const ranks = new Set(charts.ranks ?? []);
-    if (!ranks.delete(worker.rank)) ranks.add(worker.rank);
-    charts.ranks = ranks.size ? ranks : null;
-    say(ranks.size ? `Charts show rank ${[...ranks].join(", ")}.` : "Charts show the first workers.");
-    charts.askAgain();
-    return;
-  }
-  const [title, text] = WORKER_ORDERS[action];
-  const [name, run] = action === "deny" ? [worker.key_name, null] : [String(worker.rank), state.run];
-  void give(action, `${title} rank ${worker.rank} (${worker.name})`, text, name, run);
-}
-
-async function give(action, title, text, name, run) {
-  const dialog = byId("confirm");
-  setText(byId("confirm-title"), title);
-  setText(byId("confirm-text"), text);
-  dialog.returnValue = "no";
-  dialog.showModal();
-  await new Promise((resolve) => dialog.addEventListener("close", resolve, { once: true }));
-  if (dialog.returnValue !== "yes") return;
-  const answer = byId("order-answer");
-  answer.classList.remove("problem");
-  try {
-    setText(answer, await order(action, name, run));
-  } catch (error) {
-    answer.classList.add("problem");
-    setText(answer, error.message);
-  }
-}
-
 // The token.
 
 function askForToken(problem) {
   state.following?.abort();
   token.forget();
-  for (const id of ["everything", "sections", "run-choice", "forget", "notice"]) show(byId(id), false);
+  for (const id of ["everything", "sections", "run-choice", "other-choice", "forget", "notice"]) show(byId(id), false);
   show(byId("ask"), true);
   setLiveness("", "needs a token");
   setText(byId("token-error"), problem);
@@ -382,18 +258,26 @@ byId("forget").addEventListener("click", () => askForToken(""));
 // Choices.
 
 byId("run").addEventListener("change", (event) => {
-  location.hash = `#${new URLSearchParams({ run: event.target.value })}`;
+  location.hash = String(new URLSearchParams({ run: event.target.value }));
   choose(event.target.value);
 });
 
+function besides(other) {
+  byId("other").value = other ?? "";
+  charts.other = other;
+  setText(byId("other-name"), other ?? "");
+  show(byId("other-key"), other !== null);
+}
+
 byId("other").addEventListener("change", (event) => {
-  charts.other = event.target.value || null;
-  charts.askAgain();
+  besides(event.target.value || null);
+  charts.forget();
 });
 
 for (const radio of document.querySelectorAll('input[name="axis"]')) {
-  radio.addEventListener("change", () => {
-    charts.axis = radio.value;
+  radio.addEventListener("change", async () => {
+    charts.axis = document.querySelector('input[name="axis"]:checked').value;
+    await charts.fetchTotals().catch(lost);
     charts.redraw();
   });
 }
@@ -408,16 +292,26 @@ byId("smoothing").addEventListener("input", (event) => {
   charts.redraw();
 });
 
-byId("freeze").addEventListener("click", (event) => {
-  charts.frozen = !charts.frozen;
-  event.target.setAttribute("aria-pressed", charts.frozen);
-  setText(event.target, charts.frozen ? "Frozen" : "Freeze");
-  void charts.refresh();
-});
+function freeze(frozen) {
+  const wasFrozen = charts.frozen;
+  charts.frozen = frozen;
+  byId("freeze").setAttribute("aria-pressed", String(frozen));
+  setText(byId("freeze"), frozen ? "Follow again" : "Freeze charts");
+  if (wasFrozen && !frozen) void charts.refresh({ now: true });
+}
+byId("freeze").addEventListener("click", () => freeze(!charts.frozen));
 
-for (const kind of ["csv", "jsonl"]) {
-  byId(kind).addEventListener("click", () => {
-    download(ofRun(state.run, `/series?format=${kind}`), `${state.run}.${kind}`).catch(lost);
+/** Save a file of all curves: a link could not send the token. */
+for (const format of ["csv", "jsonl"]) {
+  byId(format).addEventListener("click", async (event) => {
+    event.preventDefault();
+    try {
+      const url = URL.createObjectURL(await get(ofRun(state.run, `/series?format=${format}`), "blob"));
+      element("a", { href: url, download: `${state.run}.${format}` }).click();
+      setTimeout(() => URL.revokeObjectURL(url), 60_000);
+    } catch (error) {
+      lost(error);
+    }
   });
 }
 

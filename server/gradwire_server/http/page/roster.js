@@ -1,77 +1,80 @@
-// The table of workers.
+// The table of workers, and who holds up whom.
 
 import { element, reconcile, setText } from "./dom.js";
 import { colourOf } from "./charts.js";
 import { bytes, count, duration, number, rate } from "./format.js";
 
-const OWN_SCALARS = 1;
+const OWN_SCALARS = 2;
+const BEHIND_UPDATES = 100;
 
-const figure = (name, title, format) => ({ name, title, of: (w) => w.figures[name], shown: format });
+const of = (name, title, value, shown) => ({ name, title, of: value, shown: (w) => shown(value(w)) });
+const text = (name, title, value, shown = value) => ({ name, title, of: value, shown, isText: true });
 
-const COLUMNS = [
-  { name: "rank", title: "Rank", of: (w) => w.rank, shown: String },
-  { name: "name", title: "Name", text: true, of: (w) => w.name },
-  { name: "host", title: "Host", text: true, of: (w) => w.address },
-  { name: "state", title: "State", text: true, of: stateOf },
-  { name: "step", title: "Step", of: (w) => w.step, shown: count },
-  figure("steps_per_second", "Steps/s", number),
-  figure("staleness_updates", "Staleness", number),
-  figure("encoded_bytes_per_second", "Sends", rate),
-  { name: "queued", title: "To receive", of: (w) => w.queued_bytes, shown: bytes },
-  { name: "lacks", title: "Lacks", of: (w) => w.lacks_updates, shown: count },
-  { name: "rtt", title: "Round trip", of: (w) => w.rtt_seconds, shown: duration },
-  { name: "heard", title: "Last heard", of: (w) => w.heard_seconds, shown: ago },
+const FIRST = [
+  of("rank", "Rank", (w) => w.rank, String),
+  text("name", "Name", (w) => w.name),
+  text("state", "State", (w) => w.state, stateOf),
+  of("heard", "Last word", (w) => w.heard_seconds, (seconds) => (seconds === null ? "–" : seconds < 1 ? "now" : `${duration(seconds)} ago`)),
+  of("step", "Step", (w) => w.step, count),
+];
+
+const LATER = [
+  of("speed", "Steps/s", (w) => w.figures.steps_per_second, number),
+  of("staleness", "Staleness", (w) => w.figures.staleness_updates, number),
+  of("sends", "Sends", (w) => w.figures.encoded_bytes_per_second, rate),
+  of("gets", "Gets", (w) => w.gets, rate),
+  of("rtt", "Round trip", (w) => w.rtt_seconds, duration),
+  of("queued", "Waiting", (w) => w.queued_bytes, bytes),
+  of("lacks", "Lacks", (w) => w.lacks_updates, count),
+  text("host", "Host", (w) => w.address),
 ];
 
 /** The table; `act` is told of buttons in it: ("show" | "expel" | "release" | "deny", worker). */
 export class Roster {
   constructor(table, act) {
-    this.act = act;
-    this.sort = "rank";
-    this.ascending = true;
-    this.workers = [];
-    this.canOrder = false;
-    this.columns = "";
+    Object.assign(this, { act, sort: "rank", ascending: true, workers: [], canOrder: false, columns: "" });
+    this.shown = null; // The ranks whose curves were chosen.
+    this.before = new Map(); // By rank: when how many bytes had been sent to it.
     this.head = element("tr");
     this.body = element("tbody");
     table.append(
       element("caption", { className: "unseen" }, "Workers of the run; a heading sorts by its column"),
-      element("thead", {}, this.head),
-      this.body,
+      element("thead", {}, this.head), this.body,
     );
   }
 
-  /** Show workers. */
+  /** Take the workers of a run's document. */
+  take({ workers, unix_time: now }) {
+    const before = this.before;
+    this.before = new Map(workers.map((worker) => [worker.rank, { now, sent: worker.sent_bytes }]));
+    for (const worker of workers) {
+      const last = before.get(worker.rank);
+      const isLater = last !== undefined && now > last.now && worker.sent_bytes >= last.sent;
+      worker.gets = isLater ? (worker.sent_bytes - last.sent) / (now - last.now) : null;
+    }
+    this.draw(workers);
+  }
+
   draw(workers = this.workers) {
     this.workers = workers;
     const logged = [...new Set(workers.flatMap((worker) => Object.keys(worker.scalars)))].sort(lossFirst);
-    const columns = [
-      ...COLUMNS.slice(0, 5),
-      ...logged.slice(0, OWN_SCALARS).map((name) => ({
-        name: `scalar ${name}`, title: name, of: (w) => w.scalars[name], shown: number,
-      })),
-      ...COLUMNS.slice(5),
-    ];
+    const own = logged.slice(0, OWN_SCALARS).map((name) => of(`scalar ${name}`, name, (w) => w.scalars[name], number));
+    const columns = [...FIRST, ...own, ...LATER];
     this.drawHead(columns);
-    const by = columns.find((column) => column.name === this.sort) ?? COLUMNS[0];
+    const by = columns.find((column) => column.name === this.sort) ?? FIRST[0];
     const sorted = [...workers].sort((a, b) => (this.ascending ? 1 : -1) * compared(by.of(a), by.of(b)) || a.rank - b.rank);
-    reconcile(
-      this.body,
-      sorted.map((worker) => [worker.rank, worker]),
-      () => element("tr"),
-      (row, worker) => this.change(row, worker, columns),
-    );
+    reconcile(this.body, sorted.map((worker) => [worker.rank, worker]), () => element("tr"), (row, worker) => this.change(row, worker, columns));
   }
 
   drawHead(columns) {
-    const wanted = JSON.stringify([columns.map((column) => column.name), this.canOrder]);
+    const wanted = JSON.stringify(columns.map((column) => column.name));
     if (this.columns !== wanted) {
       this.columns = wanted;
       this.head.replaceChildren(
-        ...columns.map((column) => {
-          const button = element("button", { type: "button", textContent: column.title });
-          button.addEventListener("click", () => this.sortBy(column.name));
-          return element("th", { scope: "col", className: column.text ? "text" : "", "data-column": column.name }, button);
+        ...columns.map(({ name, title, isText }) => {
+          const button = element("button", { type: "button", textContent: title });
+          button.addEventListener("click", () => this.sortBy(name));
+          return element("th", { scope: "col", className: isText ? "text" : "", "data-column": name }, button);
         }),
         element("th", { scope: "col", className: "text" }, "Actions"),
       );
@@ -90,22 +93,15 @@ export class Roster {
   }
 
   change(row, worker, columns) {
-    if (row.children.length !== columns.length + 1) {
-      row.replaceChildren(
-        ...columns.map((column) => element("td", { className: column.text ? "text" : "" })),
-        element("td", { className: "text" }),
-      );
+    if (row.children.length === 0) {
+      row.append(...columns.map(({ isText, name }) => element("td", { className: `${isText ? "text " : ""}${name}` })), element("td", { className: "text" }));
+      row.firstChild.style.borderLeftColor = colourOf(worker.rank);
     }
     columns.forEach((column, index) => {
       const cell = row.children[index];
-      setText(cell, (column.shown ?? String)(column.of(worker)));
-      if (column.text && cell.title !== cell.textContent) cell.title = cell.textContent;
-      if (column.name === "state") {
-        cell.classList.add("state");
-        cell.dataset.state = worker.state;
-      } else if (column.name === "rank") {
-        cell.style.borderLeft = `4px solid ${colourOf(worker.rank)}`;
-      }
+      setText(cell, column.shown(worker));
+      if (column.isText && cell.title !== cell.textContent) cell.title = cell.textContent;
+      if (column.name === "state") cell.dataset.state = worker.state;
     });
     this.drawActions(row.lastChild, worker);
   }
@@ -119,19 +115,29 @@ export class Roster {
     }
     const wanted = actions.map(([action]) => action).join(" ");
     cell.worker = worker;
-    if (cell.dataset.actions === wanted) return;
-    cell.dataset.actions = wanted;
-    cell.replaceChildren(
-      ...actions.map(([action, title]) => {
-        const button = element("button", {
-          type: "button", className: "small quiet", textContent: title,
-          "aria-label": `${title} rank ${worker.rank}`,
-        });
+    if (cell.dataset.actions !== wanted) {
+      cell.dataset.actions = wanted;
+      cell.replaceChildren(...actions.map(([action, title]) => {
+        const button = element("button", { type: "button", className: "small quiet", textContent: title, "aria-label": `${title} rank ${worker.rank}` });
         button.addEventListener("click", () => this.act(action, cell.worker));
         return button;
-      }),
-    );
+      }));
+    }
+    cell.firstChild.setAttribute("aria-pressed", String(this.shown?.has(worker.rank) ?? false));
   }
+}
+
+/** Return who holds up others, in a sentence; empty if nobody does. */
+export function heldUp({ round, workers }) {
+  const name = (worker) => `rank ${worker.rank} (${worker.name})`;
+  const awaited = workers.filter((worker) => worker.awaited);
+  if (round && awaited.length > 0 && round.complete.length > 0) {
+    const shown = awaited.slice(0, 3).map(name).join(", ") + (awaited.length > 3 ? `, and ${awaited.length - 3} more` : "");
+    return `Round ${round.closed + 1} waits for ${shown}${round.seconds === null ? "" : `, since ${duration(round.seconds)}`}.`;
+  }
+  const last = workers.reduce((a, b) => (b.lacks_updates > (a?.lacks_updates ?? 0) ? b : a), null);
+  if (last === null || last.lacks_updates < BEHIND_UPDATES) return "";
+  return `Furthest behind is ${name(last)}: it lacks ${count(last.lacks_updates)} updates.`;
 }
 
 /** Sort names with those of a loss first. */
@@ -140,14 +146,8 @@ export function lossFirst(a, b) {
   return isLoss(b) - isLoss(a) || a.localeCompare(b);
 }
 
-/** Return a worker's state, with what it holds up. */
 function stateOf(worker) {
-  if (worker.state === "silent") return `silent for ${duration(Math.round(worker.heard_seconds))}`;
-  return worker.awaited ? `${worker.state}, awaited` : worker.state;
-}
-
-function ago(seconds) {
-  return seconds !== null && seconds < 1 ? "now" : duration(seconds === null ? null : Math.round(seconds));
+  return worker.state === "silent" ? `silent for ${duration(worker.heard_seconds)}` : worker.awaited ? `${worker.state}, awaited` : worker.state;
 }
 
 function compared(a, b) {
