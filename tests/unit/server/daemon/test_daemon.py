@@ -14,7 +14,6 @@ from functools import partial
 from importlib.metadata import version
 from itertools import cycle
 from pathlib import Path
-from time import time
 from typing import Any, TypeAlias
 
 import aiohttp
