@@ -393,7 +393,7 @@ FAULTS: list[tuple[Plant, str, int]] = [
     (who_contributes_nothing_is_divided_by, "contributed: a mean is not the mean", 0),
     (a_new_master_takes_what_was_contributed_for_contained, "waits: .* are not stable", 2),
     (contributions_are_forgotten_when_they_are_sent, "were sent and 0 are kept", 10),
-    (a_new_master_uses_the_rank_of_the_last_one, "bits: result .* is another one", 3),
+    (a_new_master_uses_the_rank_of_the_last_one, "bits: result .* is another one", 11),
     (what_was_contributed_stays_in_the_parameters, "conservation: .* neither sent nor kept", 4),
 ]
 """What is planted, what a history that finds it says, and the seed of one that does."""
