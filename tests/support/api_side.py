@@ -15,6 +15,7 @@ from yarl import URL
 from gradwire_protocol.messages.scalars import POINT, Logged
 from gradwire_server.http.access import Access
 from gradwire_server.http.api import PREFIX, api_routes
+from gradwire_server.http.assets import page_routes
 from gradwire_server.http.documents import Documents
 from gradwire_server.http.orders import orders_route
 from gradwire_server.http.server import HttpLimits
@@ -99,6 +100,7 @@ async def watching(
     access = access or Access(has_keys=False)
     documents = watched.documents
     routes = [
+        *page_routes(),
         orders_route(access, watched.order),
         watched.streams.route,
         *api_routes(documents.handlers, lambda: documents.runs, access),

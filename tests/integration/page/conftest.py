@@ -6,6 +6,7 @@ import pytest
 from playwright.sync_api import Browser
 
 from support.browser import Watched, WatchedRun, browsing
+from support.crowd import CrowdedRun
 
 
 @pytest.fixture(scope="module")
@@ -20,7 +21,7 @@ def watch(browser: Browser) -> Iterator[Callable[..., Watched]]:
     """Return a function that gives a page of its own to a run; at the end, nothing is wrong."""
     pages: list[Watched] = []
 
-    def opened(run: WatchedRun, *, width: int = 1400, theme: str = "light") -> Watched:
+    def opened(run: WatchedRun | CrowdedRun, *, width: int = 1400, theme: str = "light") -> Watched:
         context = browser.new_context(
             viewport={"width": width, "height": 900},
             color_scheme=theme,  # type: ignore[arg-type]

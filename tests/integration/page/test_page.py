@@ -12,7 +12,8 @@ from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Page, expect
 
 from support.browser import Watched, WatchedRun
-from support.waiting import JOB
+from support.crowd import SERIES, CrowdedRun
+from support.waiting import FACTOR, JOB
 
 Watch = Callable[..., Watched]
 TOKEN, OPERATOR = "correct-horse-battery", "staple-of-the-operator"
@@ -273,3 +274,27 @@ def test_a_master_that_is_gone_is_said_to_be_and_the_last_picture_stays(watch: W
         expect(page.locator("#notice")).to_contain_text("No answer from the master")
         assert_row_count(page, 1)
         watched.complaints.clear()  # of connections that were refused
+
+
+FRAMES = """() => new Promise(done => {
+    let longest = 0, last = performance.now();
+    const end = last + 3000;
+    const frame = now => {
+        longest = Math.max(longest, now - last);
+        last = now;
+        if (now < end) requestAnimationFrame(frame); else done(longest);
+    };
+    requestAnimationFrame(frame);
+})"""
+"""The longest time in milliseconds between two pictures of three seconds."""
+
+
+def test_two_hundred_workers_with_a_million_points_are_looked_at_with_ease(watch: Watch) -> None:
+    with CrowdedRun(workers=200, steps=1_000) as run:
+        assert run.series.taken == 200 * 1_000 * len(SERIES) == 10**6
+        page = watch(run).page
+        page.goto(run.url)
+        assert_row_count(page, 200)
+        for title in ("loss", "accuracy", "Steps per second"):
+            assert_drawn(page, title)
+        assert page.evaluate(FRAMES) < 500 * FACTOR

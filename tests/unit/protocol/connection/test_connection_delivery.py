@@ -94,6 +94,17 @@ def test_a_message_relayed_to_a_connection_that_is_not_open_has_no_effect() -> N
     assert puppet.connection.bytes_queued == 0
 
 
+@pytest.mark.parametrize("size", [100, 10_000])
+def test_bytes_of_messages_that_have_left_are_counted(size: int) -> None:
+    puppet = Puppet().opened()
+    before = puppet.connection.message_bytes_sent
+
+    puppet.connection.send(0, 0, 1, bytes(size), Priority.UPDATE)
+    puppet.receive()
+
+    assert size <= puppet.connection.message_bytes_sent - before <= 1.2 * size
+
+
 # Flow control.
 
 
