@@ -89,4 +89,5 @@ BENCHMARKS: Final[Mapping[str, Benchmark]] = {
     "spark": Benchmark("benchmarks.spark"),
     "start": Benchmark("benchmarks.start"),
     "transport": Benchmark("benchmarks.transport"),
+    "watching": Benchmark("benchmarks.watching"),
 }

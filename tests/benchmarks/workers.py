@@ -5,7 +5,7 @@ They are the client's own `Worker`, each with a socket of its own, on one event 
 
 import asyncio
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from random import Random
 from typing import Final
@@ -190,6 +190,13 @@ class IdleWorker:
         self.sent += 1
         push(self._worker, [body], 0, self._driver.now())
         self._driver.turn()
+
+    def log(self, step: int, values: Mapping[str, float]) -> None:
+        """Log scalars of a step."""
+        now = self._driver.now()
+        if self._worker.scalars.add(step, values, now):
+            self._worker.scalars.wake(now)
+            self._driver.turn()
 
     def close(self) -> None:
         """Go, whatever is under way."""

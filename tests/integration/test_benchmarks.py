@@ -29,7 +29,9 @@ NEED_MACHINES = ("convergence", "defaults", "lossy", "modes", "slowlink")
 OF_THEIR_OWN = ("codec", "codec-size", "sealed", "spark")
 """These have tests of their own; that of the last one is ``spark/test_benchmark.py``."""
 
-KEYLESS = ("convergence", "defaults", "latency", "overhead", "relay", "scale", "slowlink")
+KEYLESS = (
+    "convergence", "defaults", "latency", "overhead", "relay", "scale", "slowlink", "watching",
+)  # fmt: skip
 """These can be measured without keys as well."""
 
 
