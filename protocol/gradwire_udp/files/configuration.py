@@ -39,8 +39,8 @@ MASTER_SETTINGS: Final = _names(
     outlier_norm_multiple outliers parameters_max
     reassembly_mib_max recovery_seconds rejoin_seconds relay_backlog_mib_max resume run
     runs_max
-    slow_seconds standby standby_of takeover_seconds transport update_log_mib_max update_rate_max
-    workers_max
+    slow_seconds standby standby_of takeover_seconds tensorboard transport update_log_mib_max
+    update_rate_max workers_max
     """
 )
 """Keys of the table ``[master]``, and environment variables of a master."""
