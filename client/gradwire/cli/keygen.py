@@ -134,9 +134,9 @@ def _make_run_key(path: Path) -> None:
 def _make_token(path: Path) -> None:
     write_key(path, token_urlsafe(TOKEN_BYTES) + "\n")
     typer.echo(path)
-    _say(f"{path} is a token for HTTP. A master takes it for people who give orders by")
+    _say(f"{path} is a token for HTTP. For people who give orders, start the master with")
     _say(f"  gradwire master --http-operator-token-file {path}")
-    _say("or for those who only look, by --http-token-file. They give it to a command by")
+    _say("and for those who only look, with --http-token-file. Commands take the file:")
     _say(f"  gradwire operate status --token-file {path}")
 
 

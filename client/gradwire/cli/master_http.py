@@ -3,10 +3,12 @@
 import json
 from http.client import HTTPException
 from pathlib import Path
-from typing import Any, Final
+from typing import Annotated, Any, Final, TypeAlias
 from urllib.error import HTTPError
 from urllib.parse import urlsplit
 from urllib.request import HTTPRedirectHandler, ProxyHandler, Request, build_opener
+
+import typer
 
 from gradwire.errors import DeadlineError, ProtocolError, RefusedError, UnreachableError, UsageError
 from gradwire_protocol.limits import KIB, MIB
@@ -24,6 +26,11 @@ ANSWER_BYTES_MAX: Final = 16 * MIB
 
 TOKEN_BYTES_MAX: Final = 4 * KIB
 REASON_BYTES_MAX: Final = 4 * KIB
+
+HttpUrl: TypeAlias = Annotated[
+    str, typer.Option(envvar="GRADWIRE_HTTP", metavar="URL", help="Where the master serves HTTP.")
+]
+"""The option of commands that ask a master over HTTP."""
 
 OVERVIEW_PATH: Final = "/api/v1/overview"
 ORDERS_PATH: Final = "/api/v1/orders"

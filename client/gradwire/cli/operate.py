@@ -6,7 +6,7 @@ from typing import Annotated, Final
 
 import typer
 
-from gradwire.cli.master_http import HTTP_DEFAULT, MasterHttp, read_token
+from gradwire.cli.master_http import HTTP_DEFAULT, HttpUrl, MasterHttp, read_token
 from gradwire.errors import UsageError
 
 STATUS: Final = "status"
@@ -46,10 +46,7 @@ def operate(
             show_default=False,
         ),
     ] = None,
-    http: Annotated[
-        str,
-        typer.Option(envvar="GRADWIRE_HTTP", metavar="URL", help="Where the master serves HTTP."),
-    ] = HTTP_DEFAULT,
+    http: HttpUrl = HTTP_DEFAULT,
     token_file: Annotated[
         Path | None,
         typer.Option(

@@ -218,6 +218,9 @@ def test_two_runs_are_beside_each_other_and_each_has_its_own_events(watch: Watch
 
         run.workers[0].communicate("")  # it finishes, and another run is there
         expect(page.locator("#run")).to_have_value("alpha")
+        # Of a run that ends before anything of it came, nothing stays to be seen.
+        expect(page.locator("#event-list")).to_contain_text("joined run 'alpha'")
+        expect(page.locator("#of-run")).to_be_visible()
         alpha[0].communicate("")
         expect(page.locator("#notice")).to_have_text("Run alpha is over: this is how it was last.")
         assert_row_count(page, 1)

@@ -9,7 +9,7 @@ from typing import Annotated, NoReturn
 import typer
 from rich.console import Console
 
-from gradwire.cli.master_http import HTTP_DEFAULT, MasterHttp, read_token
+from gradwire.cli.master_http import HTTP_DEFAULT, HttpUrl, MasterHttp, read_token
 from gradwire.cli.top.watching import print_lines, show_once, watch
 from gradwire.errors import UsageError
 
@@ -25,10 +25,7 @@ def top(
             show_default=False,
         ),
     ] = None,
-    http: Annotated[
-        str,
-        typer.Option(envvar="GRADWIRE_HTTP", metavar="URL", help="Where the master serves HTTP."),
-    ] = HTTP_DEFAULT,
+    http: HttpUrl = HTTP_DEFAULT,
     token_file: Annotated[
         Path | None,
         typer.Option(
