@@ -84,12 +84,16 @@ def test_what_a_real_master_says_is_shown() -> None:
             target[0] += 1
             session.log(loss=float(3 - step))
             session.step()
-        wait_until(lambda: read(http, "bert")["runs"]["bert"]["series"], "the curve of the loss")
+
+        def is_whole() -> bool:
+            [run] = runs_in(read(http, None))
+            return bool(run["curve"] == [3.0, 2.0, 1.0])
+
+        wait_until(is_whole, "the curve of the loss")
         shown = completed(command("--http", http.url, "--once")).stdout
         found = read(http, None)
 
     [run] = runs_in(found)
-    assert run["curve"] == [3.0, 2.0, 1.0]
     assert (run["loss"], run["step"]) == (1.0, 2.0)
     assert {event["kind"] for event in run["events"]} >= {"began", "joined"}
     [row] = [line for line in shown.splitlines() if line.startswith("bert")]

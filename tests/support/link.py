@@ -28,6 +28,8 @@ IP_UDP_HEADER_BYTES: Final = 28
 QUEUE_BYTES_MIN: Final = 15_000
 """Ten full packets: what a queue of one bandwidth-delay product holds where there is no delay."""
 
+BURST_PAUSE_SECONDS: Final = 1.0
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Link:
@@ -57,7 +59,9 @@ class Link:
 
     loss_burst: float | None = None
     """Mean number of losses in a row, as of a Gilbert-Elliott channel whose good state loses
-    nothing and whose bad state everything. None: every loss is independent of the one before."""
+    nothing and whose bad state everything. A pause of `BURST_PAUSE_SECONDS` ends a burst: one
+    that sends a packet every two seconds would otherwise be cut off for half a minute.
+    None: every loss is independent of the one before."""
 
     loss_burst_seconds: float | None = None
     """The same by time, instead of by packets: the mean length of the bad state."""
@@ -135,6 +139,8 @@ class Channel:
         """When the bottleneck has sent all that is in its queue."""
         self._losses = 0
         """In a row, so far."""
+        self._lost_at = -inf
+        """When the last one of them was sent."""
         self._bad = False
         self._bad_changes_at = -inf
         """Of bursts by time: the state, and when it ends."""
@@ -209,11 +215,13 @@ class Channel:
         if self._link.loss_burst_seconds is not None:
             is_lost = self._is_bad(now, self._link.loss_burst_seconds, random)
         else:
-            chance = self._loss_after_loss if self._losses else self._loss_after_success
+            in_burst = self._losses and now < self._lost_at + BURST_PAUSE_SECONDS
+            chance = self._loss_after_loss if in_burst else self._loss_after_success
             is_lost = random.random() < chance
         is_lost &= self._losses != self._link.loss_burst_max
         if is_lost:
             self._losses += 1
+            self._lost_at = now
             self.counts["lost"] += 1
         else:
             self._losses = 0

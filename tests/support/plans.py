@@ -205,8 +205,7 @@ def _in_bursts(link: Link, seed: int) -> Link:
     random = Random(f"bursts {seed}")
     link = replace(link, loss=random.choice([0.005, 0.02, 0.03]))
     if random.random() < 0.5:
-        # One that dials sends a packet every two seconds, and gives up after a minute.
-        return replace(link, loss_burst=random.choice([5.0, 10.0]), loss_burst_max=20)
+        return replace(link, loss_burst=random.choice([5.0, 10.0]))
     return replace(link, loss_burst_seconds=random.choice([0.005, 0.05, 0.5]))
 
 
