@@ -428,7 +428,9 @@ def test_a_master_that_is_killed_is_started_again_and_the_run_goes_on() -> None:
                      if "gradwire run: master at" in line.replace(", ", " ")
                      or "the master is back at" in line]  # fmt: skip
     assert back in err.partition(began)[0]
-    assert "nothing listens at its port any more" in err
+    # As quick as it was started again, workers find nothing at its port, or another master.
+    assert "nothing listens at its port any more" in err or "it was restarted" in err
+    assert "nothing heard for" not in err
 
 
 def test_a_master_that_dies_three_times_in_a_minute_ends_the_run() -> None:

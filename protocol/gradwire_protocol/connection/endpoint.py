@@ -208,6 +208,13 @@ class Endpoint:
             if connection.address == address:
                 connection.abort(reason)
 
+    def name(self, instance: str) -> None:
+        """Say which of the masters with this keyring it is, as in `Credentials`.
+
+        For one whose address is known late.
+        """
+        self._responder.instance = instance
+
     def set_keyring(self, keyring: Keyring, now: float) -> None:
         """Replace the keyring, and close the connections of keys that it does not admit.
 

@@ -139,7 +139,7 @@ class Responder:
         self._sources = SourceBuckets(SOURCE_INITS_PER_SECOND, SOURCE_INITS_BURST, SOURCES_MAX)
         self._replays = Replays()
         self._resets = TokenBucket(RESETS_PER_SECOND, RESETS_PER_SECOND)
-        self._instance = "" if credentials is None else credentials.instance
+        self.instance = "" if credentials is None else credentials.instance
         self._is_unsealed = credentials is None
         """Without keys, any host that knows a session id can end the session by a CLOSE or a
         RESET."""
@@ -301,11 +301,11 @@ class Responder:
     def _token(self, session_id: int) -> bytes:
         if self._is_unsealed:
             return blake2s(session_id.to_bytes(4, "little"), digest_size=TOKEN_BYTES).digest()
-        if self.keyring is None or not self._instance:
+        if self.keyring is None or not self.instance:
             return NO_TOKEN
         # Use the oldest run key, which stays the same when a key is added. A removed run key, which
         # may have been leaked, makes no more tokens.
-        key = self.keyring.run_keys[-1].reset_key(self._instance)
+        key = self.keyring.run_keys[-1].reset_key(self.instance)
         data = session_id.to_bytes(4, "little")
         return blake2s(data, key=key, digest_size=TOKEN_BYTES).digest()
 

@@ -21,7 +21,7 @@ from gradwire_server.checkpoints.folder import CheckpointFolder
 from gradwire_server.checkpoints.writer import ThreadWriter
 from gradwire_server.config import MasterConfig
 from gradwire_server.daemon.collector import SocketsCollector
-from gradwire_server.daemon.key_source import KeySource, instance_name
+from gradwire_server.daemon.key_source import KeySource
 from gradwire_server.daemon.listening import (
     LOOK_SECONDS,
     Listening,
@@ -127,7 +127,6 @@ class Daemon:
             config,
             addresses.transport,
             self._keyring,
-            instance=instance_name(addresses.listen),
             insecure=self._keys.insecure,
         )
         self._application: Runs | Standby = self._runs

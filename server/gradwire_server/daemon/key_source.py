@@ -1,7 +1,6 @@
 """`KeySource`: the file with a master's keys, which SIGHUP has read again, and the denied names."""
 
 import logging
-import platform
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -66,8 +65,3 @@ def denied_names(given: Iterable[str]) -> tuple[str, ...]:
         return tuple(map(check_name, names))
     except KeyFormatError as error:
         raise UsageError(f"--deny: {error}") from None
-
-
-def instance_name(listen: str) -> str:
-    """Return a name for the master at this address: unique, and the same after a restart."""
-    return f"{platform.node()} {listen}"

@@ -9,6 +9,7 @@ import asyncio
 import errno
 import logging
 import os
+import platform
 import socket
 from ipaddress import ip_address
 from time import time_ns
@@ -64,8 +65,6 @@ class Listening:
         TCP.
     keyring : Keyring, optional
         Without it, everyone is let in, and packets are not sealed.
-    instance : str
-        Tells this master from others with the same run key; see `Credentials`.
     insecure : bool
         Whether it may run without a keyring where other machines can reach it.
     """
@@ -76,7 +75,6 @@ class Listening:
         transport: Transport,
         keyring: Keyring | None = None,
         *,
-        instance: str = "",
         insecure: bool = False,
     ) -> None:
         if transport not in get_args(Transport):
@@ -91,7 +89,6 @@ class Listening:
         """The bound address; empty before `open`."""
         self._transport = transport
         self._keyring = keyring
-        self._instance = instance
         self._insecure = insecure
         self._udp = Endpoint(
             config.connection,
@@ -100,7 +97,7 @@ class Listening:
             link_rate=config.link_bytes_per_second,
             counters=self.counters,
             connections_elsewhere=lambda: len(self._tcp),
-            credentials=self._credentials(instance, dials=config.standby_of is not None),
+            credentials=self._credentials(dials=config.standby_of is not None),
             source_of=source_of,
         )
         self._tcp = Endpoint(
@@ -109,7 +106,7 @@ class Listening:
             connections_max=config.connections_max,
             counters=self.counters,
             connections_elsewhere=lambda: len(self._udp),
-            credentials=self._credentials(""),  # no session outlives a TCP connection
+            credentials=self._credentials(),
             source_of=source_of,
         )
 
@@ -134,6 +131,7 @@ class Listening:
         drivers = Drivers(application, loop)
         if datagrams is not None:
             self.address = datagrams.getsockname()
+            self._udp.name(instance_name(self.address))
             drivers.add(
                 lambda shared: UdpDriver(datagrams, self._udp, shared, loop, self.datagrams)
             )
@@ -172,11 +170,11 @@ class Listening:
         """Accept no new connections."""
         self._udp.connections_max = self._tcp.connections_max = 0
 
-    def _credentials(self, instance: str, *, dials: bool = False) -> Credentials | None:
+    def _credentials(self, *, dials: bool = False) -> Credentials | None:
         if self._keyring is None:
             return None
         key = self._keyring.run_keys[0].worker_key(STANDBY_NAME, Role.STANDBY) if dials else None
-        return Credentials(keyring=self._keyring, unix_time_ns=time_ns, instance=instance, key=key)
+        return Credentials(keyring=self._keyring, unix_time_ns=time_ns, key=key)
 
     def _check_exposure(self, host: str, listen: str) -> None:
         """Raise `UsageError` where other machines can reach a master without keys."""
@@ -220,6 +218,15 @@ class Listening:
             listen, failure.strerror,
         )  # fmt: skip
         return datagrams, None
+
+
+def instance_name(address: tuple[Any, ...]) -> str:
+    """Return a name for the master that listens there: unique, and the same after a restart.
+
+    It is of the address that the socket has. One that was told to take any free port is started
+    again at the port that it had, and has to know its sessions again as not its own.
+    """
+    return f"{platform.node()} {show_address(address)}"
 
 
 def bind_error(error: OSError, what: str, address: str, option: str) -> UsageError:

@@ -11,11 +11,14 @@ import pytest
 
 from gradwire_protocol import Connected, Connection, Event, UsageError
 from gradwire_protocol.crypto.keys import SECRET_BYTES, Keyring, RunKey
+from gradwire_protocol.limits import RESET_DATAGRAM_BYTES_MIN
+from gradwire_protocol.wire.packets import TRANSPORT, TRANSPORT_HEADER
 from gradwire_server.config import MasterConfig
 from gradwire_server.daemon import listening as module
 from gradwire_server.daemon.listening import AddressInUseError, Listening, Transport
-from gradwire_udp import open_listener, open_socket
+from gradwire_udp import open_listener, open_socket, show_address
 from support.applications import Untimed
+from support.waiting import SOON
 from support.wording import naming
 
 
@@ -180,6 +183,32 @@ def test_on_loopback_it_needs_no_key(loop: asyncio.AbstractEventLoop, listen: st
 
     assert listening.address[0].startswith("127.")
     drivers.close()
+
+
+# Another master in its place.
+
+
+def answer_to_a_stranger(loop: asyncio.AbstractEventLoop, listen: str) -> tuple[str, bytes]:
+    """Return where a master listens, and what it says to a packet of a session it does not know."""
+    listening = Listening(MasterConfig(), "udp", Keyring([RunKey(bytes(SECRET_BYTES))]))
+    drivers = listening.open(listen, Heard(), loop)
+    packet = TRANSPORT_HEADER.pack(TRANSPORT, 0, 0, 77, 1).ljust(RESET_DATAGRAM_BYTES_MIN, b"\0")
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as worker:
+        worker.connect(listening.address)
+        worker.setblocking(False)
+        worker.send(packet)
+        answer = loop.run_until_complete(asyncio.wait_for(loop.sock_recv(worker, 100), SOON))
+    drivers.close()
+    return show_address(listening.address), answer
+
+
+def test_one_that_took_any_free_port_is_known_when_it_is_started_again_there(
+    loop: asyncio.AbstractEventLoop,
+) -> None:
+    """Else workers that have not noticed its end wait for the idle timeout."""
+    address, first = answer_to_a_stranger(loop, "127.0.0.1:0")
+
+    assert answer_to_a_stranger(loop, address) == (address, first)
 
 
 # A standby.
