@@ -145,9 +145,8 @@ class LoggedScalars:
             return
         self._due = None
         self._batch = self._batch or self._take_next()
-        if self._batch.points:
-            link.send_logged(self._batch.message(now))
-            self._is_under_way, self._sent_at = True, now
+        link.send_logged(self._batch.message(now))
+        self._is_under_way, self._sent_at = True, now
 
     def on_delivered(self, now: float) -> None:
         """Note that the master has the last message."""

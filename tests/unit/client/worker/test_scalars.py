@@ -178,3 +178,16 @@ def test_a_worker_waits_no_longer_for_a_master_that_takes_nothing() -> None:
     assert len(side.sent) == 1
     side.is_live = False
     assert not side.scalars.holds_up(side.now)
+
+
+def test_a_message_that_only_counts_what_was_dropped_holds_up_nothing() -> None:
+    side = Side()
+    side.log(1, **{f"s{i}": 1.0 for i in range(SERIES_MAX)})
+    side.wait(0)
+    side.log(2, one_more=1.0)
+    side.wait(EVERY_SECONDS)
+    side.log(3, s0=3.0)
+    side.wait(EVERY_SECONDS)
+
+    assert [message.dropped for message in side.sent] == [0, 1, 0]
+    assert steps_in(side.sent)[-1] == 3
