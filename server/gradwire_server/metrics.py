@@ -215,6 +215,13 @@ class RunMetrics(AdmissionMetrics):
     scalars_dropped: Counter = _counter(
         "Scalars of workers that were dropped, there or here: more than a worker may log."
     )
+    histograms_taken: Counter = _counter(
+        "Messages with histograms of a worker's tensors that were taken."
+    )
+    histograms_dropped: Counter = _counter(
+        "Messages with histograms that were dropped, there or here: newer ones came first, a "
+        "worker with a lower rank sends some, or they were too many."
+    )
     snapshots_sent: Counter = _counter("Snapshots that a joiner has received whole.")
     digest_checks: Counter = _counter(
         "Times that the digest of a worker's replica was compared with that of its updates."

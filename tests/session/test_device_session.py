@@ -13,8 +13,10 @@ from gradwire.settings.training import Feedback
 from gradwire.target.torch_parameters import TorchParameters
 from gradwire_codecs.arrays import Float32Array
 from support.device import DEVICE
+from support.histograms import shown_in
 from support.local_master import LocalMaster
 from support.sessions import HALF, change, finish, join, pull
+from support.waiting import wait_until
 from support.wording import naming
 
 FEEDBACKS = pytest.mark.parametrize("feedback", ["local", "shared"])
@@ -77,6 +79,24 @@ def test_a_model_on_a_device_and_one_on_the_host_train_each_other(
     assert device.digest() == host.digest()
     finish(device, host)
     assert there.values() == here.values() == [HALF, 2.0, -1.25, 0.125]
+
+
+def test_of_a_model_on_a_device_histograms_come_to_the_master(
+    master: LocalMaster, codec_on_device: Callable[[], None]
+) -> None:
+    codec_on_device()
+    model = Model()
+    session = join(master, model, log_histograms_every=1)
+    model.change(HALF, 0, -1.25, 0.125)
+    session.step()
+    run = master.master.run
+    assert run is not None
+    wait_until(lambda: run.histograms.taken == 1, "the histograms to come")
+
+    found = shown_in(run.histograms)
+    ends = [(each["lowest"], each["highest"]) for each in found.values()]
+    assert ends == [(0, HALF)] * 2 + [(-1.25, 0.125)] * 2
+    session.finish()
 
 
 @FEEDBACKS

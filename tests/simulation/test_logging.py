@@ -10,6 +10,7 @@ from gradwire_server.series.series import Series
 from gradwire_server.state.run import Run
 from support.checkpointing import ScriptedWriter
 from support.curves import curves_in, means_in
+from support.histograms import counted
 from support.keyed import RUN_KEY
 from support.network import Link
 from support.operating import SimulatedOperator
@@ -51,6 +52,29 @@ def test_all_of_it_comes_once_over_a_bad_network(seed: int) -> None:
     counts = [sum(c.count) for (_, rank), c in curves_in(series_of(run)).items() if rank is None]
     assert run.sample("scalars_taken_total") == series_of(run).taken == sum(counts)
     assert run.sample("scalars_dropped_total") == series_of(run).dropped == 0
+    run.finish()
+
+
+@pytest.mark.seeds(5)
+def test_of_histograms_the_last_of_the_lowest_rank_stay_and_all_others_are_counted(
+    seed: int,
+) -> None:
+    run = SimulatedRun(seed, LOSSY, idle_timeout_seconds=3.0)
+    run.join_and_wait(3)
+    for _ in range(STEPS):
+        run.train(1)
+        for worker in run.workers:
+            participant = worker.participant
+            message = counted(1, participant.tally.steps)
+            participant.log_histograms(message.step, message.names, message.histograms)
+    run.network.run_for(10.0)
+
+    assert run.master.run is not None
+    kept = run.master.run.histograms
+    assert (kept.rank, kept.step) == (0, STEPS)
+    assert kept.taken + kept.dropped == 3 * STEPS
+    assert run.sample("histograms_taken_total") == kept.taken
+    assert run.sample("histograms_dropped_total") == kept.dropped
     run.finish()
 
 

@@ -23,6 +23,7 @@ from gradwire_server.http.streams import STREAM_PATH, Streams
 from gradwire_server.runs.figures import Figures
 from gradwire_server.runs.orders import Order
 from gradwire_server.state.run import Run
+from support.histograms import counted
 from support.http_side import HttpSide, request, serving, status_of
 from support.simulated_daemon import Daemon
 from support.waiting import until
@@ -73,6 +74,11 @@ class Watched:
         logged = Logged(next(self._messages), tuple(values), packed, 0)
         self.run(run).series.add(rank, bytes([rank]), logged, self.daemon.network.now)
 
+    def look(self, run: str, step: int, *layers: str) -> None:
+        """Let a worker send histograms of tensors."""
+        found, message = self.run(run), counted(next(self._messages), step, layers)
+        found.histograms.add(0, bytes(1), message, {0, 1}, self.daemon.network.now)
+
     def order(self, _: str, order: Order) -> str:
         return self.daemon.order(order.action, order.name, order.run)
 
@@ -88,6 +94,7 @@ def busy(run: str = "bert") -> Watched:
         for step in range(5):
             values = {"loss": 1 / (1 + step), "bad": float("nan"), "gradwire/x": 2.0}
             watched.log(run, rank, step, values)
+    watched.look(run, 4, "weight", "bias")
     watched.pass_seconds()
     return watched
 

@@ -78,9 +78,18 @@ class WatchedRun:
     ----------
     options : str
         Of the master.
+    settings : str
+        Of the workers, as variables of their environment.
     """
 
-    def __init__(self, *options: str, run: str = "default", series: Sequence[str] = ("loss",)):
+    def __init__(
+        self,
+        *options: str,
+        run: str = "default",
+        series: Sequence[str] = ("loss",),
+        settings: Sequence[str] = (),
+    ) -> None:
+        self._settings = settings
         self.run = run
         """That workers join which are started next."""
         self._series = series
@@ -102,7 +111,8 @@ class WatchedRun:
 
     def start(self, workers: int) -> None:
         """Start workers, and wait until each has made a step."""
-        command = [sys.executable, str(WORKER), self.master.address, self.run, *self._series]
+        command = ["env", *self._settings, sys.executable, str(WORKER)]
+        command += [self.master.address, self.run, *self._series]
         started = [Running(command, stdin=subprocess.PIPE) for _ in range(workers)]
         for worker in started:
             self.stack.callback(worker.end)

@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+from collections.abc import Sequence
 from contextlib import AsyncExitStack, ExitStack
 from typing import Final, Self
 
@@ -27,9 +28,11 @@ class CrowdedRun:
     ----------
     workers, steps : int
         How many workers there are, and of how many steps each has logged all series.
+    layers : sequence of str
+        Tensors of which one has sent histograms.
     """
 
-    def __init__(self, workers: int, steps: int) -> None:
+    def __init__(self, workers: int, steps: int, layers: Sequence[str] = ()) -> None:
         self._watched = Watched()
         self._watched.daemon.enter("a", RUN)
         roster = self._watched.daemon.runs.in_progress[RUN].roster
@@ -38,6 +41,8 @@ class CrowdedRun:
         self.series = self._watched.run(RUN).series
         for rank in range(workers):
             self._log(rank, steps)
+        if layers:
+            self._watched.look(RUN, 7, *layers)
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="crowded-run")
         self._server = AsyncExitStack()

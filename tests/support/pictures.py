@@ -1,5 +1,7 @@
 """The pictures in docs/page.md: the master's page, of a real run with four workers, one killed.
 
+Of its layers there is one by itself.
+
 ``make pictures`` draws them again.
 """
 
@@ -36,7 +38,11 @@ def main(folder: str) -> None:
     with ExitStack() as stack:
         master = stack.enter_context(MasterProcess())
         command = [sys.executable, str(SCRIPT), "--steps", "100000", "--workers", str(WORKERS)]
-        settings = {"GRADWIRE_MASTER": master.address, "OMP_NUM_THREADS": "1"}
+        settings = {
+            "GRADWIRE_MASTER": master.address,
+            "GRADWIRE_LOG_HISTOGRAMS_EVERY": "5",
+            "OMP_NUM_THREADS": "1",
+        }
         started = ["env", *(f"{name}={value}" for name, value in settings.items()), *command]
         workers = [stack.enter_context(Running(started)) for _ in range(WORKERS)]
         browser = stack.enter_context(browsing())
@@ -50,6 +56,11 @@ def main(folder: str) -> None:
             pages[Path(folder, f"{name}.png")] = page
         first = next(iter(pages.values()))
         wait_for_steps(first, STEPS_BEFORE)
+        layers = Path(folder, "page-layers.png")
+        first.locator("#layers").scroll_into_view_if_needed()
+        first.locator("#layers canvas").wait_for()
+        first.locator("#layers").screenshot(path=layers)
+        first.evaluate("scrollTo(0, 0)")
         workers[-1].send_signal(signal.SIGKILL)
         wait_for_steps(first, least_steps(first) + STEPS_AFTER)
         expect(first.locator("#event-list")).to_contain_text("is gone")
@@ -60,6 +71,7 @@ def main(folder: str) -> None:
             expect(page.locator(".chart canvas").first).to_be_visible()
             page.mouse.move(5, 5)
             page.screenshot(path=path)
+        for path in (*pages, layers):
             Image.open(path).quantize(COLOURS).save(path, optimize=True)
 
 

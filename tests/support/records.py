@@ -15,6 +15,7 @@ from gradwire_protocol.messages.admission import (
 )
 from gradwire_protocol.messages.buffers.layout import Buffers
 from gradwire_protocol.messages.fields import WORKER_ID_BYTES
+from gradwire_protocol.messages.histograms import HISTOGRAM, Histograms
 from gradwire_protocol.messages.layout import Layout, Tensor
 from gradwire_protocol.messages.modes.kept_state import KeptState
 from gradwire_protocol.messages.modes.mode import AVERAGING, Mode
@@ -86,4 +87,5 @@ EXAMPLES: tuple[Record, ...] = (
     Aside(7, 1e6, 1e4),
     WorkState(PLAN, LEDGER),
     Logged(1, ("loss",), bytes(POINT.itemsize), 0),
+    Histograms(1, 5, ("weight",), bytes(HISTOGRAM.itemsize), 0),
 )

@@ -46,6 +46,9 @@ class Participant(TrainingHalf):
     features: Sequence[Feature] = ()
     """In the order in which their hooks are called."""
 
+    handed_over: Any = None
+    """The change that the script hands over to a push; None but while that begins."""
+
     offline_steps_max = OFFLINE_STEPS_MAX
 
     def __post_init__(self) -> None:
@@ -144,6 +147,12 @@ class Participant(TrainingHalf):
         if scalars.add(step, values, self.clock()):
             self.membership.post(scalars.wake)
 
+    def log_histograms(self, step: int, names: tuple[str, ...], histograms: bytes) -> None:
+        """Hand histograms of a step to the network half: names and array of `Histograms`."""
+        scalars = self.worker.scalars
+        if scalars.put_histograms(step, names, histograms):
+            self.membership.post(scalars.wake)
+
     # The end.
 
     def finish(self, timeout_seconds: float) -> Procedure[None]:
@@ -229,6 +238,7 @@ class Participant(TrainingHalf):
             ),
             buffers_refused=worker.buffers_refused,
             scalars_dropped=worker.scalars.dropped,
+            histograms_dropped=worker.scalars.histograms_dropped,
             reconnections=membership.reconnections,
             rebases=membership.rebases,
             repairs=self.shared.repair.repairs,
@@ -269,8 +279,10 @@ class Participant(TrainingHalf):
     def _push(self, change: Any, *, pulls: bool) -> Procedure[int]:
         """Send what was trained, or contribute it; apply what peers sent, if this pulls."""
         yield from self._before_push()
+        self.handed_over = change
         for feature in self.features:
             feature.before_push()
+        self.handed_over = None
         has_trained = all(feature.has_trained() for feature in self.features)
         if not has_trained and change is None:
             self.tally.note_untrained()

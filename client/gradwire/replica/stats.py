@@ -164,6 +164,11 @@ class SessionStats(Tally):
         "Scalars that were logged and not sent to the master, because they were too many.",
         "counter",
     )
+    histograms_dropped: int = statistic(
+        "Times that the histograms of a step were not sent to the master, because newer ones came "
+        "first.",
+        "counter",
+    )
     reconnections: int = statistic(
         "Times that the connection to the master was lost and made again.", "counter"
     )

@@ -5,6 +5,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from gradwire.features.buffers import BufferSharing
+from gradwire.features.layer_histograms import LayerHistograms
 from gradwire.features.own_figures import OwnFigures
 from gradwire.features.roster_log import RosterLog
 from gradwire.features.staleness_bound import AutomaticBound, StalenessBound
@@ -56,7 +57,7 @@ def features_of(
 
         features.insert(0, LoadedParameters(module, participant.shared.quantum))
     features.append(_momentum_and_scale(participant, target, optimizer))
-    # The bound is the last one, because it may wait.
+    # Nothing that changes parameters comes after the bound, because it may wait.
     if isinstance(settings.staleness_bound, int):
         features.append(
             StalenessBound(participant, settings.staleness_bound, STALENESS_TIMEOUT_SECONDS)
@@ -65,6 +66,8 @@ def features_of(
     elif settings.staleness_bound == "auto":
         # It announces nothing: an update before the first step would say that the run has begun.
         features.append(AutomaticBound(participant, STALENESS_TIMEOUT_SECONDS))
+    if settings.log_histograms_every is not None:
+        features.append(LayerHistograms(participant, settings.log_histograms_every))
     return features
 
 

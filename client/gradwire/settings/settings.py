@@ -324,6 +324,7 @@ class SettingKeywords(TypedDict, total=False):
     share_buffers: bool | None
     averaged_buffers: str | tuple[str, ...] | None
     buffer_steps: int | None
+    log_histograms_every: int | None
     threshold: float | ThresholdPolicy | None
     target_density: float | None
     density_band: tuple[float, float] | None

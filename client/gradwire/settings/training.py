@@ -218,6 +218,13 @@ class TrainingSettings(ThresholdSettings):
         least=0,
     )
 
+    log_histograms_every: int | None = setting(
+        None,
+        "Steps from one time to the next that the master's page is sent histograms of the "
+        "parameters and of what a step changed, tensor by tensor; None for never.",
+        least=1,
+    )
+
 
 def names_in(averaged_buffers: str | Sequence[str]) -> tuple[str, ...]:
     """Return the names in the setting `averaged_buffers`."""

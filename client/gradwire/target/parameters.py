@@ -44,6 +44,9 @@ class Parameters(Protocol):
     def gather(self) -> None:
         """Copy changes of the target into `vector`."""
 
+    def sample(self, parts: Sequence[slice]) -> Float32Array:
+        """Return a copy of some elements of `vector`, part by part: shape (n,)."""
+
     def changed(self) -> bool:
         """Return whether the target may have changed since the last call, as `gather` saw it.
 
@@ -94,6 +97,10 @@ class NumpyParameters:
 
     def gather(self) -> None:
         """Do nothing: the memory is the same."""
+
+    def sample(self, parts: Sequence[slice]) -> Float32Array:
+        """Return a copy of some elements."""
+        return np.concatenate([self.vector[part] for part in parts])
 
     def changed(self) -> bool:
         """Return True: an array counts no changes."""

@@ -145,6 +145,11 @@ class TorchParameters:
         if self._counters.may_have_changed(self._tensors):
             self._changed = True
 
+    def sample(self, parts: Sequence[slice]) -> Float32Array:
+        """Return a copy of some elements, of which only these leave the device."""
+        sampled: Float32Array = torch.cat([self._flat[part] for part in parts]).numpy(force=True)
+        return sampled
+
     def changed(self) -> bool:
         """Return whether the tensors may have changed since the last call, as `gather` saw it."""
         changed, self._changed = self._changed, False

@@ -3,7 +3,7 @@
 The state is an `Averaged`: elements behind those of the parameters, which rounds average.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol, TypeAlias
 
 import numpy as np
@@ -44,6 +44,10 @@ class WithState:
         """Copy changes of the target into the vector."""
         self._target.gather()
         self.vector[: self._own] = self._target.vector
+
+    def sample(self, parts: Sequence[slice]) -> Float32Array:
+        """Return a copy of some elements."""
+        return np.concatenate([self.vector[part] for part in parts])
 
     def changed(self) -> bool:
         """Return whether the target may have changed since the last call."""

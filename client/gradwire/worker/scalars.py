@@ -7,17 +7,20 @@ the last of them, or after a while.
 
 Where scalars come faster than that, or the master is away for long, only every second one of a
 series is kept until all that waits is sent, or every fourth, and so on; the others are counted.
+
+Histograms go the same way. Only the newest wait, and they take turns with scalars.
 """
 
 import logging
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from threading import Lock
 from typing import Final, NamedTuple
 
 import numpy as np
 
 from gradwire_protocol.connection.timers import earliest
+from gradwire_protocol.messages.histograms import Histograms
 from gradwire_protocol.messages.link import Link
 from gradwire_protocol.messages.scalars import AGE_MAX, POINT, POINTS_MAX, SERIES_MAX, Logged
 
@@ -91,13 +94,19 @@ class LoggedScalars:
         """Of each series, every so many scalars are kept."""
         self._unsaid = 0
         """How many were dropped since the last message."""
+        self._histograms: Histograms | None = None
+        """What waits; their number, and how many were dropped, follow when they are sent."""
+        self.histograms_dropped = 0
+        """How many times histograms were dropped in all, for newer ones."""
         self._is_awake = False
         """Whether the network half knows that something waits."""
         # The network half alone has the rest.
         self._number = 0
         """Of the last message."""
-        self._batch: Batch | None = None
+        self._batch: Batch | Histograms | None = None
         """What of it the master may lack."""
+        self._must_be_scalars = False
+        """Whether it is the turn of scalars, if any wait."""
         self._is_under_way = False
         self._due: float | None = None
         self._sent_at = float("-inf")
@@ -124,8 +133,15 @@ class LoggedScalars:
                 kept = [point for point in self._waiting if point.place % self._stride == 0]
                 self._drop(len(self._waiting) - len(kept))
                 self._waiting = kept
-            must_wake, self._is_awake = not self._is_awake, True
-            return must_wake
+            return self._must_wake()
+
+    def put_histograms(self, step: int, names: tuple[str, ...], histograms: bytes) -> bool:
+        """Have histograms sent; return whether the network half has to be woken."""
+        with self._lock:
+            dropped = 0 if self._histograms is None else self._histograms.dropped + 1
+            self.histograms_dropped += dropped > 0
+            self._histograms = Histograms(1, step, names, histograms, dropped)
+            return self._must_wake()
 
     # The network half.
 
@@ -144,16 +160,15 @@ class LoggedScalars:
         if link is None or self._is_under_way or self._due is None or now < self._due:
             return
         self._due = None
-        self._batch = self._batch or self._take_next()
-        if self._batch.points:
-            link.send_logged(self._batch.message(now))
-            self._is_under_way, self._sent_at = True, now
+        batch = self._batch = self._batch or self._take_next()
+        link.send_logged(batch.message(now) if isinstance(batch, Batch) else batch)
+        self._is_under_way, self._sent_at = True, now
 
     def on_delivered(self, now: float) -> None:
         """Note that the master has the last message."""
         self._batch, self._is_under_way = None, False
         with self._lock:
-            self._is_awake = bool(self._waiting)
+            self._is_awake = bool(self._waiting or self._histograms)
         if self._is_awake:
             self._due = self._sent_at + self._interval
 
@@ -167,7 +182,8 @@ class LoggedScalars:
 
     def holds_up(self, now: float) -> bool:
         """Return whether a worker that wants to leave has to wait; send what it has logged."""
-        if self._link() is not None and (self._waiting or self._batch is not None):
+        waits = self._waiting or self._histograms or self._batch
+        if self._link() is not None and waits:
             self._leaves_at = self._leaves_at or now + LAST_SECONDS_MAX
             if now < self._leaves_at:
                 self._due = now
@@ -187,13 +203,22 @@ class LoggedScalars:
         """Seconds between two messages."""
         return max(EVERY_SECONDS, self._workers() / MESSAGES_PER_SECOND)
 
-    def _take_next(self) -> Batch:
+    def _must_wake(self) -> bool:
+        must_wake, self._is_awake = not self._is_awake, True
+        return must_wake
+
+    def _take_next(self) -> Batch | Histograms:
         """Return what the next message has."""
+        self._number += 1
         with self._lock:
+            histograms = self._histograms
+            if histograms is not None and not (self._must_be_scalars and self._waiting):
+                self._histograms, self._must_be_scalars = None, True
+                return replace(histograms, number=self._number)
+            self._must_be_scalars = False
             points, self._waiting = self._waiting[:POINTS_MAX], self._waiting[POINTS_MAX:]
             self._stride = self._stride if self._waiting else 1
             dropped, self._unsaid = self._unsaid, 0
-        self._number += 1
         return Batch(self._number, points, dropped)
 
     def _drop(self, count: int) -> None:

@@ -29,6 +29,7 @@
     28    STOP       both    all are to end their training; the master passes on what one has said
     29    ASIDE      master  the worker's updates are kept aside from this one on
     30    LOGGED     worker  scalars of its training, such as its loss, for people to look at
+    31    HISTOGRAMS worker  how the values of its parameters are distributed, likewise
 
 An observer sends JOIN, DIGEST, WANT and LEAVE, and receives what workers receive. A standby sends
 FOLLOW and receives what workers receive, and VOTERS (see `gradwire_server.master.terms`). The role
@@ -101,6 +102,7 @@ class Kind(IntEnum):
     STOP = 28
     ASIDE = 29
     LOGGED = 30
+    HISTOGRAMS = 31
 
 
 class EndCode(IntEnum):

@@ -24,6 +24,7 @@ from gradwire_protocol.messages.admission import (
     Welcome,
 )
 from gradwire_protocol.messages.buffers.layout import Buffers
+from gradwire_protocol.messages.histograms import Histograms
 from gradwire_protocol.messages.kinds import (
     CONTROL_STREAM,
     LOG_STREAM,
@@ -74,6 +75,10 @@ CONTROL_RECORDS: Final[dict[Kind, type[Control]]] = {
     record.KIND: record for record in get_args(Control)
 }
 
+LOGGED_RECORDS: Final[dict[Kind, type[Logged | Histograms]]] = {
+    record.KIND: record for record in (Logged, Histograms)
+}
+
 
 @dataclass(frozen=True, slots=True)
 class UpdateReceived:
@@ -96,7 +101,7 @@ class EntriesReceived:
     """In `LOG_STREAM`; it rises from one to the next, and leaves out some."""
 
 
-Message: TypeAlias = Control | Snapshot | EntriesReceived | UpdateReceived | Logged
+Message: TypeAlias = Control | Snapshot | EntriesReceived | UpdateReceived | Logged | Histograms
 
 
 class Link:
@@ -134,9 +139,9 @@ class Link:
         """Send entries of the log that nobody else is sent."""
         self._send(LOG_STREAM, Kind.ENTRIES, entries.pack(), Priority.UPDATE)
 
-    def send_logged(self, logged: Logged) -> None:
-        """Send scalars, when nothing else waits."""
-        self._send(LOGGED_STREAM, Kind.LOGGED, logged.pack(), Priority.LOGGED)
+    def send_logged(self, logged: Logged | Histograms) -> None:
+        """Send what is for people to look at, when nothing else waits."""
+        self._send(LOGGED_STREAM, logged.KIND, logged.pack(), Priority.LOGGED)
 
     def receive(self, event: MessageReceived) -> list[Message]:
         """Parse a message; return the messages that are now in order, which may be none.
@@ -167,9 +172,9 @@ class Link:
         if kind is Kind.ENTRIES and event.stream == LOG_STREAM:
             self.connection.release(event.charge)
             return [EntriesReceived(Entries.parse(event.payload), event.number)]
-        if kind is Kind.LOGGED and event.stream == LOGGED_STREAM:
+        if kind in LOGGED_RECORDS and event.stream == LOGGED_STREAM:
             self.connection.release(event.charge)
-            return [Logged.parse(event.payload)]
+            return [LOGGED_RECORDS[kind].parse(event.payload)]
         record = CONTROL_RECORDS.get(kind)
         if record is None or event.stream != CONTROL_STREAM:
             raise InvalidMessageError(

@@ -24,9 +24,9 @@ SESSION_SETTINGS: Final = _names(
     """
     averaged_buffers buffer_steps connect_timeout_seconds density_band feedback
     finish_residual finish_timeout_seconds idle_timeout_seconds join_timeout_seconds key key_file
-    log_level master mode momentum on_lost quantum rank reconnect_seconds run scale shake_up_steps
-    share_buffers staleness_bound start_timeout_seconds target_density threshold transport
-    warm_up_steps warm_up_workers workers
+    log_histograms_every log_level master mode momentum on_lost quantum rank reconnect_seconds run
+    scale shake_up_steps share_buffers staleness_bound start_timeout_seconds target_density
+    threshold transport warm_up_steps warm_up_workers workers
     """
 )
 """Keys of the table ``[session]``, and environment variables of a worker."""

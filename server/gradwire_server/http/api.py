@@ -1,15 +1,16 @@
 """The JSON API below ``/api/v1/``: routes made from typed handlers, and so is its description.
 
-======================  ================================================================
-``overview``            the status of everything
-``runs/NAME``           a run, its workers, and what they do
-``runs/NAME/events``    what has happened, ``after`` an entry
-``runs/NAME/series``    curves: ``name`` (repeated), ``points``, ``ranks``, ``format``
-``stream``              all of it as server-sent events, of one ``run`` or of none
-``access``              whether this client may give orders
-``orders``              takes an order: ``action``, ``name``, ``run``
-``openapi.json``        the description, for programs
-======================  ================================================================
+=========================  =============================================================
+``overview``               the status of everything
+``runs/NAME``              a run, its workers, and what they do
+``runs/NAME/events``       what has happened, ``after`` an entry
+``runs/NAME/series``       curves: ``name`` (repeated), ``points``, ``ranks``, ``format``
+``runs/NAME/histograms``   the newest ones, of one ``layer`` or of all
+``stream``                 all of it as server-sent events, of one ``run`` or of none
+``access``                 whether this client may give orders
+``orders``                 takes an order: ``action``, ``name``, ``run``
+``openapi.json``           the description, for programs
+=========================  =============================================================
 
 A name in a path is percent-encoded, so that it may have a slash.
 """

@@ -15,6 +15,7 @@ from itertools import islice
 from time import time
 from typing import Annotated, Any, Final, Literal, TypedDict
 
+from gradwire_protocol.messages.histograms import RATIO_PREFIX, ratio_series
 from gradwire_server.http.api import BadQueryError, Between, Handler
 from gradwire_server.runs.figures import PREFIX as FIGURE_PREFIX
 from gradwire_server.runs.figures import Figures
@@ -132,6 +133,8 @@ class RunDocument(TypedDict):
     seconds: float | None
     scalars: int
     scalars_dropped: int
+    histograms: int
+    histograms_dropped: int
     events: int
     figures: Numbers
     series: list[str]
@@ -175,8 +178,39 @@ class Curves(TypedDict):
     curves: list[CurveDocument]
 
 
+class Layer(TypedDict):
+    """A tensor, and the series with how large its updates are, beside its parameters."""
+
+    name: str
+    ratio: str
+
+
+class Histogram(TypedDict):
+    """How values of a tensor are distributed: the bins divide the range from lowest to highest."""
+
+    layer: str
+    quantity: str
+    elements: int
+    nan: int
+    infinite: int
+    lowest: float
+    highest: float
+    mean: float
+    deviation: float
+    bins: list[int]
+
+
+class Histograms(TypedDict):
+    """The newest histograms of a run, of one worker; the rank is null where there are none."""
+
+    rank: int | None
+    step: int
+    layers: list[Layer]
+    histograms: list[Histogram]
+
+
 class Documents:
-    """Makes the documents of a daemon. Three are handlers of the API.
+    """Makes the documents of a daemon. Four are handlers of the API.
 
     Parameters
     ----------
@@ -243,6 +277,7 @@ class Documents:
             "runs/{run}": self.run,
             "runs/{run}/events": self.events,
             "runs/{run}/series": self.series,
+            "runs/{run}/histograms": self.histograms,
         }
 
     def journal(self, run: str) -> Journal | None:
@@ -264,6 +299,8 @@ class Documents:
             "seconds": None if found.series.began is None else now - found.series.began,
             "scalars": found.series.taken,
             "scalars_dropped": found.series.dropped,
+            "histograms": found.histograms.taken,
+            "histograms_dropped": found.histograms.dropped,
             "events": master.state.journal.last,
             "figures": finite(self._figures.newest(run)),
             "series": [
@@ -300,6 +337,20 @@ class Documents:
             "rank": entry.rank,
             "text": entry.text,
         }
+
+    def histograms(
+        self, run: str, layer: str | None = None
+    ) -> Annotated[Iterator[bytes], Histograms]:
+        """Tell how parameters are distributed, and what a step changed: of one layer, or of all."""
+        master = self._runs.in_progress.get(run)
+        if master is None or master.run is None:
+            return
+        found = master.run.histograms
+        layers = [{"name": name, "ratio": ratio_series(name)} for name in found.names]
+        head = {"rank": found.rank, "step": found.step, "layers": layers}
+        yield json.dumps(head)[:-1].encode() + b', "histograms": ['
+        yield from listed(iter(found.shown(layer)))
+        yield b"]}"
 
     # Curves.
 
@@ -379,8 +430,9 @@ class Documents:
 def described(member: Member, run: Run, awaited: Collection[int], now: float) -> Worker:
     """Return a worker as the roster shows it."""
     connection, newest = member.link.connection, run.series.newest(member.rank)
-    own = {name: value for name, (_, value) in newest.items() if name.startswith(OWN_PREFIX)}
-    scalars = {name: value for name, (_, value) in newest.items() if name not in own}
+    values = {n: value for n, (_, value) in newest.items() if not n.startswith(RATIO_PREFIX)}
+    own = {name: value for name, value in values.items() if name.startswith(OWN_PREFIX)}
+    scalars = {name: value for name, value in values.items() if name not in own}
     heard, address = connection.last_heard, connection.address
     return {
         "rank": member.rank,

@@ -38,6 +38,7 @@ from gradwire_protocol import (
 from gradwire_protocol.connection.timers import earliest
 from gradwire_protocol.messages.admission import Follow, Join, Promise
 from gradwire_protocol.messages.buffers.layout import Buffers
+from gradwire_protocol.messages.histograms import Histograms
 from gradwire_protocol.messages.kinds import EndCode
 from gradwire_protocol.messages.link import EntriesReceived, Link, Message, UpdateReceived
 from gradwire_protocol.messages.replicas import Contents, Digest, Snapshot, Want
@@ -61,6 +62,7 @@ from gradwire_server.master.terms import Terms
 from gradwire_server.metrics import Departure, RunMetrics
 from gradwire_server.replica.founding import receive_block, receive_contents, receive_entries
 from gradwire_server.replica.repairs import Repairs
+from gradwire_server.series.histograms import LayerHistograms
 from gradwire_server.series.series import Series
 from gradwire_server.state.finished_runs import FinishedRuns
 from gradwire_server.state.leases import Leases
@@ -432,7 +434,7 @@ class Master:
                 self._buffers.receive(member, message)
             case Work():
                 self.items.receive(member, message)
-            case Logged():
+            case Logged() | Histograms():
                 self._receive_logged(member, message)
             case StopTraining():
                 self.items.receive_stop(member, message)
@@ -455,13 +457,25 @@ class Master:
         assert self.run is not None
         receive_entries(member, received, self.run, self.roster, self._state.now)
 
-    def _receive_logged(self, member: Member, logged: Logged) -> None:
+    def _receive_logged(self, member: Member, logged: Logged | Histograms) -> None:
         assert self.run is not None
+        if isinstance(logged, Histograms):
+            self._receive_histograms(self.run.histograms, member, logged)
+            return
         series, metrics = self.run.series, self._state.metrics
         taken, dropped = series.taken, series.dropped
         series.add(member.rank, member.join.worker_id, logged, self._state.now)
         metrics.scalars_taken.inc(series.taken - taken)
         metrics.scalars_dropped.inc(series.dropped - dropped)
+
+    def _receive_histograms(
+        self, kept: LayerHistograms, member: Member, message: Histograms
+    ) -> None:
+        metrics, taken, dropped = self._state.metrics, kept.taken, kept.dropped
+        present = {worker.rank for worker in self.roster.workers}
+        kept.add(member.rank, member.join.worker_id, message, present, self._state.now)
+        metrics.histograms_taken.inc(kept.taken - taken)
+        metrics.histograms_dropped.inc(kept.dropped - dropped)
 
     def _receive_finish(self, member: Member, finish: Finish) -> None:
         is_over = self.run is not None and self.run.finished

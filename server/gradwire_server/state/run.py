@@ -20,6 +20,7 @@ from gradwire_protocol.messages.replicas import Snapshot
 from gradwire_protocol.messages.snapshots import SnapshotAssembly
 from gradwire_protocol.messages.updates import Stable
 from gradwire_server.config import RELAY_LIMITS, RelayLimits
+from gradwire_server.series.histograms import LayerHistograms
 from gradwire_server.series.journal import Journal
 from gradwire_server.series.series import Series
 from gradwire_server.state.buffer_feed import RankBuffers
@@ -105,6 +106,8 @@ class Run:
     """That of its master, too."""
     series: Series = field(default_factory=Series)
     """What its workers have logged."""
+    histograms: LayerHistograms = field(default_factory=LayerHistograms)
+    """How its parameters are distributed, where workers say so."""
     digests: Digests | None = None
     """The digests that replicas must have; None until the first parameters are complete."""
     buffers: dict[int, RankBuffers] = field(default_factory=dict)

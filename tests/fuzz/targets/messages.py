@@ -6,13 +6,17 @@ Whatever is accepted packs to the same record again, in no more bytes than it ca
 from collections.abc import Iterable
 from typing import Final
 
+import numpy as np
+
 from gradwire_protocol.errors import InvalidMessageError
 from gradwire_protocol.messages.admission import CODEC_VERSION, Join, Peer, Roster, Welcome
 from gradwire_protocol.messages.fields import BLOCK_ELEMENTS, WORKER_ID_BYTES
+from gradwire_protocol.messages.histograms import NUMBERS, QUANTITIES, Histograms
 from gradwire_protocol.messages.kinds import Kind
 from gradwire_protocol.messages.layout import Layout, Tensor
-from gradwire_protocol.messages.link import CONTROL_RECORDS
+from gradwire_protocol.messages.link import CONTROL_RECORDS, LOGGED_RECORDS
 from gradwire_protocol.messages.replicas import Snapshot
+from gradwire_protocol.messages.scalars import Logged
 from gradwire_protocol.messages.schema import Record
 from gradwire_protocol.messages.snapshots import SnapshotAssembly
 from gradwire_protocol.messages.updates import (
@@ -26,7 +30,14 @@ from support.records import EXAMPLES
 BYTES_MAX: Final = 2_048
 
 RECORDS: Final[dict[Kind, type[Record]]] = {
-    record.KIND: record for record in (*CONTROL_RECORDS.values(), Snapshot, EncodedUpdate, Entries)
+    record.KIND: record
+    for record in (
+        *CONTROL_RECORDS.values(),
+        *LOGGED_RECORDS.values(),
+        Snapshot,
+        EncodedUpdate,
+        Entries,
+    )
 }
 """By kind, so that what is in the corpus stays what it is when there are more of them."""
 
@@ -49,6 +60,8 @@ def check(data: bytes) -> None:
         check_layout(parsed.layout)
     elif isinstance(parsed, Snapshot):
         check_block(parsed)
+    elif isinstance(parsed, Logged | Histograms):
+        check_arrays(parsed)
 
 
 def check_layout(layout: Layout) -> None:
@@ -70,6 +83,19 @@ def check_block(block: Snapshot) -> None:
         return
     assert complete
     assert bytes(assembly.values) == block.values
+
+
+def check_arrays(logged: Logged | Histograms) -> None:
+    """Read what was logged as the master does: it is refused, or finite where it has to be."""
+    try:
+        found = logged.array
+    except InvalidMessageError:
+        return
+    if isinstance(logged, Histograms):
+        shares = found["bins"].sum(axis=1, dtype=float)
+        assert all(np.isfinite(found[name]).all() for name in NUMBERS)
+        assert (shares <= found["elements"]).all()
+        assert len(found) <= len(logged.names) * len(QUANTITIES)
 
 
 def seeds() -> Iterable[bytes]:

@@ -43,6 +43,15 @@ DRAWN = """canvas => {
 """How many pixels of a canvas are drawn on. Chromium complains where one is read several times."""
 
 
+SAID = r"^Rank [01], step [\d,]+: 20,000 elements, a sample of [\d,]+$"
+
+STEP = """Number(document.querySelector('#layer-said').textContent.match(/step ([0-9,]+)/)[1]
+    .replaceAll(',', ''))"""
+"""The step of the histograms that are shown."""
+
+HEIGHTS = "bars => bars.map(bar => bar.getAttribute('height'))"
+
+
 def assert_drawn(page: Page, title: str) -> str:
     """Check that a chart is drawn, with a value; return what it says."""
     box = page.get_by_role("group", name=title, exact=True)
@@ -194,6 +203,63 @@ def test_no_rule_of_axe_is_broken_and_nothing_is_wider_than_the_screen(
         assert_row_count(page, 2)
         assert_drawn(page, "loss")
         expect(page.locator("html")).to_have_attribute("data-theme", theme)
+        assert_no_rule_of_axe_is_broken(page)
+        assert page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0
+
+
+def test_a_layer_s_histograms_and_its_ratio_are_drawn_read_and_move_on(watch: Watch) -> None:
+    with WatchedRun(settings=["GRADWIRE_LOG_HISTOGRAMS_EVERY=5"]) as run:
+        run.start(2)
+        watched = watch(run)
+        page = watched.page
+        watched.open()
+        expect(page.locator("#layer-said")).to_have_text(re.compile(SAID))
+        first = page.evaluate(STEP)
+        for title in ("Parameters", "Change by a step"):
+            histogram = page.get_by_role("group", name=title, exact=True)
+            expect(histogram.locator(".now")).to_contain_text("deviation")
+            assert max(map(float, histogram.locator("rect").evaluate_all(HEIGHTS))) == 100.0
+        assert_drawn(page, "Change as a part of the parameters")
+        page.wait_for_function(f"first => {STEP} > first", arg=first)
+
+        bins = page.get_by_role("application", name="Change by a step")
+        now = page.get_by_role("group", name="Change by a step", exact=True).locator(".now")
+        bins.press("ArrowRight")
+        expect(now).to_have_text(re.compile(r"^-0\.\d+ to -0\.\d+: .* %, \d.* of [\d,]+$"))
+        bins.press("End")
+        expect(page.locator("rect.read")).to_have_count(1)
+        bins.blur()
+        expect(now).to_contain_text("deviation")
+        page.get_by_role("link", name="Layers").click()
+        expect(page.locator("#layers")).to_be_focused()
+
+
+def test_where_no_worker_sends_histograms_there_are_no_layers(watch: Watch) -> None:
+    with WatchedRun() as run:
+        run.start(1)
+        watched = watch(run)
+        watched.open()
+        assert_drawn(watched.page, "loss")
+        expect(watched.page.locator("#layers")).to_be_hidden()
+        expect(watched.page.locator("#layers-link")).to_be_hidden()
+
+
+@pytest.mark.parametrize(("width", "theme"), [(360, "dark"), (1400, "light")])
+def test_layers_of_any_name_are_chosen_and_break_no_rule_of_axe(
+    watch: Watch, width: int, theme: str
+) -> None:
+    names = "0.weight", HOSTILE, "a-long-name/" * 20
+    with CrowdedRun(workers=2, steps=10, layers=names) as run:
+        page = watch(run, width=width, theme=theme).page
+        page.goto(run.url)
+        select = page.get_by_role("combobox", name="Layer")
+        expect(select.locator("option")).to_have_text(list(names))
+        for name in names:
+            select.select_option(name)
+            expect(page.locator("#layer-said")).to_have_text("Rank 0, step 7: 8 elements")
+            expect(page.locator("#histograms rect")).to_have_count(64)
+        assert page.locator("#layers img").count() == 0
+        page.locator("#layers").scroll_into_view_if_needed()
         assert_no_rule_of_axe_is_broken(page)
         assert page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0
 

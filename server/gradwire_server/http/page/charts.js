@@ -22,7 +22,7 @@ function themed(name) {
   return getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
 }
 
-/** One chart, of one series. `spec`: title, format, and whether it is `alone` and of seconds. */
+/** One chart, of one series. `spec`: title, format, and whether it is `alone`, of seconds, `log`. */
 class Chart {
   constructor(name, spec, source) {
     Object.assign(this, { name, spec, source, visible: false, curves: [], beside: [], shape: "", uplot: null });
@@ -43,7 +43,7 @@ class Chart {
   }
 
   get isLog() {
-    return this.source.log && !this.spec.seconds;
+    return this.spec.log || (this.source.log && !this.spec.seconds);
   }
 
   get mean() {

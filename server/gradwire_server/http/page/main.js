@@ -5,6 +5,7 @@ import { bytes, clock, count, duration, number, percent, rate } from "./format.j
 import { Refused, follow, get, ofRun, token } from "./api.js";
 import { Charts } from "./charts.js";
 import { Events, say } from "./events.js";
+import { Layers } from "./layers.js";
 import { drawOrders, orderAbout } from "./orders.js";
 import { Roster, heldUp, lossFirst } from "./roster.js";
 
@@ -45,6 +46,7 @@ const state = {
 
 const charts = new Charts({ onFailure: lost, onZoom: () => freeze(true) });
 const events = new Events({ onFailure: lost, changed: (found) => { charts.events = found; charts.redraw(); } });
+const layers = new Layers(charts, lost);
 const roster = new Roster(byId("roster"), act);
 
 // Which run.
@@ -58,6 +60,7 @@ function choose(run) {
   freeze(false);
   events.follow(run);
   charts.follow(run);
+  layers.follow(run);
   besides(null);
   roster.shown = null;
   listen(run);
@@ -153,6 +156,7 @@ function drawRun(run) {
   charts.place(byId("measured"), MEASURED.filter(([name]) => there.has(name)));
   charts.began = run.seconds === null ? null : run.unix_time - run.seconds;
   void charts.refresh({ now: isFirst });
+  layers.note(run);
   roster.take(run);
   setText(byId("held-up"), heldUp(run));
   if (state.summary !== null) drawOrders(state.summary, run);

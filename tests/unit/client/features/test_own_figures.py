@@ -3,6 +3,7 @@
 import pytest
 
 from gradwire.features.own_figures import EVERY_SECONDS, PREFIX, OwnFigures
+from gradwire.worker.scalars import Batch
 from support.participants import Rig
 
 ALWAYS = {
@@ -16,8 +17,9 @@ ALWAYS = {
 
 def reported(rig: Rig) -> dict[str, tuple[int, float]]:
     """Return what waits to be sent: step and value by name."""
-    points = rig.participant.worker.scalars._take_next().points
-    return {point.name.removeprefix(PREFIX): (point.step, point.value) for point in points}
+    batch = rig.participant.worker.scalars._take_next()
+    assert isinstance(batch, Batch)
+    return {point.name.removeprefix(PREFIX): (point.step, point.value) for point in batch.points}
 
 
 def test_a_worker_reports_once_a_second_and_not_at_every_step() -> None:

@@ -13,6 +13,7 @@ from gradwire.worker.scalars import (
     WAITING_MAX,
     LoggedScalars,
 )
+from gradwire_protocol.messages.histograms import Histograms
 from gradwire_protocol.messages.link import Link
 from gradwire_protocol.messages.scalars import POINTS_MAX, SERIES_MAX, Logged
 
@@ -25,12 +26,21 @@ class Side:
         self.is_live = True
         self.workers = 2
         self.sent: list[Logged] = []
+        self.histograms: list[Histograms] = []
         self.scalars = LoggedScalars(
             lambda: cast(Link, self) if self.is_live else None, lambda: self.workers
         )
 
-    def send_logged(self, logged: Logged) -> None:
-        self.sent.append(logged)
+    def send_logged(self, logged: Logged | Histograms) -> None:
+        if isinstance(logged, Histograms):
+            self.histograms.append(logged)
+        else:
+            self.sent.append(logged)
+
+    @property
+    def messages(self) -> int:
+        """How many were sent."""
+        return len(self.sent) + len(self.histograms)
 
     def log(self, step: int, **values: float) -> bool:
         is_woken = self.scalars.add(step, values, self.now)
@@ -38,12 +48,17 @@ class Side:
             self.scalars.wake(self.now)
         return is_woken
 
+    def look(self, step: int) -> None:
+        """Hand over histograms of a step."""
+        if self.scalars.put_histograms(step, ("weight",), b""):
+            self.scalars.wake(self.now)
+
     def wait(self, seconds: float, *, delivers: bool = True) -> None:
         """Let time go on; what is sent then is delivered at once, or not."""
         self.now += seconds
-        before = len(self.sent)
+        before = self.messages
         self.scalars.handle_timer(self.now)
-        if delivers and len(self.sent) > before:
+        if delivers and self.messages > before:
             self.scalars.on_delivered(self.now)
 
 
@@ -178,3 +193,67 @@ def test_a_worker_waits_no_longer_for_a_master_that_takes_nothing() -> None:
     assert len(side.sent) == 1
     side.is_live = False
     assert not side.scalars.holds_up(side.now)
+
+
+def test_a_message_that_only_counts_what_was_dropped_holds_up_nothing() -> None:
+    side = Side()
+    side.log(1, **{f"s{i}": 1.0 for i in range(SERIES_MAX)})
+    side.wait(0)
+    side.log(2, one_more=1.0)
+    side.wait(EVERY_SECONDS)
+    side.log(3, s0=3.0)
+    side.wait(EVERY_SECONDS)
+
+    assert [message.dropped for message in side.sent] == [0, 1, 0]
+    assert steps_in(side.sent)[-1] == 3
+
+
+# Histograms.
+
+
+def test_of_histograms_the_newest_go_and_the_others_are_counted() -> None:
+    side = Side()
+    for step in range(5):
+        side.look(step)
+    side.wait(0, delivers=False)
+    for step in range(5, 8):
+        side.look(step)
+        side.wait(EVERY_SECONDS, delivers=False)
+    side.scalars.on_delivered(side.now)
+    side.wait(0)
+
+    assert [(each.number, each.step, each.dropped) for each in side.histograms] == [
+        (1, 4, 4),
+        (2, 7, 2),
+    ]
+    assert side.scalars.histograms_dropped == 6
+    assert side.scalars.next_timer() is None
+
+
+def test_histograms_and_scalars_take_turns_however_many_come() -> None:
+    side = Side()
+    for step in range(10):
+        side.look(step)
+        side.log(step, loss=1.0)
+        side.wait(EVERY_SECONDS)
+
+    assert len(side.sent) == len(side.histograms) == 5
+    numbers = {each.number for each in side.sent} | {each.number for each in side.histograms}
+    assert numbers == set(range(1, 11))
+
+
+def test_histograms_of_a_lost_connection_are_sent_again_and_before_a_worker_leaves() -> None:
+    side = Side()
+    side.look(1)
+    side.wait(0, delivers=False)
+    side.scalars.start_over()
+    side.wait(EVERY_SECONDS)
+    assert [(each.number, each.step) for each in side.histograms] == [(1, 1), (1, 1)]
+
+    side.look(2)
+    side.log(2, loss=1.0)
+    waits = 0
+    while side.scalars.holds_up(side.now):
+        waits += 1
+        side.scalars.on_delivered(side.now)
+    assert (waits, side.histograms[-1].step, steps_in(side.sent)) == (2, 2, [2])

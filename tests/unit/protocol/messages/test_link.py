@@ -8,6 +8,7 @@ import pytest
 from gradwire_protocol import InvalidMessageError, MessageReceived
 from gradwire_protocol.delivery.shaped_message import ShapedMessage
 from gradwire_protocol.limits import charge_of
+from gradwire_protocol.messages.histograms import HISTOGRAM, Histograms
 from gradwire_protocol.messages.kinds import (
     CONTROL_STREAM,
     LOG_STREAM,
@@ -34,6 +35,7 @@ from support.records import EXAMPLES, SPAN
 from support.wording import naming
 
 BLOCK = Snapshot(0, bytes(4))
+HISTOGRAMS = Histograms(1, 5, ("weight",), bytes(HISTOGRAM.itemsize), 0)
 LOGGED = Logged(1, ("loss",), bytes(POINT.itemsize), 0)
 CONTROLS: tuple[Any, ...] = tuple(
     example for example in EXAMPLES if type(example) in CONTROL_RECORDS.values()
@@ -165,6 +167,7 @@ def test_an_update_does_not_wait_and_holds_its_senders_credit_until_it_is_releas
         (BLOCK, SNAPSHOT_STREAM, Kind.SNAPSHOT),
         (Entries(7, b"body", None), LOG_STREAM, Kind.ENTRIES),
         (LOGGED, LOGGED_STREAM, Kind.LOGGED),
+        (HISTOGRAMS, LOGGED_STREAM, Kind.HISTOGRAMS),
     ],
 )
 def test_what_was_read_is_released(message: Record, stream: int, kind: Kind) -> None:
@@ -200,6 +203,8 @@ def test_control_messages_wait_for_their_turn_and_hold_their_senders_credit() ->
         (b"x", 0, Kind.ENTRIES, ("ENTRIES", 0)),
         (b"x", CONTROL_STREAM, Kind.LOGGED, ("LOGGED", CONTROL_STREAM)),
         (b"x", LOGGED_STREAM, Kind.LOGGED, ("Logged",)),
+        (b"x", CONTROL_STREAM, Kind.HISTOGRAMS, ("HISTOGRAMS", CONTROL_STREAM)),
+        (b"x", LOGGED_STREAM, Kind.HISTOGRAMS, ("Histograms",)),
         (b"x", LOG_STREAM, Kind.UPDATE, ("UPDATE", LOG_STREAM)),
         (b"x", LOG_STREAM, Kind.ENTRIES, ("Entries",)),
         (b"x", 0, Kind.FINISH, ("FINISH", 0)),

@@ -5,6 +5,7 @@ from dataclasses import fields, replace
 from itertools import product
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -42,6 +43,13 @@ from gradwire_protocol.messages.fields import (
     count_updates,
     covers,
 )
+from gradwire_protocol.messages.histograms import (
+    HISTOGRAM,
+    HISTOGRAMS_MAX,
+    LAYERS_MAX,
+    Histograms,
+    ratio_series,
+)
 from gradwire_protocol.messages.kinds import RANK_END, RANKS_MAX, EndCode, Kind
 from gradwire_protocol.messages.layout import (
     DIMENSIONS_MAX,
@@ -73,6 +81,7 @@ from gradwire_protocol.messages.scalars import (
     POINTS_MAX,
     SERIES_MAX,
     SERIES_NAME_CHARACTERS_MAX,
+    STEP_MAX,
     Logged,
 )
 from gradwire_protocol.messages.schema import Record
@@ -264,6 +273,14 @@ FIELDS: tuple[tuple[Any, ...], ...] = (
     (
         Logged,
         st.integers(1, COUNT_MAX),
+        st.lists(NAMES, max_size=5).map(tuple),
+        st.binary(max_size=50),
+        st.integers(0, COUNT_MAX),
+    ),
+    (
+        Histograms,
+        st.integers(1, COUNT_MAX),
+        st.integers(0, STEP_MAX),
         st.lists(NAMES, max_size=5).map(tuple),
         st.binary(max_size=50),
         st.integers(0, COUNT_MAX),
@@ -481,6 +498,12 @@ REFUSED: tuple[tuple[type[Record], str, object], ...] = (
     (Logged, "names", ("x" * (SERIES_NAME_CHARACTERS_MAX + 1),)),
     (Logged, "points", bytes(POINT.itemsize * POINTS_MAX + 1)),
     (Logged, "dropped", -1),
+    (Histograms, "number", 0),
+    (Histograms, "step", STEP_MAX + 1),
+    (Histograms, "names", ("weight",) * (LAYERS_MAX + 1)),
+    (Histograms, "names", (LONG_NAME,)),
+    (Histograms, "histograms", bytes(HISTOGRAM.itemsize * HISTOGRAMS_MAX + 1)),
+    (Histograms, "dropped", -1),
 )
 
 
@@ -510,7 +533,7 @@ def test_the_longest_ledger_fits_a_message() -> None:
 
 
 def test_every_message_is_tested_here() -> None:
-    messages = {*CONTROL_RECORDS.values(), EncodedUpdate, Snapshot, Entries, Logged}
+    messages = {*CONTROL_RECORDS.values(), EncodedUpdate, Snapshot, Entries, Logged, Histograms}
 
     assert messages == {row[0] for row in FIELDS}, "FIELDS has what each can hold"
     assert messages <= {type(example) for example in EXAMPLES}, "support/records.py has one of each"
@@ -647,6 +670,13 @@ LARGEST: tuple[Record, ...] = (
         bytes(POINT.itemsize * POINTS_MAX),
         COUNT_MAX,
     ),
+    Histograms(
+        COUNT_MAX,
+        STEP_MAX,
+        (WIDEST * NAME_CHARACTERS_MAX,) * LAYERS_MAX,
+        bytes(HISTOGRAM.itemsize * HISTOGRAMS_MAX),
+        COUNT_MAX,
+    ),
 )
 """Each message that may be long, as long as it can be."""
 
@@ -774,3 +804,43 @@ def test_the_name_in_a_key_comes_first(key_name: str | None, own_name: str, show
 def test_scalars_that_contradict_themselves_are_refused(logged: Logged, named: object) -> None:
     with pytest.raises(InvalidMessageError, match=naming("Logged", named)):
         _ = logged.array
+
+
+def histogram(**fields: Any) -> bytes:
+    """Return one of a tensor with three values."""
+    found = np.zeros(1, HISTOGRAM)
+    found["elements"], found["bins"][0, 0] = 3, 3
+    for name, value in fields.items():
+        found[name] = value
+    return found.tobytes()
+
+
+@pytest.mark.parametrize(
+    ("names", "histograms", "named"),
+    [
+        (("w",), bytes(HISTOGRAM.itemsize + 1), HISTOGRAM.itemsize + 1),
+        (("w", "w"), b"", "a name for a second time"),
+        (("w",), histogram(layer=1), "tensor 1 of 1"),
+        ((), histogram(), "tensor 0 of 0"),
+        (("w",), histogram(quantity=2), "quantity 2 of 2"),
+        (("w",), histogram() * 2, "two of the same quantity"),
+        (("w",), histogram(mean=math.nan), "not finite"),
+        (("w",), histogram(highest=math.inf), "not finite"),
+        (("w",), histogram(nan=1), "more values"),
+        (("w",), histogram(bins=2**32 - 1, infinite=2**32 - 1), "more values"),
+        (("w",), histogram(elements=2**32 - 1), "more values"),
+    ],
+)
+def test_histograms_that_contradict_themselves_are_refused(
+    names: tuple[str, ...], histograms: bytes, named: object
+) -> None:
+    with pytest.raises(InvalidMessageError, match=naming("Histograms", named)):
+        _ = Histograms(1, 0, names, histograms, 0).array
+
+
+@given(st.lists(NAMES, min_size=1, unique=True))
+def test_the_ratios_of_tensors_are_series_of_their_own(names: list[str]) -> None:
+    ratios = {ratio_series(name) for name in [*names, *(name.rjust(200, "x") for name in names)]}
+
+    assert len(ratios) == len({*names, *(name.rjust(200, "x") for name in names)})
+    assert all(0 < len(ratio) <= SERIES_NAME_CHARACTERS_MAX for ratio in ratios)

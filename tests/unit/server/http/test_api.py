@@ -11,6 +11,7 @@ from urllib.parse import quote, urlencode
 import pytest
 from aiohttp import web
 
+from gradwire_protocol.messages.histograms import QUANTITIES, ratio_series
 from gradwire_server.http.access import Access, Token
 from gradwire_server.http.api import PREFIX
 from gradwire_server.http.documents import NAMES_MAX, POINTS_MAX
@@ -153,6 +154,38 @@ async def test_a_download_has_every_curve_as_lines_or_as_a_table() -> None:
     assert table.headers["Content-Disposition"] == 'attachment; filename="curves.csv"'
 
 
+async def test_histograms_are_of_the_layer_that_was_asked_for_or_of_all() -> None:
+    async with watching(busy()) as side:
+        run = (await fetch(side, "runs/bert")).document
+        every = (await fetch(side, "runs/bert/histograms")).document
+        bias = (await fetch(side, "runs/bert/histograms?layer=bias")).document
+        nothing = (await fetch(side, "runs/bert/histograms?layer=other")).document
+
+    assert (run["histograms"], run["histograms_dropped"]) == (1, 0)
+    assert (every["rank"], every["step"]) == (0, 4)
+    assert [layer["name"] for layer in every["layers"]] == ["weight", "bias"]
+    assert [(each["layer"], each["quantity"]) for each in every["histograms"]] == [
+        (layer, quantity) for layer in ("weight", "bias") for quantity in QUANTITIES
+    ]
+    assert bias == {**every, "histograms": every["histograms"][2:]}
+    assert nothing == {**every, "histograms": []}
+
+
+async def test_the_ratios_of_layers_are_series_and_no_figures_of_workers() -> None:
+    watched = busy()
+    watched.log("bert", 0, 5, {ratio_series("weight"): 0.25})
+    async with watching(watched) as side:
+        [layer, _] = (await fetch(side, "runs/bert/histograms")).document["layers"]
+        name = urlencode({"name": layer["ratio"]})
+        [mean, _] = (await fetch(side, f"runs/bert/series?{name}")).document["curves"]
+        run = (await fetch(side, "runs/bert")).document
+
+    assert (mean["step"], mean["mean"]) == ([5], [0.25])
+    assert layer["ratio"] in run["series"]
+    assert run["workers"][0]["figures"] == {"x": 2.0}
+    assert run["workers"][0]["scalars"].keys() == {"loss", "bad"}
+
+
 async def test_events_come_after_the_one_that_was_named() -> None:
     async with watching(busy()) as side:
         found = (await fetch(side, "runs/bert/events")).document
@@ -197,10 +230,14 @@ async def test_a_client_learns_whether_it_may_order(given: str | None, can: bool
 async def test_a_run_and_a_series_of_any_name_are_found_by_it(name: str) -> None:
     watched = busy(name)
     watched.log(name, 0, 1, {name: 1.0})
+    watched.pass_seconds()
+    watched.look(name, 5, name)
     path = "runs/" + quote(name, safe="")
     async with watching(watched) as side:
         run = (await fetch(side, path)).document
         curves = (await fetch(side, f"{path}/series?{urlencode({'name': name})}")).document
+        of_layer = f"{path}/histograms?{urlencode({'layer': name})}"
+        histograms = (await fetch(side, of_layer)).document["histograms"]
         viewer = await Viewer.come(side, "?" + urlencode({"run": name}))
         shown = await viewer.wait_for("run")
         await viewer.go()
@@ -210,6 +247,7 @@ async def test_a_run_and_a_series_of_any_name_are_found_by_it(name: str) -> None
 
     assert (run["name"], shown["name"]) == (name, name)
     assert name in run["series"]
+    assert [each["layer"] for each in histograms] == [name] * len(QUANTITIES)
     assert [(curve["name"], curve["rank"]) for curve in curves["curves"]] == [
         (name, None),
         (name, 0),
@@ -219,12 +257,13 @@ async def test_a_run_and_a_series_of_any_name_are_found_by_it(name: str) -> None
 
 @pytest.mark.parametrize("run", ["nothing", "x" * 2_000, "\x00\n", "\N{FERRIS WHEEL}" * 300])
 async def test_a_run_that_there_is_not_is_named_with_those_that_there_are(run: str) -> None:
-    paths = [f"runs/{quote(run, safe='')}{end}" for end in ("", "/events", "/series?name=loss")]
+    ends = "", "/events", "/series?name=loss", "/histograms"
+    paths = [f"runs/{quote(run, safe='')}{end}" for end in ends]
     async with watching(busy()) as side:
         answers = [await fetch(side, path) for path in paths]
         answers.append(await fetch(side, "stream?" + urlencode({"run": run})))
 
-    assert [answer.status for answer in answers] == [404] * 4
+    assert [answer.status for answer in answers] == [404] * 5
     for answer in answers:
         assert "'bert'" in answer.text
         assert len(answer.text) < 1_500
