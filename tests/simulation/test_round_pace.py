@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from functools import partial
+from itertools import pairwise
 from random import Random
 
 import pytest
@@ -85,7 +86,7 @@ def test_one_that_is_killed_costs_the_others_a_grace(mode: Mode) -> None:
 
     for worker in others:
         times = [at, *(time for time in paced.made[worker] if time > at), paced.run.network.now]
-        assert max(b - a for a, b in zip(times, times[1:], strict=False)) < 1.0
+        assert max(after - before for before, after in pairwise(times)) < 1.0
 
 
 @pytest.mark.parametrize("mode", MODES, ids=str)
@@ -102,8 +103,9 @@ def test_of_workers_that_are_about_equally_fast_each_is_in_each_round(
 
 
 def test_a_round_that_is_to_wait_waits() -> None:
-    paced = Paced(parse_mode("averaging(every=8, waits=True)"), 4, [STEP, STEP, 3 * STEP])
+    mode = parse_mode("averaging(every=8, waits=True)")
+    paced = Paced(mode, 4, [STEP, STEP, 3 * STEP])
     made = paced.count()
 
     assert paced.run.sample("rounds_timed_out_total") == 0
-    assert max(made.values()) - min(made.values()) <= paced.run.mode.every
+    assert max(made.values()) - min(made.values()) <= mode.every
