@@ -223,7 +223,8 @@ def test_a_master_that_insists_has_its_first_worker_say_what_is_kept() -> None:
         first = Trainer(master, "adam", 1)
         second = Trainer(master, "adam", 1, mode=None)
         assert str(participant_of(second.session).welcome.mode) == (
-            "averaging(every=2, optimizer_state=Adam[exp_avg exp_avg_sq max_exp_avg_sq; step], waits=True)"
+            "averaging(every=2, optimizer_state=Adam[exp_avg exp_avg_sq max_exp_avg_sq; step],"
+            " waits=True)"
         )
         at_once(first.session.finish, second.session.finish)
 
