@@ -16,7 +16,7 @@ from support.tiers import variants
 from support.wording import naming
 
 EVERY = 2
-MODE = Averaging(every=EVERY, optimizer_state=True)
+MODE = Averaging(every=EVERY, optimizer_state=True, waits=True)
 ROUNDS = 6
 SHAPE = (3, 5)
 
@@ -216,14 +216,15 @@ def test_another_optimizer_is_refused_with_both(master: LocalMaster) -> None:
 
 
 def test_a_master_that_insists_has_its_first_worker_say_what_is_kept() -> None:
-    config = MasterConfig(mode="averaging(every=2, optimizer_state=True)")
+    config = MasterConfig(mode="averaging(every=2, optimizer_state=True, waits=True)")
     with LocalMaster(config) as master:
         with pytest.raises(RefusedError, match="what its optimizer keeps"):
             Trainer(master, "adam", 1, mode=None)
         first = Trainer(master, "adam", 1)
         second = Trainer(master, "adam", 1, mode=None)
         assert str(participant_of(second.session).welcome.mode) == (
-            "averaging(every=2, optimizer_state=Adam[exp_avg exp_avg_sq max_exp_avg_sq; step])"
+            "averaging(every=2, optimizer_state=Adam[exp_avg exp_avg_sq max_exp_avg_sq; step],"
+            " waits=True)"
         )
         at_once(first.session.finish, second.session.finish)
 

@@ -71,7 +71,9 @@ def train(module: nn.Module, batches: list[tuple[torch.Tensor, torch.Tensor]]) -
     optimizer.step()
 
 
-@pytest.mark.parametrize("mode", [Averaging(every=1, bits=0), Synchronous(bits=0)], ids=str)
+@pytest.mark.parametrize(
+    "mode", [Averaging(every=1, bits=0, waits=True), Synchronous(bits=0)], ids=str
+)
 def test_with_plain_sgd_it_is_one_process_with_all_batches(master: LocalMaster, mode: Any) -> None:
     alone, expected = net(), []
     for step in range(STEPS):
@@ -126,7 +128,7 @@ def outer_reference() -> list[torch.Tensor]:
 
 def test_diloco_is_the_algorithm_of_the_paper(master: LocalMaster) -> None:
     expected = outer_reference()
-    mode = DiLoCo(every=EVERY, outer_lr=RATE, outer_momentum=MOMENTUM, bits=0)
+    mode = DiLoCo(every=EVERY, outer_lr=RATE, outer_momentum=MOMENTUM, bits=0, waits=True)
     found: dict[int, list[torch.Tensor]] = {rank: [] for rank in range(WORKERS)}
     at_the_end: list[torch.Tensor] = []
 
@@ -157,7 +159,9 @@ def test_diloco_is_the_algorithm_of_the_paper(master: LocalMaster) -> None:
 # Steps of a round.
 
 
-@pytest.mark.parametrize("mode", [Averaging(every=2, bits=0), DiLoCo(every=2, bits=0)], ids=str)
+@pytest.mark.parametrize(
+    "mode", [Averaging(every=2, bits=0, waits=True), DiLoCo(every=2, bits=0, waits=True)], ids=str
+)
 def test_sparse_rounds_end_with_what_all_have_and_not_with_the_residual(
     master: LocalMaster, mode: Mode
 ) -> None:

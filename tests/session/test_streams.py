@@ -19,7 +19,7 @@ STREAMS: Final = 2
 EVERY: Final = 6
 BETWEEN: Final = EVERY // STREAMS
 RATE, MOMENTUM = 0.7, 0.9
-MODE = DiLoCo(every=EVERY, outer_lr=RATE, outer_momentum=MOMENTUM, streams=STREAMS)
+MODE = DiLoCo(every=EVERY, outer_lr=RATE, outer_momentum=MOMENTUM, streams=STREAMS, waits=True)
 WORKERS = 2
 CYCLES = 4
 SIZE = 40

@@ -4,7 +4,7 @@ Results are entered into the `Ledger`, as no worker encodes one.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Final
 from unittest.mock import patch
@@ -81,7 +81,9 @@ class RoundAccounts:
             self._note(rounds, rank, encoded, update)
             add(rounds, rank, encoded, update, now)
 
-        def watched_close(rounds: Rounds, *, is_last: bool) -> list[Update]:
+        def watched_close(
+            rounds: Rounds, now: float, missing: Collection[int], *, is_last: bool
+        ) -> list[Update]:
             self._last = self._open.pop(rounds, [])
             self.rounds += 1
             self._workers = len({rank for rank, _ in self._last}) or self._workers
@@ -89,8 +91,8 @@ class RoundAccounts:
                 left = self._left.setdefault(rounds, np.zeros(rounds._elements, np.int64))
                 assert (rounds._sum._total == left).all(), "contributed: the sum is another one"
                 left[:] = 0
-                return close(rounds, is_last=is_last)
-            means = close(rounds, is_last=is_last)
+                return close(rounds, now, missing, is_last=is_last)
+            means = close(rounds, now, missing, is_last=is_last)
             if not rounds.mode.has_outer_step:  # a unit test compares its steps
                 self._check_means(rounds, means)
             return means

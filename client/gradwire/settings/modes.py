@@ -49,6 +49,7 @@ def Averaging(  # noqa: N802
     *,
     optimizer_state: bool = False,
     bits: int = 8,
+    waits: bool = False,
     round_timeout_seconds: int = ROUND_TIMEOUT_SECONDS,
 ) -> Mode:
     """Return the mode in which parameters are averaged every so many steps.
@@ -68,13 +69,19 @@ def Averaging(  # noqa: N802
     bits : 0, 4 or 8
         Of each element that is sent. With 0, only elements that have reached the threshold are. The
         rest is kept, and sent later.
+    waits : bool
+        Whether a round waits for all workers. Without, it closes when half of them have contributed
+        and those that should follow soon, as their earlier rounds say: within a quarter of the
+        time of a round, or 0.1 s. What comes later counts in the next round, and nobody waits for a
+        worker that is slow all the time, or was killed.
     round_timeout_seconds : int
-        How long the others wait for a worker that does not contribute.
+        How long the others wait for a worker that does not contribute, at most.
     """
     return new_mode(
         AVERAGING,
         every=every,
         bits=bits,
+        waits=waits,
         round_timeout_seconds=round_timeout_seconds,
         optimizer_state=optimizer_state,
     )
@@ -87,6 +94,7 @@ def DiLoCo(  # noqa: N802
     outer_momentum: float = 0.9,
     streams: int = 1,
     bits: int = 8,
+    waits: bool = False,
     round_timeout_seconds: int = ROUND_TIMEOUT_SECONDS,
 ) -> Mode:
     """Return the mode in which an outer optimizer steps by the mean of what workers have changed.
@@ -108,8 +116,13 @@ def DiLoCo(  # noqa: N802
     bits : 0, 4 or 8
         Of each element that is sent. With 0, only elements that have reached the threshold are. The
         rest is kept, and sent later.
+    waits : bool
+        Whether a round waits for all workers. Without, it closes when half of them have contributed
+        and those that should follow soon, as their earlier rounds say: within a quarter of the
+        time of a round, or 0.1 s. What comes later counts in the next round, and nobody waits for a
+        worker that is slow all the time, or was killed.
     round_timeout_seconds : int
-        How long the others wait for a worker that does not contribute.
+        How long the others wait for a worker that does not contribute, at most.
     """
     return new_mode(
         DILOCO,
@@ -118,6 +131,7 @@ def DiLoCo(  # noqa: N802
         outer_momentum=outer_momentum,
         streams=streams,
         bits=bits,
+        waits=waits,
         round_timeout_seconds=round_timeout_seconds,
     )
 

@@ -20,6 +20,10 @@ class RoundKeeper:
 
     def __init__(self, state: State) -> None:
         self._state = state
+        self._due: float | None = None
+        """When the round closes without those that are missing, as `conclude` has found it."""
+        self._said: set[int] = set()
+        """Ranks of which the log says that a round was closed without them."""
 
     def take(self, run: Run, member: Member, received: UpdateReceived, update: Update) -> None:
         """Take an update into the round in progress.
@@ -41,50 +45,60 @@ class RoundKeeper:
         """Wait no more for a member that was removed."""
         run = self._state.run
         if run is not None and run.rounds is not None:
-            run.rounds.awaited.discard(member.rank)
+            run.rounds.forget(member.rank)
+        self._said.discard(member.rank)
 
     def conclude(self) -> bool:
         """Close the round, if all have contributed or it is time; return whether it was closed."""
         run = self._state.run
         rounds = None if run is None else run.rounds
+        self._due = None
         if run is None or rounds is None or not run.founded:
             return False
         is_last = self._is_last(run, rounds)
         if rounds.opened_at is None:
             if not (is_last and rounds.has_rest):
                 return False
-            self._relay_all(run, rounds, rounds.close(is_last=True))
+            self._relay_all(run, rounds, rounds.close(self._state.now, (), is_last=True))
             return True
         if not rounds.complete and not is_last:
             return False  # what a worker has left that is gone makes no round by itself
         missing = rounds.missing(self._training(run, rounds))
-        has_enough = rounds.has_enough or not missing
-        if not has_enough and not rounds.is_due(self._state.now):
-            return False
-        if not has_enough:
-            self._state.metrics.rounds_timed_out.inc()
-            logger.warning(
-                "run %r: a round closes after %d s without ranks %s; what they contribute counts "
-                "in a later one",
-                run.name,
-                rounds.mode.round_timeout_seconds,
-                ", ".join(map(str, missing)),
-            )
+        if missing and not rounds.has_enough:
+            due = rounds.due(missing)
+            if due is None or self._state.now < due:
+                self._due = due
+                return False
+            self._note_missing(run, rounds, missing)
         here = {member.rank for member in self._state.roster}
         rounds.retain_parts(here | self._state.leases.ranks(self._state.now))
         metrics = self._state.metrics
         metrics.rounds_closed.inc()
         metrics.round_contributors_workers.observe(len(rounds.contributors))
         metrics.round_duration_seconds.observe(self._state.now - rounds.opened_at)
-        self._relay_all(run, rounds, rounds.close(is_last=is_last))
+        late = [] if rounds.has_enough else missing
+        self._relay_all(run, rounds, rounds.close(self._state.now, late, is_last=is_last))
         return True
 
     def next_timer(self) -> float | None:
         """Return when `conclude` has to be called at the latest."""
-        run = self._state.run
-        return None if run is None or run.rounds is None else run.rounds.due
+        return self._due
 
     # Private.
+
+    def _note_missing(self, run: Run, rounds: Rounds, missing: list[int]) -> None:
+        """Note that a round closes without some ranks; say it once of each."""
+        self._state.metrics.rounds_timed_out.inc()
+        if news := [rank for rank in missing if rank not in self._said]:
+            logger.warning(
+                "run %r: a round closes %.1f s after its first contribution, without those of "
+                "ranks %s; they count in the next one. From now on nobody waits for these ranks "
+                "until they contribute, and nothing is said when that happens again",
+                run.name,
+                self._state.now - (rounds.waits_since or self._state.now),
+                ", ".join(map(str, news)),
+            )
+            self._said.update(news)
 
     def _training(self, run: Run, rounds: Rounds) -> list[int]:
         """Return the ranks that may still contribute; not those that wait for an item."""

@@ -25,9 +25,18 @@ from gradwire_protocol.messages.modes.kept_state import STEP
 from gradwire_protocol.messages.modes.mode import INVERSE, Mode, model_of
 from gradwire_protocol.messages.updates import EncodedUpdate
 from gradwire_server.updates.optimizer import rule_of
+from gradwire_server.updates.paces import Paces
 
 CLOCK_SECONDS: Final = 1e-6
 """Resolution of the clock that a rank is drawn by."""
+
+GRACE_PORTION: Final = 0.25
+GRACE_PORTION_IN_STREAMS: Final = 0.75
+"""Of the time from one round to the next: so long half of the workers wait at most for one that
+should come soon. One that is slower is waited for by nobody. In streams they train meanwhile."""
+
+GRACE_SECONDS_MIN: Final = 0.1
+"""So long they wait in any case: a process that had to wait for a processor is not slow."""
 
 
 class Rounds:
@@ -83,6 +92,13 @@ class Rounds:
         """Whether a mean has left something for the next round."""
         self._divisor = 1
         """How many contributed to the last round."""
+        self._paces = Paces()
+        self._late: set[int] = set()
+        """Ranks that rounds were closed without, until they contribute."""
+        self._half_at: float | None = None
+        """When half of those that the round waits for had contributed; None before."""
+        self._half_before: float | None = None
+        """When they had to the round before."""
         self.closed = 0
         """How many rounds this master has closed."""
         self.fragment_bytes = fragment_bytes_of(DATAGRAM_BYTES)
@@ -166,7 +182,7 @@ class Rounds:
 
     def open(self, awaited: Collection[int], now: float) -> None:
         """Open a round: its first update has come."""
-        self.opened_at, self.awaited = now, set(awaited)
+        self.opened_at, self.awaited = now, set(awaited) - self._late
 
     def add(self, rank: int, encoded: EncodedUpdate, update: Update, now: float) -> None:
         """Add the next update of a rank.
@@ -188,8 +204,27 @@ class Rounds:
                 self._add_gradient(self._sum, rank, encoded)
         self.accepted[rank] = encoded.sequence
         if encoded.closes:
-            self.complete.add(rank)
-            self.waits_since = now if self.waits_since is None else self.waits_since
+            self._note_complete(rank, now)
+
+    def _note_complete(self, rank: int, now: float) -> None:
+        self.complete.add(rank)
+        self.waits_since = now if self.waits_since is None else self.waits_since
+        self._paces.finish(rank, now)
+        if self.mode.streams > 1:  # it trains on
+            self._paces.begin(rank, now)
+        if rank in self._late:
+            # It belongs to a round before. To count it here would close the round of the others.
+            self._late.discard(rank)
+            self.awaited.discard(rank)
+        here = len(self.awaited & self.complete)
+        if self._half_at is None and here and 2 * here >= len(self.awaited):
+            self._half_at = now
+
+    def forget(self, rank: int) -> None:
+        """Wait no more for a worker that was removed."""
+        self.awaited.discard(rank)
+        self._late.discard(rank)
+        self._paces.forget(rank)
 
     def forget_parts(self, rank: int) -> None:
         """Drop what has come of a gradient: its worker was lost, and another one has the rank."""
@@ -226,22 +261,35 @@ class Rounds:
         """Return the ranks that the round waits for, of those that train."""
         return sorted((self.awaited & set(trains)) - self.complete)
 
-    def is_due(self, now: float) -> bool:
-        """Return whether the round closes without those that are missing."""
-        due = self.due
-        return due is not None and now >= due
+    def due(self, missing: Collection[int]) -> float | None:
+        """Return when the round closes without those that are missing; None while nobody waits.
 
-    @property
-    def due(self) -> float | None:
-        """When that is."""
-        since = self.waits_since
-        return None if since is None else since + self.mode.round_timeout_seconds
+        After half of the workers, the others have a grace. Who should come within it is waited for
+        until it should have come nearly always; who takes longer is not, and counts in a later
+        round.
+        """
+        if self.waits_since is None:
+            return None
+        timeout = self.waits_since + self.mode.round_timeout_seconds
+        if self.mode.waits_for_all or self._half_at is None or self._half_before is None:
+            return timeout
+        half_at = self._half_at
+        portion = GRACE_PORTION if self.mode.streams == 1 else GRACE_PORTION_IN_STREAMS
+        grace = max(portion * (half_at - self._half_before), GRACE_SECONDS_MIN)
+        due = half_at
+        for rank in missing:
+            usual, latest = self._paces.expected(rank) or (half_at, half_at + grace)
+            if usual <= half_at + grace:
+                due = max(due, min(max(latest, half_at + GRACE_SECONDS_MIN), half_at + grace))
+        return min(due, timeout)
 
-    def close(self, *, is_last: bool) -> list[Update]:
+    def close(self, now: float, missing: Collection[int], *, is_last: bool) -> list[Update]:
         """Close the round; return its mean, or what earlier ones have left if none was open.
 
         Parameters
         ----------
+        missing : collection of int
+            Ranks that were waited for in vain.
         is_last : bool
             Whether nobody trains any more, so that nothing may be left for another round.
         """
@@ -249,6 +297,11 @@ class Rounds:
         mean = self._sum.take_mean(self._divisor, self.mode.magnitude_max, is_last=is_last)
         self.has_rest = not is_last
         self.contained = dict(self._added)
+        self._late |= set(missing)
+        if self.mode.streams == 1:
+            for rank in self.complete:
+                self._paces.begin(rank, now)
+        self._half_before, self._half_at = self._half_at or now, None
         self.complete.clear()
         self.awaited.clear()
         self.opened_at = self.waits_since = None

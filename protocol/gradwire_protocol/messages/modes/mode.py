@@ -92,6 +92,9 @@ class Mode(Record):
     """In `AVERAGING`: what of the workers' optimizers is averaged along with the parameters."""
     streams: Annotated[int, integer(1, STREAMS_MAX)] = 1
     """In `DILOCO`: into how many parts the parameters are cut, of which each round has the next."""
+    waits: bool = False
+    """In `AVERAGING` and `DILOCO`: whether a round waits for all workers, and not only for those
+    that should be here soon after half of them. In other modes it does."""
 
     @classmethod
     def from_plain(cls, plain: object) -> Self:
@@ -101,11 +104,18 @@ class Mode(Record):
             raise ValueError(f"optimizer: {mode.optimizer} with name {mode.name!r}")
         if mode.optimizer_state is not None and (mode.name != AVERAGING or not mode.bits):
             raise ValueError(f"optimizer_state with name {mode.name!r} and bits={mode.bits}")
+        if mode.waits and mode.name not in (AVERAGING, DILOCO):
+            raise ValueError(f"waits with name {mode.name!r}")
         if mode.streams > 1 and (mode.name != DILOCO or mode.every % mode.streams):
             raise ValueError(
                 f"streams: {mode.streams}, with every={mode.every}; it has to divide that"
             )
         return mode
+
+    @property
+    def waits_for_all(self) -> bool:
+        """Whether a round waits for all workers."""
+        return self.waits or self.name not in (AVERAGING, DILOCO)
 
     @property
     def has_rounds(self) -> bool:
@@ -176,8 +186,8 @@ USUAL: Final = {
 """Each mode with its defaults."""
 
 _OF_CENTRAL: Final = ("optimizer", "gradients_per_update", "staleness")
-_OF_AVERAGING: Final = ("optimizer_state",)
-_OF_DILOCO: Final = ("outer_lr", "outer_momentum", "streams")
+_OF_AVERAGING: Final = ("optimizer_state", "waits")
+_OF_DILOCO: Final = ("outer_lr", "outer_momentum", "streams", "waits")
 _COMMON: Final = tuple(
     each.name
     for each in fields(Mode)

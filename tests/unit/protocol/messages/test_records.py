@@ -355,6 +355,7 @@ REFUSED: tuple[tuple[type[Record], str, object], ...] = (
     (Mode, "streams", 0),
     (Mode, "streams", 65),
     (Mode, "streams", 3),
+    (Mode, "waits", 1),
     (Mode, "optimizer_state", {"optimizer": "Adam"}),
     (Mode, "optimizer_state", {"optimizer": "Adam", "slots": [], "numbers": []}),
     (KeptState, "optimizer", ""),
