@@ -51,7 +51,7 @@ tables: venv
 transcripts: venv
 	PYTHONPATH=tests $(BIN)/python -P tests/integration/test_transcripts.py
 
-# The pictures of the master's page in docs; takes Chromium.
+# The pictures of the master's page and of gradwire top in docs; takes Chromium.
 pictures: venv
 	PYTHONPATH=tests $(BIN)/python -P tests/support/pictures.py docs
 

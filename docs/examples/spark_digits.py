@@ -63,7 +63,6 @@ estimator = TorchEstimator(
 model = estimator.fit(data)  # the model of the best epoch
 
 print(model.summary)
-model.summary.export_html("spark_digits.html")
 accuracy = MulticlassAccuracy(num_classes=10, average="micro")
 found = model.evaluate(data.where("held_out"), {"accuracy": accuracy})
 print(f"held out: loss {found['loss']:.4f}, accuracy {found['accuracy']:.4f}")

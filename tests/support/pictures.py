@@ -1,10 +1,12 @@
-"""The pictures in docs/page.md: the master's page, of a real run with four workers, one killed.
+"""The pictures in docs of a real run with four workers, one killed: the master's page, and `top`.
 
 Of its layers there is one by itself.
 
 ``make pictures`` draws them again.
 """
 
+import io
+import re
 import signal
 import sys
 from contextlib import ExitStack
@@ -13,7 +15,12 @@ from typing import Final
 
 from PIL import Image
 from playwright.sync_api import Page, expect
+from rich._export_format import CONSOLE_SVG_FORMAT
+from rich.console import Console
 
+from gradwire.cli.master_http import MasterHttp
+from gradwire.cli.top.documents import read
+from gradwire.cli.top.screen import frame
 from support.browser import WAIT_MILLISECONDS, browsing
 from support.local_master import MasterProcess
 from support.processes import Running
@@ -28,6 +35,8 @@ STEPS_AFTER: Final = 60
 
 PICTURES: Final = {"page-wide-light": (1400, 1100), "page-narrow-dark": (400, 860)}
 """Width and height in pixels."""
+
+TOP_COLUMNS: Final = 104
 
 COLOURS: Final = 128
 """Of a picture, which then has a third of the bytes."""
@@ -63,6 +72,7 @@ def main(folder: str) -> None:
         first.evaluate("scrollTo(0, 0)")
         workers[-1].send_signal(signal.SIGKILL)
         wait_for_steps(first, least_steps(first) + STEPS_AFTER)
+        draw_top(master.http, Path(folder, "top.svg"))
         expect(first.locator("#event-list")).to_contain_text("is gone")
         for path, page in pages.items():
             page.bring_to_front()
@@ -73,6 +83,16 @@ def main(folder: str) -> None:
             page.screenshot(path=path)
         for path in (*pages, layers):
             Image.open(path).quantize(COLOURS).save(path, optimize=True)
+
+
+def draw_top(http: str, path: Path) -> None:
+    """Draw what `gradwire top` shows of a master."""
+    master = MasterHttp(http)
+    console = Console(record=True, width=TOP_COLUMNS, file=io.StringIO(), highlight=False)
+    console.print(frame(read(master, None), master.url, TOP_COLUMNS, None))
+    # Its fonts would come from another host.
+    own = re.sub(r"@font-face \{\{.*?\}\}", "", CONSOLE_SVG_FORMAT, flags=re.DOTALL)
+    path.write_text(console.export_svg(title="gradwire top", code_format=own), encoding="utf-8")
 
 
 LIVE_STEPS: Final = """() => {

@@ -49,7 +49,7 @@ DEEP_PATHS: Final = {
     "integration/test_chaos.py": "processes that are killed for a minute",
     "integration/test_compiled_modules.py": "frameworks: torch's compiler",
     "integration/test_two_machines.py": "real processes between network namespaces",
-    "session/integrations": "frameworks: Lightning and transformers",
+    "session/integrations": "frameworks: Lightning, transformers, loggers",
 }
 """Folders and files that are not even imported in the quick tier, and what is in them."""
 

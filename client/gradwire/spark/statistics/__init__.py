@@ -1,1 +1,1 @@
-"""What a training was like: records of items and workers, as text, DataFrame and HTML page."""
+"""What a training was like: records of items and workers, as text and DataFrame."""

@@ -2,13 +2,10 @@
 
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
-from os import PathLike
-from pathlib import Path
 from typing import Final, NamedTuple
 
 from pyspark.sql import DataFrame, SparkSession
 
-from gradwire.spark.statistics.page import page_of
 from gradwire.spark.statistics.records import Account, ItemRecord, WorkerRecord
 from gradwire.spark.statistics.text import text_of
 
@@ -35,8 +32,7 @@ class Event(NamedTuple):
 class Summary(Account):
     """What a training was like.
 
-    Printing it shows the main figures. `statistics` has all of them as a DataFrame, `export_html`
-    writes them to a page.
+    Printing it shows the main figures. `statistics` has all of them as a DataFrame.
     """
 
     def events(self) -> Iterator[Event]:
@@ -69,18 +65,6 @@ class Summary(Account):
             for event in self.events()
         ]
         return spark.createDataFrame(rows, SCHEMA)
-
-    def export_html(self, path: str | PathLike[str]) -> None:
-        """Write one HTML page with the figures, the driver's phases, the epochs and the workers.
-
-        The page needs no network and no scripts.
-
-        Parameters
-        ----------
-        path : str or path
-            On the driver. A file that exists is replaced.
-        """
-        Path(path).write_text(page_of(self), encoding="utf-8")
 
     def __str__(self) -> str:
         return text_of(self)

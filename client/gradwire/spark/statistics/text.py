@@ -1,4 +1,4 @@
-"""`text_of`: what a training was like as text, and the tables that page and text share."""
+"""`text_of`: what a training was like as text."""
 
 from collections.abc import Sequence
 from math import isfinite
@@ -10,9 +10,6 @@ from gradwire.spark.statistics.records import PHASES, Account, WorkerRecord
 LINES_MAX: Final = 10
 """Epochs and workers that the text names."""
 
-COLUMNS: Final = 6 + len(PHASES)
-"""Columns of the text's table of workers: without bytes, a line has some 100 characters."""
-
 Table = list[list[str]]
 """A header and lines, of which one may be short."""
 
@@ -21,30 +18,29 @@ def text_of(account: Account) -> str:
     """Return the main figures, one line each for epochs and workers, and some 30 lines at most."""
     parts = ["\n".join(_headlines(account))]
     if account.items or account.scores:
-        parts.append(_aligned(epoch_table(account, LINES_MAX)))
+        parts.append(_aligned(_epoch_table(account)))
     if account.workers:
-        table = worker_table(account.workers, LINES_MAX)
-        parts.append(_aligned([line[:COLUMNS] for line in table]))
+        parts.append(_aligned(_worker_table(account.workers)))
     return "\n\n".join(parts)
 
 
-def epoch_table(account: Account, lines_max: int) -> Table:
+def _epoch_table(account: Account) -> Table:
     """Return losses and scores by epoch: the first one and the last ones, which matter most."""
     losses, scores = account.losses, account.scores
     lines = [
         [
             f"{place + 1} (best)" if place + 1 == account.best_epoch else f"{place + 1}",
-            show_loss(losses[place]) if place < len(losses) else "",
-            show_loss(scores[place]) if place < len(scores) else "",
+            _show_loss(losses[place]) if place < len(losses) else "",
+            _show_loss(scores[place]) if place < len(scores) else "",
         ]
         for place in range(max(len(losses), len(scores)))
     ]
-    if len(lines) > lines_max:
-        lines = [lines[0], ["..."], *lines[2 - lines_max :]]
+    if len(lines) > LINES_MAX:
+        lines = [lines[0], ["..."], *lines[2 - LINES_MAX :]]
     return [["epoch", "loss", "held out"], *lines]
 
 
-def worker_table(workers: Sequence[WorkerRecord], lines_max: int) -> Table:
+def _worker_table(workers: Sequence[WorkerRecord]) -> Table:
     """Return what each worker did, the first ones if there are many."""
     header = ["worker", "rank", "items", "rows", "rows/s", *PHASES, "staleness"]
     lines = [
@@ -56,17 +52,15 @@ def worker_table(workers: Sequence[WorkerRecord], lines_max: int) -> Table:
             show_count(worker.rows / worker.seconds) if worker.seconds > 0 else "",
             *(_share(seconds, worker.seconds) for seconds in worker.by_phase.values()),
             f"{worker.staleness:.2f}",
-            show_bytes(worker.bytes_sent),
-            show_bytes(worker.bytes_received),
         ]
-        for worker in workers[:lines_max]
+        for worker in workers[:LINES_MAX]
     ]
-    if len(workers) > lines_max:
-        lines.append([f"... {len(workers) - lines_max:,} more"])
-    return [[*header, "sent", "received"], *lines]
+    if len(workers) > LINES_MAX:
+        lines.append([f"... {len(workers) - LINES_MAX:,} more"])
+    return [header, *lines]
 
 
-def remarks_on(account: Account) -> list[str]:
+def _remarks_on(account: Account) -> list[str]:
     """Return how many items are done, as the master says it, and why training ended early."""
     remarks, ledger = [], account.ledger
     if ledger:
@@ -85,12 +79,12 @@ def remarks_on(account: Account) -> list[str]:
     return remarks
 
 
-def show_loss(loss: float) -> str:
+def _show_loss(loss: float) -> str:
     """Return ``0.0512``, and nothing for a loss that nobody knows."""
     return f"{loss:.4g}" if isfinite(loss) else ("" if loss != loss else "infinite")
 
 
-def show_duration(seconds: float) -> str:
+def _show_duration(seconds: float) -> str:
     """Return ``3.2 s``, and ``0 s`` for nothing."""
     return show_seconds(seconds) if seconds >= 1e-6 else "0 s"
 
@@ -98,11 +92,11 @@ def show_duration(seconds: float) -> str:
 def _headlines(account: Account) -> list[str]:
     workers = sum(record.items > 0 for record in account.workers)
     return [
-        f"{account.rows:,} rows in {show_duration(account.seconds)}: "
+        f"{account.rows:,} rows in {_show_duration(account.seconds)}: "
         f"{show_count(account.rows_per_second)} rows/s by {workers:,} workers",
         f"{show_bytes(account.bytes_sent)} sent, {show_bytes(account.bytes_received)} received, "
         f"mean staleness {account.staleness:.2f}",
-        *remarks_on(account),
+        *_remarks_on(account),
     ]
 
 

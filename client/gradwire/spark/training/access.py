@@ -4,6 +4,7 @@ The driver founds the run with the model's first parameters, and leaves it. It g
 HTTP, and reads the parameters as an observer.
 """
 
+import logging
 import os
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -28,6 +29,8 @@ from gradwire_protocol.crypto.keys import Role, RunKey
 from gradwire_protocol.messages.modes.mode import parse_mode
 from gradwire_udp import show_address, split_address
 from gradwire_udp.files.keys import read_run_keys
+
+logger = logging.getLogger("gradwire.spark")
 
 IDLE_SECONDS: Final = 5.0
 """A worker whose executor was lost is given up after this time, and what it held goes to others."""
@@ -145,6 +148,7 @@ def access_to_master(plan: Plan, address: DriverAddress | None) -> Iterator[Acce
     with gradwire.local_master(listen=listen, http="127.0.0.1:0", options=options) as master:
         assert master.http is not None
         http = MasterHttp(master.http, master.http_token)
+        logger.info("watch the training on this machine: %s/", http.url)
         advertised = show_address((address.advertised, split_address(master.address)[1]))
         mode = plan.settings.get("mode")
         yield Access(master.address, advertised, master.run_key, run, http, mode)

@@ -243,6 +243,7 @@ def _train_item(
         span.rows += len(batch)
         span.steps += 1
         session.step()
+        session.log(loss=value)
         at = clock()
         if session.stopping:
             break
