@@ -73,6 +73,9 @@ def test_beside_one_that_is_three_times_slower_the_others_make_their_steps(
     assert min(hindered[worker] for worker in fast) >= 0.95 * usual
     assert hindered[slow] >= 0.6 * usual / 3
     assert beside.run.sample("rounds_timed_out_total") > 0
+    # No round is of the slow one alone: its step would count for more than those of the others.
+    contributed = max(len(made) for made in beside.made.values()) / mode.steps_between
+    assert beside.run.sample("rounds_closed_total") <= contributed + 1
 
 
 @pytest.mark.parametrize("mode", MODES, ids=str)

@@ -182,6 +182,8 @@ class Rounds:
 
     def open(self, awaited: Collection[int], now: float) -> None:
         """Open a round: its first update has come."""
+        # A late contribution is of a round before. If it counted for half of the workers, it would
+        # close the round of the others.
         self.opened_at, self.awaited = now, set(awaited) - self._late
 
     def add(self, rank: int, encoded: EncodedUpdate, update: Update, now: float) -> None:
@@ -212,10 +214,7 @@ class Rounds:
         self._paces.finish(rank, now)
         if self.mode.streams > 1:  # it trains on
             self._paces.begin(rank, now)
-        if rank in self._late:
-            # It belongs to a round before. To count it here would close the round of the others.
-            self._late.discard(rank)
-            self.awaited.discard(rank)
+        self._late.discard(rank)
         here = len(self.awaited & self.complete)
         if self._half_at is None and here and 2 * here >= len(self.awaited):
             self._half_at = now
