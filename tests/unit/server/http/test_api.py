@@ -13,7 +13,7 @@ from aiohttp import web
 
 from gradwire_server.http.access import Access, Token
 from gradwire_server.http.api import PREFIX
-from gradwire_server.http.documents import NAMES_MAX, POINTS_MAX
+from gradwire_server.http.curves import NAMES_MAX, POINTS_MAX
 from gradwire_server.metrics import HttpRefusal
 from support.api_side import Viewer, Watched, busy, fetch, watching
 from support.http_side import HttpSide
