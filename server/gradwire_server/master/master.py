@@ -118,7 +118,7 @@ class Master:
             leadership=Leadership.of(config.standby or config.standby_of),
             new_run=config.new_run,
             totals=totals or Totals(),
-            finished_runs=finished_runs or FinishedRuns(),
+            finished_runs=FinishedRuns() if finished_runs is None else finished_runs,
         )
         self._state.totals.add(self._state)
         if run is not None:
