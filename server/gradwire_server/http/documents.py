@@ -6,7 +6,7 @@ was logged, as in its series. What a viewer's clock says does not matter.
 
 import json
 import os
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from importlib.metadata import version
 from itertools import islice
 from time import time
@@ -18,31 +18,22 @@ from gradwire_server.http.schemas import (
     Curves,
     Event,
     Events,
+    Line,
     RunDocument,
+    RunLines,
     Summary,
-    Worker,
     finite,
 )
+from gradwire_server.http.workers import described, parted
 from gradwire_server.runs.figures import Figures
 from gradwire_server.runs.runs import Runs
 from gradwire_server.series.journal import Entry, Journal
 from gradwire_server.series.series import Series
-from gradwire_server.state.roster import Member
 from gradwire_server.state.run import Run
-from gradwire_udp import show_address
+from gradwire_server.state.runs_over import RunOver
 
 VERSION: Final = version("gradwire")
 """Looking it up takes a millisecond."""
-
-OWN_PREFIX: Final = "gradwire/"
-"""Of the series that a session reports by itself."""
-
-SCALARS_MAX: Final = 16
-"""Most scalars of a script that a worker is shown with; all are in its series."""
-
-SILENT_SECONDS: Final = 1.0
-"""A worker that was sent something so long ago, and was not heard of since, is called silent. It
-may be dead: an acknowledgement takes a round trip."""
 
 NAMES_SHOWN_MAX: Final = 2_000
 """Most names of series in a run's document, which is made every second."""
@@ -83,6 +74,7 @@ class Documents:
     def summary(self) -> Summary:
         """Return what concerns no single run, and a line for each run."""
         return {
+            **self._lines(),
             "version": VERSION,
             "pid": os.getpid(),
             "unix_time": time(),
@@ -90,43 +82,67 @@ class Documents:
             "connections": self._connections(),
             "draining": self._runs.draining,
             "figures": finite(self._figures.newest()),
-            "runs": [
-                {
-                    "name": name,
-                    "mode": str(run.mode),
-                    "parameters": run.parameters,
-                    "workers": len(master.roster.workers),
-                    "updates": sum(run.relay.versions.values()),
-                    "finished": run.finished,
-                    "stopping": run.stop_reason,
-                }
-                for name, master in self._runs.in_progress.items()
-                if (run := master.run) is not None
-            ],
         }
 
     def overview(self) -> dict[str, Any]:
         """Return the status of everything."""
         return {"status": "ok", **self.summary(), **self._runs.status()}
 
+    def lines(self) -> Annotated[Iterator[bytes], RunLines]:
+        """Show a line for each run in progress, and for the last ones that are over."""
+        yield json.dumps(self._lines()).encode()
+
+    def _lines(self) -> RunLines:
+        return {
+            "runs": [
+                line_of(name, run, run.relay.versions, len(master.roster.workers), None)
+                for name, master in self._runs.in_progress.items()
+                if (run := master.run) is not None
+            ],
+            "over": [
+                line_of(name, over, over.versions, len(over.workers), self._ended(over))
+                for name, over in self._over().items()
+            ],
+        }
+
+    def _over(self) -> dict[str, RunOver]:
+        """Return the runs that are over, the newest first; where it can, one keeps its name."""
+        found: dict[str, RunOver] = {}
+        for over in self._runs.over:
+            is_taken = over.name in found or over.name in self._runs.in_progress
+            found[over.numbered_name if is_taken else over.name] = over
+        return found
+
+    def _ended(self, over: RunOver) -> float:
+        return self._unix_time(over.ended_at)
+
+    def _unix_time(self, at: float) -> float:
+        """Return a moment of the master's time by its wall clock."""
+        return round(time() - (self._clock() - at), 3)
+
     # A run.
 
     @property
     def runs(self) -> list[str]:
-        """The names of the runs in progress."""
-        return list(self._runs.in_progress)
+        """The names of the runs, also of those that are over."""
+        return [*self._runs.in_progress, *self._over()]
+
+    def has(self, run: str) -> bool:
+        """Return whether there is a run of this name, in progress or over."""
+        return run in self._runs.in_progress or self._runs.over.find(run) is not None
 
     @property
     def handlers(self) -> dict[str, Handler]:
         """Handlers of the API, by path."""
         return {
+            "runs": self.lines,
             "runs/{run}": self.run,
             "runs/{run}/events": self.events,
             "runs/{run}/series": self.series,
         }
 
     def journal(self, run: str) -> Journal | None:
-        """Return where the events of a run are kept; None if there is no such run."""
+        """Return where the events of a run in progress are kept; None if there is no such run."""
         master = self._runs.in_progress.get(run)
         return None if master is None else master.state.journal
 
@@ -134,11 +150,14 @@ class Documents:
         """Tell of a run, its workers, and what they do."""
         master = self._runs.in_progress.get(run)
         if master is None or master.run is None:
+            if (over := self._runs.over.find(run)) is not None:
+                yield from self._run_over(run, over)
             return
         found, now = master.run, self._clock()
         status = master.status()
         head = {
             "unix_time": time(),
+            "ended_unix_time": None,
             **{name: status[name] for name in OF_STATUS},
             "observers": len(status["observers"]),
             "seconds": None if found.series.began is None else now - found.series.began,
@@ -158,23 +177,57 @@ class Documents:
         yield from listed(members)
         yield b"]}"
 
+    def _run_over(self, run: str, over: RunOver) -> Iterator[bytes]:
+        series, ended = over.series, self._ended(over)
+        head = {
+            "name": run,
+            "unix_time": ended,
+            "ended_unix_time": ended,
+            "mode": over.mode,
+            "parameters": over.parameters,
+            "finished": over.finished,
+            "stopping": over.stop_reason,
+            "items_paused": False,
+            "round": None,
+            "works": over.works,
+            "checkpoint": None,
+            "observers": 0,
+            "seconds": None if series.began is None else over.ended_at - series.began,
+            "scalars": series.taken,
+            "scalars_dropped": series.dropped,
+            "events": over.last,
+            "figures": finite(self._figures.newest(series)),
+            "series": [
+                *self._figures.names(series),
+                *islice(series.names(), NAMES_SHOWN_MAX),
+            ],
+        }
+        yield json.dumps(head)[:-1].encode() + b', "workers": ['
+        yield from listed(parted(rank, over) for rank in over.workers)
+        yield b"]}"
+
     def events(
         self, run: str, after: Annotated[int, Between(0, 2**53)] = 0
     ) -> Annotated[Iterator[bytes], Events]:
         """Tell what has happened in a run, after the entry of a number."""
-        master = self._runs.in_progress.get(run)
-        if master is None or master.run is None:
+        master, over = self._runs.in_progress.get(run), self._runs.over.find(run)
+        if master is not None and master.run is not None:
+            journal, began = master.state.journal, master.run.series.began
+            found = journal.after(max(after, master.state.began_after))
+            entries, last = [each for each in found if each.run in ("", run)], journal.last
+        elif over is not None:
+            entries = [each for each in over.entries if each.number > after]
+            began, last = over.series.began, over.last
+        else:
             return
-        journal, began = master.state.journal, master.run.series.began
-        entries = [entry for entry in journal.after(after) if entry.run in ("", run)]
-        yield f'{{"last": {journal.last}, "events": ['.encode()
+        yield f'{{"last": {last}, "events": ['.encode()
         yield from listed(self._event(entry, began) for entry in entries)
         yield b"]}"
 
     def _event(self, entry: Entry, began: float | None) -> Event:
         return {
             "number": entry.number,
-            "unix_time": round(time() - (self._clock() - entry.at), 3),
+            "unix_time": self._unix_time(entry.at),
             "seconds": None if began is None else round(entry.at - began, 3),
             "kind": entry.kind,
             "rank": entry.rank,
@@ -209,45 +262,30 @@ class Documents:
 
     def _series(self, run: str) -> Series | None:
         master = self._runs.in_progress.get(run)
-        return None if master is None or master.run is None else master.run.series
+        if master is not None and master.run is not None:
+            return master.run.series
+        over = self._runs.over.find(run)
+        return None if over is None else over.series
 
 
-def described(member: Member, run: Run, awaited: Collection[int], now: float) -> Worker:
-    """Return a worker as the roster shows it."""
-    connection, newest = member.link.connection, run.series.newest(member.rank)
-    own = {name: value for name, (_, value) in newest.items() if name.startswith(OWN_PREFIX)}
-    scalars = {name: value for name, (_, value) in newest.items() if name not in own}
-    heard, address = connection.last_heard, connection.address
+def line_of(
+    name: str,
+    run: Run | RunOver,
+    versions: Mapping[int, int],
+    workers: int,
+    ended_unix_time: float | None,
+) -> Line:
+    """Return a run, in short."""
     return {
-        "rank": member.rank,
-        "name": member.shown_name,
-        "key_name": member.key_name,
-        "address": show_address(address) if isinstance(address, tuple) else str(address),
-        "state": state_of(member, now),
-        "heard_seconds": None if heard is None else round(max(now - heard, 0.0), 3),
-        "rtt_seconds": connection.rtt,
-        "sent_bytes": connection.message_bytes_sent,
-        "queued_bytes": connection.bytes_queued,
-        "lacks_updates": run.relay.lacks(member),
-        "awaited": member.rank in awaited,
-        "updates": run.relay.versions.get(member.rank, 0),
-        "step": max((step for step, _ in newest.values()), default=None),
-        "figures": finite({n.removeprefix(OWN_PREFIX): value for n, value in own.items()}),
-        "scalars": finite(dict(islice(scalars.items(), SCALARS_MAX))),
+        "name": name,
+        "mode": str(run.mode),
+        "parameters": run.parameters,
+        "workers": workers,
+        "updates": sum(versions.values()),
+        "finished": run.finished,
+        "stopping": run.stop_reason,
+        "ended_unix_time": ended_unix_time,
     }
-
-
-def state_of(member: Member, now: float) -> str:
-    """Return what a worker is doing, in a word."""
-    connection = member.link.connection
-    if member.quarantine is not None:
-        return "quarantined"
-    asked, heard = connection.unanswered_since, connection.last_heard
-    if asked is not None and heard is not None and now - max(asked, heard) > SILENT_SECONDS:
-        return "silent"
-    if member.last_sequence is not None:
-        return "finished" if member.leaving is None else "leaving"
-    return member.phase.name.lower()
 
 
 def ranks_in(text: str) -> frozenset[int]:

@@ -17,9 +17,17 @@ class Line(TypedDict):
     updates: int
     finished: bool
     stopping: str | None
+    ended_unix_time: float | None
 
 
-class Summary(TypedDict):
+class RunLines(TypedDict):
+    """Runs in progress, and the last ones that are over, the newest first."""
+
+    runs: list[Line]
+    over: list[Line]
+
+
+class Summary(RunLines):
     """What concerns no single run, and a line for each run."""
 
     version: str
@@ -29,10 +37,17 @@ class Summary(TypedDict):
     connections: int
     draining: bool
     figures: Numbers
-    runs: list[Line]
 
 
-class Worker(TypedDict):
+class Logged(TypedDict):
+    """What a worker has logged last."""
+
+    step: int | None
+    figures: Numbers
+    scalars: Numbers
+
+
+class Worker(Logged):
     """A worker, as the roster shows it."""
 
     rank: int
@@ -47,16 +62,14 @@ class Worker(TypedDict):
     lacks_updates: int
     awaited: bool
     updates: int
-    step: int | None
-    figures: Numbers
-    scalars: Numbers
 
 
 class RunDocument(TypedDict):
-    """A run, and its workers."""
+    """A run, and its workers; of one that is over, as they were last."""
 
     name: str
     unix_time: float
+    ended_unix_time: float | None
     mode: str
     parameters: int
     finished: bool
