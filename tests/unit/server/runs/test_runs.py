@@ -126,6 +126,20 @@ def test_a_run_without_workers_makes_room_and_is_written_before() -> None:
     assert daemon.names == ["beta", "gamma"]
 
 
+def test_a_checkpoint_that_is_written_after_the_end_is_among_the_events_of_the_run() -> None:
+    writer = ScriptedWriter()
+    daemon = Daemon(MasterConfig(recovery_seconds=0), writers=[writer])
+    alpha = daemon.enter("a", "alpha")
+    daemon.train(alpha)
+    daemon.order("end-run")
+    [over] = daemon.runs.over
+    writer.succeed()
+    daemon.runs.first.handle_progress(daemon.network.now)
+
+    assert over.entries[-1].kind == "checkpoint"
+    assert [entry.kind for entry in over.entries] == ["joined", "began", "expelled", "checkpoint"]
+
+
 def test_limits_hold_for_all_runs_together() -> None:
     daemon = Daemon(MasterConfig(workers_max=2, parameters_max=8, recovery_seconds=0))
     alpha = daemon.enter("a", "alpha")
