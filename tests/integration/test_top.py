@@ -75,29 +75,33 @@ def test_a_pipe_has_a_line_for_each_run_and_stderr_says_when_the_master_is_away(
 
 def test_what_a_real_master_says_is_shown() -> None:
     target = np.zeros(5, np.float32)
-    with (
-        MasterProcess() as master,
-        gradwire.join(target, master=master.address, run="bert", threshold=0.5) as session,
-    ):
+    with MasterProcess() as master:
         http = MasterHttp(master.announcement["http"])
-        for step in range(3):
-            target[0] += 1
-            session.log(loss=float(3 - step))
-            session.step()
+        with gradwire.join(target, master=master.address, run="bert", threshold=0.5) as session:
+            for step in range(3):
+                target[0] += 1
+                session.log(loss=float(3 - step))
+                session.step()
 
-        def is_whole() -> bool:
-            [run] = runs_in(read(http, None))
-            return bool(run["curve"] == [3.0, 2.0, 1.0])
+            def is_whole() -> bool:
+                [run] = runs_in(read(http, None))
+                return bool(run["curve"] == [3.0, 2.0, 1.0])
 
-        wait_until(is_whole, "the curve of the loss")
-        shown = completed(command("--http", http.url, "--once")).stdout
-        found = read(http, None)
+            wait_until(is_whole, "the curve of the loss")
+            shown = completed(command("--http", http.url, "--once")).stdout
+            found = read(http, None)
+        wait_until(lambda: runs_in(read(http, None)) == [], "the end of the run")
+        later = completed(command("--http", http.url, "--once")).stdout
+        [over] = runs_in(read(http, "bert"))
 
     [run] = runs_in(found)
     assert (run["loss"], run["step"]) == (1.0, 2.0)
     assert {event["kind"] for event in run["events"]} >= {"began", "joined"}
     [row] = [line for line in shown.splitlines() if line.startswith("bert")]
     assert {"bert", "sharing", "█▅▁"} <= set(row.split())
+    [row] = [line for line in later.splitlines() if line.startswith("bert")]
+    assert row.split()[:3] == ["bert", "1", "finished"]
+    assert (over["loss"], over["curve"]) == (1.0, [3.0, 2.0, 1.0])
 
 
 def test_a_script_is_given_what_the_master_says() -> None:

@@ -119,3 +119,12 @@ class WatchedRun:
         for worker in started:
             worker.read_line("a step of a worker")
         self.workers += started
+
+    def finish(self) -> None:
+        """Let all workers end their training, together."""
+        for worker in self.workers:
+            assert worker.stdin is not None
+            worker.stdin.close()
+        for worker in self.workers:
+            worker.wait()
+        self.workers = []

@@ -41,7 +41,9 @@ def documents(*runs: str, workers: list[dict[str, Any]] | None = None) -> dict[s
                 "sent_bytes_per_second": 2.5e6,
             },
             "runs": [{"name": name} for name in runs],
+            "over": [],
         },
+        "over": [],
         "runs": {
             name: {
                 "run": {

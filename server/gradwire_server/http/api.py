@@ -2,6 +2,7 @@
 
 =========================  =============================================================
 ``overview``               the status of everything
+``runs``                   a line for each run, also for those that are over
 ``runs/NAME``              a run, its workers, and what they do
 ``runs/NAME/events``       what has happened, ``after`` an entry
 ``runs/NAME/series``       curves: ``name`` (repeated), ``points``, ``ranks``, ``format``
@@ -12,7 +13,8 @@
 ``openapi.json``           the description, for programs
 =========================  =============================================================
 
-A name in a path is percent-encoded, so that it may have a slash.
+A name in a path is percent-encoded, so that it may have a slash. Of several runs of a name it is
+the newest; those before it that are over are NAME~1, the oldest, NAME~2 and so on.
 """
 
 import inspect
@@ -51,8 +53,8 @@ DIGITS_MAX: Final = 19
 """Of a whole number in a query."""
 
 Handler = Callable[..., Iterator[bytes]]
-"""Makes a document part by part, of parameters that a request names. It yields nothing of a run
-that is over, and raises `BadQueryError` when it is called. Its return type is
+"""Makes a document part by part, of parameters that a request names. It yields nothing where there
+is no such run, and raises `BadQueryError` when it is called. Its return type is
 ``Annotated[Iterator[bytes], T]``, where the `TypedDict` T says what the document has."""
 
 
@@ -75,9 +77,9 @@ def api_routes(
     Parameters
     ----------
     handlers : mapping
-        By path below `PREFIX`. Each takes a `run`.
+        By path below `PREFIX`. Each takes a `run` if that is in its path.
     runs : callable
-        Returns the names of the runs in progress.
+        Returns the names of the runs.
     """
     pages = SharedPages()
     description = json.dumps(openapi(handlers)).encode()
@@ -96,9 +98,9 @@ def api_routes(
 
 
 def no_run(name: str, runs: Sequence[str]) -> web.HTTPNotFound:
-    """Return the answer to a request for a run that is not in progress."""
+    """Return the answer to a request for a run that there is not."""
     names = ", ".join(map(repr, sorted(runs)))[:500] or "none"
-    return web.HTTPNotFound(text=f"no run {name[:80]!r} is in progress; runs: {names}")
+    return web.HTTPNotFound(text=f"there is no run {name[:80]!r}; runs: {names}")
 
 
 def _route(
@@ -107,19 +109,19 @@ def _route(
     kinds = _parameters(handler)
 
     async def show(request: web.Request) -> web.Response:
-        run = request.match_info["run"]
+        named = dict(request.match_info)
         try:
             given = {
                 name: _value(name, kind, request.query.getall(name))
                 for name, (kind, _) in kinds.items()
                 if name in request.query
             }
-            parts = handler(run, **given)
+            parts = handler(**named, **given)
         except BadQueryError as error:
             raise web.HTTPBadRequest(text=str(error)) from None
-        body = await pages.get((path, run, *given.items()), lambda: parts)
+        body = await pages.get((path, *named.values(), *given.items()), lambda: parts)
         if not body:
-            raise no_run(run, runs())
+            raise no_run(named["run"], runs())
         kind = given.get("format", "json")
         headers = {"Content-Type": TYPES[kind]}
         if kind != "json":
@@ -208,7 +210,8 @@ def _operation(path: str, handler: Handler, schemas: dict[str, Any]) -> dict[str
     ]
     answer = get_args(hints["return"])[1]
     text = " ".join((inspect.getdoc(handler) or "").split())
-    return {**_answers(text, _schema(answer, schemas)), "parameters": [run, *query]}
+    parameters = [run, *query] if "{run}" in path else query
+    return {**_answers(text, _schema(answer, schemas)), "parameters": parameters}
 
 
 def _answers(summary: str, schema: dict[str, Any], kind: str = TYPES["json"]) -> dict[str, Any]:

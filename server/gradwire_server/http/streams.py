@@ -80,18 +80,23 @@ class Channel:
             return
         journal = self._documents.journal(self._run)
         if journal is None:
+            if self._documents.has(self._run):
+                yield from self._said_of_run(self._run)
             yield b"event: over\ndata: null\n\n"
             return
         if journal is not self._journal:  # that of a new master, after an error of the last one
             self._journal, self._said = journal, 0
-        yield b"event: run\ndata: "
-        yield from self._documents.run(self._run)
-        yield b"\n\n"
+        yield from self._said_of_run(self._run)
         if journal.last > self._said:
             yield b"event: events\ndata: "
             yield from self._documents.events(self._run, self._said)
             yield b"\n\n"
             self._said = journal.last
+
+    def _said_of_run(self, run: str) -> Iterator[bytes]:
+        yield b"event: run\ndata: "
+        yield from self._documents.run(run)
+        yield b"\n\n"
 
 
 class Streams:
@@ -116,7 +121,7 @@ class Streams:
     async def _serve(self, request: web.Request) -> web.StreamResponse:
         """Send frames until the viewer goes."""
         run = request.query.get("run")
-        if run is not None and self._documents.journal(run) is None:
+        if run is not None and not self._documents.has(run):
             raise no_run(run, self._documents.runs)
         request.app[SERVER].hold(request)
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream; charset=utf-8"})

@@ -17,7 +17,7 @@ from gradwire_protocol.messages.updates import Finished
 from gradwire_server.metrics import Departure
 from gradwire_server.replica.founding import found_again, recover
 from gradwire_server.series.journal import Happening
-from gradwire_server.state.roster import Member, Phase
+from gradwire_server.state.roster import Member, Parted, Phase
 from gradwire_server.state.state import State
 
 logger = logging.getLogger("gradwire.master")
@@ -28,6 +28,15 @@ DEPARTURES: Final[dict[int, Departure]] = {
     CloseCode.DENIED: Departure.DENIED,
 }
 """Departure by the code with which the transport ended a connection; any other code is a fault."""
+
+
+WORDS: Final[dict[str, str]] = {
+    Departure.DISCONNECTED: "lost",
+    Departure.IDLE: "lost",
+    Departure.TOO_SLOW: "too slow",
+    Departure.SENT_BACK: "sent back",
+}
+"""What is said of a worker by how it has departed; of others, that."""
 
 
 class Departures:
@@ -346,7 +355,11 @@ class Departures:
         state = self._state
         state.roster.remove(member)
         self._on_forgotten(member)
-        if state.run is not None:
-            state.run.relay.remove(member)
+        if (run := state.run) is not None:
+            run.relay.remove(member)
+            if not member.observes:
+                word = "finished" if run.finished else WORDS.get(departure, departure)
+                address = member.link.connection.address
+                run.parted[member.rank] = Parted(member.shown_name, member.key_name, address, word)
         state.metrics.leaves.labels(departure).inc()
         state.count_members()

@@ -69,6 +69,7 @@ from gradwire_server.state.leases import Leases
 from gradwire_server.state.lobby import Lobby
 from gradwire_server.state.roster import Member, Roster
 from gradwire_server.state.run import Leadership, Run
+from gradwire_server.state.runs_over import RunsOver
 from gradwire_server.state.state import State
 from gradwire_server.state.totals import Totals
 from gradwire_server.updates.decoding import Decoder, InlineDecoder
@@ -95,6 +96,8 @@ class Master:
         What it takes together with other masters, of limits that hold for all of them.
     finished_runs : FinishedRuns, optional
         Where it notes its runs that have finished, as other masters do.
+    runs_over : RunsOver, optional
+        Where it leaves what people can still look at of them.
     """
 
     def __init__(
@@ -109,6 +112,7 @@ class Master:
         writer: CheckpointWriter | None = None,
         totals: Totals | None = None,
         finished_runs: FinishedRuns | None = None,
+        runs_over: RunsOver | None = None,
     ) -> None:
         self.config = config
         self._state = State(
@@ -120,7 +124,8 @@ class Master:
             leadership=Leadership.of(config.standby or config.standby_of),
             new_run=config.new_run,
             totals=totals or Totals(),
-            finished_runs=finished_runs or FinishedRuns(),
+            finished_runs=FinishedRuns() if finished_runs is None else finished_runs,
+            runs_over=RunsOver() if runs_over is None else runs_over,
         )
         self._state.totals.add(self._state)
         if run is not None:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from time import process_time
 from typing import Final
-from weakref import ref
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -39,8 +39,6 @@ class _Kept:
     """What rates and means are reckoned from, at the last sample."""
     at: float = 0.0
     """When that was."""
-    of: ref[Series] | None = None
-    """Of the run: the next one of its name begins without figures."""
 
 
 class Figures:
@@ -69,7 +67,8 @@ class Figures:
         self._traffic = traffic
         self._processor_seconds = processor_seconds
         self._memory_bytes = memory_bytes
-        self._of_runs: dict[str, _Kept] = {}
+        self._of_runs: WeakKeyDictionary[Series, _Kept] = WeakKeyDictionary()
+        """They last as long as what was logged in a run."""
         self._of_daemon = _Kept(totals=self._totals(), at=now)
 
     def sample(self, now: float) -> None:
@@ -86,35 +85,36 @@ class Figures:
             },
             now,
         )
-        going = self._runs.in_progress
-        for name in self._of_runs.keys() - going.keys():
-            del self._of_runs[name]
-        for name, master in going.items():
-            self._sample_run(name, master, now)
+        for master in self._runs.in_progress.values():
+            self._sample_run(master, now)
 
-    def newest(self, run: str | None = None) -> Mapping[str, float]:
-        """Return the last figures of a run, or of the daemon, by name; empty before the first."""
-        kept = self._of_daemon if run is None else self._of_runs.get(run)
+    def newest(self, of: Series | None = None) -> Mapping[str, float]:
+        """Return the last figures by name: of the run with these series, or of the daemon.
+
+        They are empty before the first sample.
+        """
+        kept = self._of_daemon if of is None else self._of_runs.get(of)
         return {} if kept is None else kept.newest
 
-    def curve(self, name: str, run: str | None = None) -> Curve | None:
+    def curve(self, name: str, of: Series | None = None) -> Curve | None:
         """Return a figure over time; its steps are seconds. None if there is no such figure."""
-        kept = self._of_daemon if run is None else self._of_runs.get(run)
+        kept = self._of_daemon if of is None else self._of_runs.get(of)
         return kept.board.curve(name) if kept is not None and name in kept.board else None
 
-    def names(self, run: str | None = None) -> list[str]:
+    def names(self, of: Series | None = None) -> list[str]:
         """Return the names of figures of a run, or of the daemon."""
-        kept = self._of_daemon if run is None else self._of_runs.get(run)
+        kept = self._of_daemon if of is None else self._of_runs.get(of)
         return [] if kept is None else sorted(kept.board)
 
     # Private.
 
-    def _sample_run(self, name: str, master: Master, now: float) -> None:
+    def _sample_run(self, master: Master, now: float) -> None:
         assert master.run is not None
+        series = master.run.series
         totals = _totals_of(master)
-        kept = self._of_runs.get(name)
-        if kept is None or kept.of is None or kept.of() is not master.run.series:
-            self._of_runs[name] = _Kept(totals=totals, at=now, of=ref(master.run.series))
+        kept = self._of_runs.get(series)
+        if kept is None:
+            self._of_runs[series] = _Kept(totals=totals, at=now)
             return
         before = kept.totals
         rates = _rates(kept, totals, now)

@@ -22,6 +22,7 @@ from gradwire_server.runs.background import Background
 from gradwire_server.state.finished_runs import FinishedRuns
 from gradwire_server.state.lobby import Lobby
 from gradwire_server.state.run import Run
+from gradwire_server.state.runs_over import RunsOver
 from gradwire_server.state.totals import Totals
 
 logger = logging.getLogger("gradwire.master")
@@ -80,6 +81,7 @@ class Masters:
         self._totals = Totals()
         metrics.runs.set_function(self._totals.runs)
         self._finished_runs = FinishedRuns()
+        self.runs_over: Final = RunsOver()
         self._served: list[Served] = []
         for run in resumed or (None,):
             self._add(None if run is None else run.name, run)
@@ -196,6 +198,7 @@ class Masters:
             writer=self._background.writer(partial(hand_on, Master.handle_progress)),
             totals=self._totals,
             finished_runs=self._finished_runs,
+            runs_over=self.runs_over,
         )
         served.drained = self.stopping is not None
         master.state.stopping = self.stopping

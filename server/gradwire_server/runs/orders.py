@@ -16,6 +16,7 @@ from gradwire_protocol import UsageError
 from gradwire_protocol.crypto.keys import check_name
 from gradwire_server.master.master import Master
 from gradwire_server.state.roster import Member
+from gradwire_server.state.runs_over import RunsOver
 
 logger = logging.getLogger("gradwire.master")
 
@@ -102,6 +103,8 @@ class Orders:
     ----------
     runs : callable
         Returns the runs in progress, by name.
+    over : RunsOver
+        Those that no order changes any more.
     drain : callable
         Lets nobody in any more, given True; does again, given False.
     deny : callable
@@ -111,6 +114,7 @@ class Orders:
     def __init__(
         self,
         runs: Callable[[], Mapping[str, Master]],
+        over: RunsOver,
         drain: Callable[[bool], None],
         deny: Callable[[frozenset[str]], None],
     ) -> None:
@@ -119,6 +123,7 @@ class Orders:
         self.denied: frozenset[str] = frozenset()
         """Names denied by order."""
         self._runs = runs
+        self._over = over
         self._set_draining = drain
         self._on_denied = deny
         self._now = 0.0
@@ -191,7 +196,10 @@ class Orders:
         runs = self._runs()
         if order.run is not None:
             if order.run not in runs:
-                raise UsageError(f"no run {order.run!r} is in progress; {_in_progress(runs)}")
+                is_over = self._over.find(order.run) is not None
+                what = f"run {order.run!r} is over, and takes no orders"
+                what = what if is_over else f"no run {order.run!r} is in progress"
+                raise UsageError(f"{what}; {_in_progress(runs)}")
             return runs[order.run]
         if len(runs) != 1:
             which = ": say which one with --run NAME" if runs else ""

@@ -31,6 +31,7 @@ from gradwire_server.runs.masters import INTERNAL_ERROR, Masters
 from gradwire_server.runs.newcomers import Newcomers
 from gradwire_server.runs.orders import Order, Orders
 from gradwire_server.state.run import Run
+from gradwire_server.state.runs_over import RunsOver
 
 
 class Runs:
@@ -76,7 +77,9 @@ class Runs:
             on_failed=on_failed,
         )
         self._newcomers = Newcomers(config, metrics, self._masters)
-        self._orders = Orders(lambda: self._masters.in_progress, self._set_draining, on_denied)
+        self._orders = Orders(
+            lambda: self._masters.in_progress, self.over, self._set_draining, on_denied
+        )
 
     # Input.
 
@@ -186,6 +189,11 @@ class Runs:
     def in_progress(self) -> dict[str, Master]:
         """The masters of the runs in progress, by name."""
         return self._masters.in_progress
+
+    @property
+    def over(self) -> RunsOver:
+        """The last ones that are over."""
+        return self._masters.runs_over
 
     @property
     def masters(self) -> Iterator[tuple[str, Master]]:

@@ -120,6 +120,11 @@ class Board:
         self._newest = np.zeros((2, 0))
         """The step and the value that came last."""
 
+    @property
+    def nbytes(self) -> int:
+        """The memory of its buckets."""
+        return self._cells.nbytes
+
     def __len__(self) -> int:
         """Return how many series there are."""
         return len(self._rows)

@@ -86,8 +86,10 @@ class Journal:
         at: float,
         rank: int | None = None,
         level: int = logging.INFO,
-    ) -> None:
-        """Keep an entry, and log its text."""
+    ) -> Entry:
+        """Keep an entry, log its text, and return it."""
         logger.log(level, "%s", text)
         self._count += 1
-        self._entries.append(Entry(self._count, at, kind, run, rank, text[:TEXT_CHARACTERS_MAX]))
+        entry = Entry(self._count, at, kind, run, rank, text[:TEXT_CHARACTERS_MAX])
+        self._entries.append(entry)
+        return entry

@@ -95,6 +95,11 @@ class Series:
         return self._began
 
     @property
+    def nbytes(self) -> int:
+        """The memory of all buckets."""
+        return sum(board.nbytes for board in self._boards.values())
+
+    @property
     def ranks(self) -> list[int]:
         """The ranks of workers that have logged anything, in order."""
         return sorted(self._boards)

@@ -16,7 +16,7 @@ Observers get ranks from the highest down, so that those of workers stay close t
 from collections.abc import Iterator
 from dataclasses import KW_ONLY, dataclass, field
 from enum import Enum, auto
-from typing import Final
+from typing import Final, NamedTuple
 
 from gradwire_protocol import Connection, InOrder, Role
 from gradwire_protocol.messages.admission import Join, Peer, name_in_roster
@@ -122,6 +122,16 @@ class Member:
     def name(self) -> str:
         """For logs: rank and name."""
         return f"rank {self.rank} ({self.shown_name})"
+
+
+class Parted(NamedTuple):
+    """A worker that takes part no more."""
+
+    name: str
+    key_name: str | None
+    address: object
+    state: str
+    """How it has parted, in a word or two."""
 
 
 def role_of(connection: Connection) -> Role:

@@ -28,6 +28,7 @@ from gradwire_server.state.digests import Digests
 from gradwire_server.state.relay import Relay
 from gradwire_server.state.replica_copy import ReplicaCopy
 from gradwire_server.state.restart import RunRecovery
+from gradwire_server.state.roster import Parted
 from gradwire_server.state.work import WorkLedger
 from gradwire_server.updates.optimizer import layout_of, saved_layout
 from gradwire_server.updates.rounds import Rounds
@@ -108,6 +109,8 @@ class Run:
     """What its workers have logged."""
     histograms: LayerHistograms = field(default_factory=LayerHistograms)
     """How its parameters are distributed, where workers say so."""
+    parted: dict[int, Parted] = field(default_factory=dict)
+    """By rank, the workers that take part no more."""
     digests: Digests | None = None
     """The digests that replicas must have; None until the first parameters are complete."""
     buffers: dict[int, RankBuffers] = field(default_factory=dict)

@@ -18,6 +18,7 @@ from gradwire_server.state.leases import Leases
 from gradwire_server.state.lobby import Lobby
 from gradwire_server.state.roster import Roster
 from gradwire_server.state.run import Leadership, Run
+from gradwire_server.state.runs_over import RunsOver
 from gradwire_server.state.totals import Totals
 from gradwire_server.updates.decoding import Decoder
 
@@ -42,6 +43,10 @@ class State:
     """What it takes together with the other runs of its daemon."""
     finished_runs: FinishedRuns = field(default_factory=FinishedRuns)
     """Runs that have finished before it, at any master of its daemon."""
+    runs_over: RunsOver = field(default_factory=RunsOver)
+    """What people can still look at of runs of its daemon that are over."""
+    began_after: int = 0
+    """The number of the last entry in the journal before the run began."""
     leadership: Leadership
     new_run: bool
     """Whether workers of a run before the master's start are refused."""
@@ -68,7 +73,9 @@ class State:
         """Note in the journal and in the log what has happened in a run, or in the present one."""
         of = run or self.run
         name = "" if of is None else of.name
-        self.journal.note(kind, text, run=name, at=self.now, rank=rank, level=level)
+        entry = self.journal.note(kind, text, run=name, at=self.now, rank=rank, level=level)
+        if of is not None and of is not self.run:
+            self.runs_over.add(of.series, entry)
 
     def tell_all(self, message: Control) -> None:
         """Send a message to all members."""
@@ -83,6 +90,8 @@ class State:
 
     def serve(self, run: Run) -> None:
         """Serve a run from now on."""
+        if run.series is not self.ended_series:  # else it is the same run that goes on
+            self.began_after = self.journal.last
         self.run, self.ended_series = run, None
         run.leadership, run.journal = self.leadership, self.journal
         run.relay.share(self.totals.runs, self.totals.sum_bytes)
@@ -90,9 +99,11 @@ class State:
 
     def end_run(self) -> None:
         """Forget the run and its leases; remember what was logged, and that it has finished."""
-        if self.run is not None:
-            self.finished_runs.note(self.run)
-            self.ended_series = self.run.series
+        if (run := self.run) is not None:
+            self.finished_runs.note(run)
+            self.ended_series = run.series
+            if run.is_over:
+                self.runs_over.keep(run, self.journal.after(self.began_after), self.now)
         self.run = None
         self.leases.clear()
         self.metrics.parameters.set(0)

@@ -282,18 +282,61 @@ def test_two_runs_are_beside_each_other_and_each_has_its_own_events(watch: Watch
         expect(page.locator("#event-list")).not_to_contain_text("'alpha'")
         expect(page.locator("#other-key")).to_be_hidden()
 
-        run.workers[0].communicate("")  # it finishes, and another run is there
-        expect(page.locator("#run")).to_have_value("alpha")
-        # Of a run that ends before anything of it came, nothing stays to be seen.
-        expect(page.locator("#event-list")).to_contain_text("joined run 'alpha'")
-        expect(page.locator("#of-run")).to_be_visible()
+        run.workers[0].communicate("")  # it finishes, and stays, because it was chosen
+        expect(page.locator("#notice")).to_contain_text(f"Run {run.run} is over, since")
+        expect(page.locator('#roster [data-state="finished"]')).to_have_count(1)
+        page.locator("#other").select_option("alpha")
+        assert_drawn(page, "loss")
         alpha[0].communicate("")
-        expect(page.locator("#notice")).to_have_text("Run alpha is over: this is how it was last.")
-        assert_row_count(page, 1)
+
+
+def test_runs_that_are_over_can_be_looked_at_beside_each_other(
+    watch: Watch, tmp_path: Path
+) -> None:
+    with WatchedRun(*secrets(tmp_path)) as run:
+        for name in ("alpha", "beta"):
+            run.run = name
+            run.start(2)
+            run.finish()
+        run.start(2)
+        watched = watch(run)
+        page = watched.page
+        watched.open()
+        page.locator("#token").fill(OPERATOR)
+        page.locator("#token").press("Enter")
+        assert_drawn(page, "Updates that some worker lacks")
+        run.finish()
+        expect(page.locator("#notice")).to_contain_text("Run beta is over, since")
+        page.reload()
+
+        expect(page.locator("#run")).to_have_value("beta")  # the last one
+        expect(page.locator("#run option")).to_have_count(3)
+        expect(page.locator("#notice")).to_contain_text("Run beta is over, since")
+        expect(page.locator('#roster [data-state="finished"]')).to_have_count(2)
+        expect(page.locator("#event-list")).to_contain_text("is finished")
+        expect(page.get_by_role("button", name="Expel rank 0")).to_have_count(0)
+        expect(page.get_by_role("button", name="Drain")).to_have_count(1)
+        expect(page.get_by_role("button", name="End the run")).to_have_count(0)
+        page.locator("#other").select_option("beta~1")
+        expect(page.locator("#other-name")).to_have_text("beta~1")
+        for axis in ("time", "bytes"):
+            page.get_by_role("radio", name=axis).check(force=True)
+            assert_drawn(page, "loss")
+        assert_drawn(page, "Updates that some worker lacks")
+        assert_no_rule_of_axe_is_broken(page)
+
         run.run = "gamma"
         run.start(1)
-        expect(page.locator("#run")).to_have_value("gamma")
+        expect(page.locator("#run")).to_have_value("gamma")  # nobody has chosen another one
         expect(page.locator("#notice")).to_be_hidden()
+        page.locator("#run").select_option("beta")
+        expect(page.locator("#notice")).to_contain_text("Run beta is over, since")
+        run.run = "beta"
+        run.start(1)
+        expect(page.locator("#notice")).to_be_hidden()
+        expect(page.locator('#roster [data-state="live"]')).to_have_count(1)
+        expect(page.locator("#run option")).to_have_count(5)
+        expect(page.locator("#run")).to_have_value("beta")
 
 
 def test_everything_can_be_done_with_the_keyboard(watch: Watch) -> None:

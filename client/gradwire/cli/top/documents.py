@@ -3,7 +3,8 @@
 ::
 
     {"overview": /api/v1/overview,
-     "runs": {NAME: {"run": /api/v1/runs/NAME, "events": …/events, "series": …/series}}}
+     "runs": {NAME: {"run": /api/v1/runs/NAME, "events": …/events, "series": …/series}},
+     "over": a line for each run that is over, the newest first}
 
 It comes from another machine, and perhaps from another version: what it lacks is not shown.
 """
@@ -44,7 +45,8 @@ def read(master: MasterHttp, run: str | None) -> Document:
         except RefusedError as error:
             if name == run or error.code != NOT_FOUND:  # it may have ended meanwhile
                 raise
-    return {"overview": overview, "runs": runs}
+    over = objects(overview.get("over")) if run is None else []
+    return {"overview": overview, "runs": runs, "over": over}
 
 
 def _read_run(master: MasterHttp, path: str) -> Document:

@@ -24,6 +24,9 @@ CURVE_COLUMNS: Final = range(8, 61)
 EVENTS: Final = 5
 """Most events of a picture that is as high as it has to be."""
 
+OVER: Final = 3
+"""Most runs that are over in a picture of so many rows."""
+
 GAP: Final = 2
 """Columns between two cells."""
 
@@ -47,7 +50,7 @@ class Column:
 
 RUNS: Final = (
     Column("RUN", lambda run: plain(run["name"]), 24, is_number=False),
-    Column("WORKERS", lambda run: f"{len(run['workers'])}"),
+    Column("WORKERS", lambda run: show_whole(run["count"])),
     Column("UPDATES/S", lambda run: show_number(run["updates_per_second"])),
     Column("LOSS", lambda run: show_number(run["loss"])),
     Column("STATE", lambda run: plain(run["state"]), 24, is_number=False),
@@ -90,35 +93,45 @@ def frame(found: Document, place: str, columns: int, rows: int | None, note: str
     events = [each for run in runs for each in run["events"]]
     events.sort(key=lambda event: number(event.get("unix_time")) or 0.0)
     events = events[-(EVENTS if rows is None else rows // 5) :]
-    runs_max = len(runs) if rows is None else max(rows // 4, 1)
-    top = [Text(header(found, place), "bold", no_wrap=True), *runs_table(runs, columns, runs_max)]
+    shown = [*runs, *over_in(found)[: None if rows is None else OVER]]
+    runs_max = len(shown) if rows is None else max(rows // 4, 1)
+    top = [Text(header(found, place), "bold", no_wrap=True), *runs_table(shown, columns, runs_max)]
     below = [event_line(event, found) for event in events]
     if note:
         below.append(Text(plain(note), "bold red", no_wrap=True))
     # Of the rows, one is for each run, the headings of both tables and the two gaps.
-    taken = 5 + min(len(runs), runs_max + 1) + len(below)
+    taken = 5 + min(len(shown), runs_max + 1) + len(below)
     room = len(workers) if rows is None else max(rows - taken, 2)
     return Group(*top, "", *roster(workers, columns, room, several=len(runs) > 1), "", *below)
 
 
 def runs_in(found: Document) -> list[Document]:
-    """Return what is shown of each run."""
-    return [_run(name, fields(each)) for name, each in fields(found.get("runs")).items()]
+    """Return what is shown of each run that was asked for."""
+    now = number(fields(found.get("overview")).get("unix_time"))
+    return [_run(name, fields(each), now) for name, each in fields(found.get("runs")).items()]
 
 
-def _run(name: str, found: Document) -> Document:
+def over_in(found: Document) -> list[Document]:
+    """Return what is shown of each run that is over, where none was asked for."""
+    now = number(fields(found.get("overview")).get("unix_time"))
+    return [
+        {**_run(text(line.get("name")), {"run": line}, now), "count": number(line.get("workers"))}
+        for line in objects(found.get("over"))
+    ]
+
+
+def _run(name: str, found: Document, now: float | None) -> Document:
     document = fields(found.get("run"))
     workers = [{**each, "run": name} for each in objects(document.get("workers"))]
     curves = objects(fields(found.get("series")).get("curves"))
     events = objects(fields(found.get("events")).get("events"))
     losses = [loss for each in workers if (loss := loss_of(each)) is not None]
-    stopping = text(document.get("stopping"))
-    state = f"stopping: {stopping}" if stopping else "in progress"
     return {
         "name": name,
         "mode": text(document.get("mode")),
-        "state": "finished" if document.get("finished") is True else state,
+        "state": state_of(document, now),
         "workers": workers,
+        "count": float(len(workers)),
         "step": max((number(each.get("step")) or 0.0 for each in workers), default=None),
         "loss": sum(losses) / len(losses) if losses else None,
         "updates_per_second": figure(document, "updates_per_second"),
@@ -126,6 +139,18 @@ def _run(name: str, found: Document) -> Document:
         "curve": next((each["mean"] for each in curves if isinstance(each.get("mean"), list)), []),
         "events": [{**each, "run": name} for each in events],
     }
+
+
+def state_of(run: Document, now: float | None) -> str:
+    """Return what a run is doing, or when it ended."""
+    is_finished, stopping = run.get("finished") is True, text(run.get("stopping"))
+    ended = number(run.get("ended_unix_time"))
+    if ended is not None and now is not None:
+        how = "finished" if is_finished else "ended"
+        return f"{how} {show_duration(max(now - ended, 0.0))} ago"
+    if is_finished:
+        return "finished"
+    return f"stopping: {stopping}" if stopping else "in progress"
 
 
 def line_of(run: Document) -> str:

@@ -44,6 +44,11 @@ export function clock(unixTime) {
   return new Date(1000 * unixTime).toLocaleTimeString([], { hour12: false });
 }
 
+/** Return such a moment as a day and a time of day here. */
+export function moment(unixTime) {
+  return new Date(1000 * unixTime).toLocaleString([], { month: "short", day: "numeric", hour: "2-digit", minute: "2-digit", hour12: false });
+}
+
 function scaled(value, unit) {
   let [shown, prefix] = [value, 0];
   while (Math.abs(shown) >= 1000 && prefix < PREFIXES.length - 1) {

@@ -1,7 +1,7 @@
 // The page: follows one run, and hands what comes to its parts.
 
 import { byId, element, reconcile, setText, show } from "./dom.js";
-import { bytes, clock, count, duration, number, percent, rate } from "./format.js";
+import { bytes, clock, count, duration, moment, number, percent, rate } from "./format.js";
 import { Refused, follow, get, ofRun, token } from "./api.js";
 import { Charts } from "./charts.js";
 import { Events, say } from "./events.js";
@@ -40,6 +40,7 @@ const state = {
   summary: null,
   document: null,
   isOver: false, // Whether the run that is shown has ended.
+  mayOrder: false,
   following: null,
   heardAt: 0,
 };
@@ -66,7 +67,17 @@ function choose(run) {
   listen(run);
 }
 
-/** Keep what is shown of a run that is over, until another one begins. */
+/** Return the run to go to, if the one that is shown does not stay. */
+function nextRun(going, over) {
+  const wanted = wantedRun();
+  if (state.run === null) return [wanted, ...going, ...over].find((name) => going.includes(name) || over.includes(name));
+  if (!state.isOver) return undefined;
+  if (going.includes(state.run)) return state.run; // A new one of its name.
+  // One that someone has chosen stays.
+  return state.run === wanted ? undefined : [wanted, ...going].find((name) => going.includes(name));
+}
+
+/** Keep what is shown of a run that is over. */
 function stayAfter() {
   state.isOver = true;
   say(`Run ${state.run} is over.`);
@@ -91,7 +102,11 @@ function heard({ kind, data }) {
   else if (kind === "run") drawRun(data);
   else if (kind === "events") events.take(data);
   else if (kind === "over") stayAfter();
-  if (state.isOver) setText(byId("notice"), `Run ${state.run} is over: this is how it was last.`);
+  if (state.isOver) {
+    const ended = state.document?.ended_unix_time ?? null;
+    setText(byId("notice"), `Run ${state.run} is over${ended === null ? "" : `, since ${moment(ended)}`}: this is how it was last.`);
+  }
+  byId("notice").classList.remove("problem");
   show(byId("notice"), state.isOver);
 }
 
@@ -106,6 +121,7 @@ function lost(error) {
   } else {
     setLiveness("lost", state.heardAt ? `lost ${clock(state.heardAt / 1000)}` : "no answer");
     byId("everything").classList.add("stale");
+    byId("notice").classList.add("problem");
     setText(byId("notice"), status === null ? "No answer from the master; trying again." : error.message);
     show(byId("notice"), true);
   }
@@ -118,19 +134,23 @@ function setLiveness(kind, text) {
 
 function drawSummary(summary) {
   state.summary = summary;
-  const names = summary.runs.map((run) => run.name);
-  // One that is followed stays until it is over, and then until there is another one.
-  if (state.run === null || state.isOver) {
-    const next = names.includes(wantedRun()) ? wantedRun() : names[0];
-    if (next !== undefined) choose(next);
-  }
-  const shown = names.includes(state.run) || state.run === null ? names : [state.run, ...names];
+  const going = summary.runs.map((run) => run.name);
+  const next = nextRun(going, summary.over.map((run) => run.name));
+  if (next !== undefined) choose(next);
+  const titles = new Map([
+    ...going.map((name) => [name, name.slice(0, 80)]),
+    ...summary.over.map((run) => [run.name, `${run.name.slice(0, 80)}, ended ${moment(run.ended_unix_time)}`]),
+  ]);
+  const shown = titles.has(state.run) || state.run === null ? [...titles] : [[state.run, state.run.slice(0, 80)], ...titles];
   drawNames(byId("run"), shown);
   if (state.run !== null) byId("run").value = state.run;
-  const others = names.filter((name) => name !== state.run);
-  drawNames(byId("other"), ["", ...others]);
+  titles.delete(state.run);
+  if (charts.other !== null && !titles.has(charts.other)) besides(null);
+  drawNames(byId("other"), [["", "no other"], ...titles]);
+  byId("other").value = charts.other ?? "";
+  if (state.isOver && going.includes(charts.other)) void charts.refresh();
   show(byId("run-choice"), shown.length > 0);
-  show(byId("other-choice"), others.length > 0);
+  show(byId("other-choice"), titles.size > 0);
   show(byId("sections"), state.run !== null);
   show(byId("nothing"), state.run === null);
   show(byId("of-run"), state.document !== null);
@@ -138,8 +158,8 @@ function drawSummary(summary) {
   drawTiles();
 }
 
-function drawNames(select, names) {
-  reconcile(select, names.map((name) => [`=${name}`, name]), (name) => element("option", { value: name, textContent: name === "" ? "no other" : name.slice(0, 80) }), () => {});
+function drawNames(select, titles) {
+  reconcile(select, titles.map(([name, title]) => [`=${name}`, [name, title]]), ([name]) => element("option", { value: name }), (option, [, title]) => setText(option, title));
 }
 
 function drawRun(run) {
@@ -157,6 +177,7 @@ function drawRun(run) {
   charts.began = run.seconds === null ? null : run.unix_time - run.seconds;
   void charts.refresh({ now: isFirst });
   layers.note(run);
+  roster.canOrder = state.mayOrder && run.ended_unix_time === null;
   roster.take(run);
   setText(byId("held-up"), heldUp(run));
   if (state.summary !== null) drawOrders(state.summary, run);
@@ -177,11 +198,12 @@ function drawTiles() {
     }
     tiles.push(["Steps", steps.length ? spanned(Math.min(...steps), Math.max(...steps)) : "–"]);
     tiles.push(["Workers", troubled ? `${count(run.workers.length)}, ${troubled} in trouble` : count(run.workers.length)]);
-    tiles.push(["Updates", `${number(run.figures.updates_per_second)}/s, ${rate(run.figures.update_bytes_per_second)}`]);
+    if (run.ended_unix_time !== null) tiles.push([run.finished ? "Finished" : "Ended", moment(run.ended_unix_time)]);
+    else tiles.push(["Updates", `${number(run.figures.updates_per_second)}/s, ${rate(run.figures.update_bytes_per_second)}`]);
     tiles.push(["Parameters", number(run.parameters)], ["Mode", run.mode]);
     if (run.checkpoint !== null) tiles.push(["Checkpoint", run.checkpoint.file ?? "none yet"]);
     if (run.stopping !== null) tiles.push(["All are to end", run.stopping]);
-    else if (run.finished) tiles.push(["Finished", "yes"]);
+    else if (run.finished && run.ended_unix_time === null) tiles.push(["Finished", "yes"]);
   }
   if (summary !== null) {
     tiles.push(["Master", `${percent(summary.figures.processor_ratio)} of a core, ${bytes(summary.figures.memory_bytes)}`]);
@@ -218,7 +240,7 @@ function act(action, worker) {
 async function learnAccess() {
   try {
     const { orders } = await get("access");
-    roster.canOrder = orders;
+    state.mayOrder = orders;
     show(byId("orders"), orders);
     show(byId("orders-link"), orders);
   } catch {

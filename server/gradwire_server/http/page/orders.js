@@ -24,7 +24,8 @@ const OF_WORKERS = {
 
 /** Show the orders that make sense now. */
 export function drawOrders(overview, run) {
-  const wanted = BUTTONS.filter(([, , , makesSense]) => makesSense(overview, run));
+  const takes = (action) => run.ended_unix_time === null || OF_DAEMON.includes(action);
+  const wanted = BUTTONS.filter(([action, , , makesSense]) => takes(action) && makesSense(overview, run));
   reconcile(byId("order-buttons"), wanted.map((each) => [`${run.name}/${each[0]}`, each]), ([action, title, text]) => {
     const button = element("button", { type: "button", textContent: title });
     button.addEventListener("click", () => give(action, title, text, "", run.name));

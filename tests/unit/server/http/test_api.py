@@ -5,6 +5,7 @@ import io
 import json
 import re
 from collections.abc import Mapping
+from time import time
 from typing import Any
 from urllib.parse import quote, urlencode
 
@@ -12,9 +13,10 @@ import pytest
 from aiohttp import web
 
 from gradwire_protocol.messages.histograms import QUANTITIES, ratio_series
+from gradwire_protocol.messages.updates import Finish, Finished, Leave
 from gradwire_server.http.access import Access, Token
 from gradwire_server.http.api import PREFIX
-from gradwire_server.http.documents import NAMES_MAX, POINTS_MAX
+from gradwire_server.http.curves import NAMES_MAX, POINTS_MAX
 from gradwire_server.metrics import HttpRefusal
 from support.api_side import Viewer, Watched, busy, fetch, watching
 from support.http_side import HttpSide
@@ -112,6 +114,102 @@ async def test_the_stream_says_what_the_documents_say() -> None:
     assert problems(events, schemas["Events"], schemas) == []
     assert overview["name"] == run["name"] == "bert"
     assert [event["kind"] for event in events["events"]] == ["joined"]
+
+
+# Runs that are over.
+
+
+def over() -> Watched:
+    """Return runs of which one has finished: one worker was killed, two have made it to the end."""
+    watched = Watched()
+    workers = [watched.daemon.enter(name, "bert") for name in "abc"]
+    watched.pass_seconds()
+    watched.daemon.train(*workers[:2])
+    for rank in range(3):
+        for step in range(5):
+            watched.log("bert", rank, step, {"loss": 1 / (1 + step), "gradwire/x": 2.0})
+    watched.pass_seconds()
+    watched.daemon.network.kill(workers[2].host)
+    roster = watched.daemon.runs.in_progress["bert"].roster
+    watched.daemon.until(lambda: len(roster.workers) == 2)
+    for worker in workers[:2]:
+        worker.say(Finish(1))
+    for worker in workers[:2]:
+        worker.wait_for(Finished)
+        worker.say(Leave(1, "done"))
+        worker.wait_for_end()
+    assert watched.daemon.names == []
+    return watched
+
+
+async def test_what_a_run_that_is_over_was_last_stays_to_be_seen() -> None:
+    watched = over()
+    ended = watched.daemon.network.now
+    watched.pass_seconds(100.0)
+    async with watching(watched) as side:
+        schemas = (await described(side))["components"]["schemas"]
+        lines = (await fetch(side, "runs")).document
+        overview = (await fetch(side, "overview")).document
+        run = (await fetch(side, "runs/bert")).document
+        events = (await fetch(side, "runs/bert/events")).document
+        curves = (await fetch(side, "runs/bert/series?name=loss")).document["curves"]
+        figures = (await fetch(side, "runs/bert/series?name=master/workers")).document["curves"]
+        table = (await fetch(side, "runs/bert/series?format=csv")).text
+
+    assert problems(lines, schemas["RunLines"], schemas) == []
+    assert problems(run, schemas["RunDocument"], schemas) == []
+    assert problems(events, schemas["Events"], schemas) == []
+    [line] = lines["over"]
+    assert (lines["runs"], [each["name"] for each in overview["over"]]) == ([], ["bert"])
+    assert (line["name"], line["workers"], line["updates"], line["finished"]) == (
+        "bert", 3, 2, True
+    )  # fmt: skip
+    assert run["ended_unix_time"] == run["unix_time"] == pytest.approx(time() - 100.0, abs=60.0)
+    assert run["seconds"] == pytest.approx(ended - run_began(watched), abs=1.0)
+    states = [(w["rank"], w["state"], w["step"], w["scalars"]["loss"]) for w in run["workers"]]
+    assert states == [
+        (0, "finished", 4, 0.2), (1, "finished", 4, 0.2), (2, "lost", 4, 0.2)
+    ]  # fmt: skip
+    assert [event["kind"] for event in events["events"]] == [
+        "joined", "began", "joined", "joined", "lost", "finished", "left", "left"
+    ]  # fmt: skip
+    assert [curve["rank"] for curve in curves] == [None, 0, 1, 2]
+    assert curves[0]["mean"] == pytest.approx([1.0, 0.5, 1 / 3, 0.25, 0.2])
+    assert figures[0]["mean"], "the figures of the run, too"
+    assert "loss,2,4," in table
+
+
+def run_began(watched: Watched) -> float:
+    [kept] = watched.daemon.runs.over
+    assert kept.series.began is not None
+    return kept.series.began
+
+
+async def test_the_name_of_a_run_is_that_of_the_newest_and_older_ones_have_a_number() -> None:
+    watched = over()
+    watched.daemon.enter("d", "bert")
+    watched.log("bert", 0, 1, {"other": 1.0})
+    async with watching(watched) as side:
+        during = (await fetch(side, "runs")).document
+        new = (await fetch(side, "runs/bert")).document
+        new_events = (await fetch(side, "runs/bert/events")).document["events"]
+        old = (await fetch(side, "runs/bert~1")).document
+        watched.daemon.order("end-run")
+        after = (await fetch(side, "runs")).document
+        newest = (await fetch(side, "runs/bert")).document
+        answers = [(await fetch(side, f"runs/bert~{number}")).status for number in (1, 2, 3)]
+        order = {"action": "expel", "name": "0", "run": "bert"}
+        refused = await fetch(side, "orders", "POST", json=order)
+
+    assert [line["name"] for line in during["runs"]] == ["bert"]
+    assert [line["name"] for line in during["over"]] == ["bert~1"]
+    assert [line["name"] for line in after["over"]] == ["bert", "bert~1"]
+    assert ("loss" in old["series"], "loss" in new["series"]) == (True, False)
+    assert [event["kind"] for event in new_events] == ["joined", "began"], "its own"
+    assert "other" in newest["series"]
+    assert (newest["finished"], after["over"][0]["finished"]) == (False, False), "it was ended"
+    assert answers == [200, 200, 404]
+    assert (refused.status, "is over" in refused.text) == (409, True)
 
 
 # What it says.

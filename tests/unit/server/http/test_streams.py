@@ -63,15 +63,24 @@ async def test_viewers_get_what_happens_each_event_once_and_the_last_frame_at_on
 @on_loops
 async def test_when_a_run_is_over_its_viewers_are_told_and_see_the_next_one_of_its_name() -> None:
     watched = run_of_one()
+
+    def shown(viewer: Viewer) -> list[tuple[str, bool]]:
+        return [(run["workers"][0]["state"], run["finished"]) for run in viewer.all("run")]
+
     async with watching(watched) as side:
         viewer = await Viewer.come(side, "?run=bert")
         await viewer.wait_for("run")
         watched.daemon.order("end-run")
         assert await viewer.wait_for("over") is None
-        frames = len(viewer.all("run"))
+        late = await Viewer.come(side, "?run=bert~1")
+        assert await late.wait_for("over") is None
         watched.daemon.enter("b", "bert")
-        await viewer.wait_for("run", frames + 1)
-        await viewer.go()
+        await until(lambda: shown(viewer)[-1][0] == "live", "the next run")
+        for each in (viewer, late):
+            await each.go()
+
+    assert ("expelled", False) in shown(viewer), "as it was last"
+    assert set(shown(late)) == {("expelled", False)}
 
 
 async def test_events_of_a_run_whose_master_was_replaced_after_an_error_are_told() -> None:

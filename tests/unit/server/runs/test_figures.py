@@ -7,6 +7,7 @@ import pytest
 from gradwire_protocol.messages.updates import Leave
 from gradwire_server.runs.figures import SECONDS_MAX, Figures, resident_bytes
 from gradwire_server.series.board import Curve
+from gradwire_server.series.series import Series
 from support.simulated_daemon import Daemon
 
 
@@ -31,8 +32,13 @@ class Busy:
         self.now += seconds
         self.figures.sample(self.now)
 
-    def curve(self, name: str, run: str | None = None) -> Curve:
-        found = self.figures.curve(f"master/{name}", run)
+    def series(self, run: str) -> Series:
+        found = self.daemon.runs.in_progress[run].series
+        assert found is not None
+        return found
+
+    def curve(self, name: str, of: Series | None = None) -> Curve:
+        found = self.figures.curve(f"master/{name}", of)
         assert found is not None
         return found
 
@@ -64,20 +70,21 @@ def test_a_run_has_rates_and_means_of_the_time_since_the_last_sample() -> None:
     alpha, other = busy.daemon.enter("a", "alpha"), busy.daemon.enter("b", "alpha")
     busy.daemon.train(alpha)
     busy.sample()
-    assert busy.figures.newest("alpha") == {}, "what was before the first look is not known"
+    series = busy.series("alpha")
+    assert busy.figures.newest(series) == {}, "what was before the first look is not known"
     busy.daemon.train(alpha, other, alpha)
 
     busy.sample(0.5)
 
-    found = busy.figures.newest("alpha")
+    found = busy.figures.newest(series)
     assert (found["workers"], found["updates_per_second"]) == (2.0, 6.0)
     assert found["density_ratio"] == pytest.approx(1 / 6)
-    assert "master/workers" in busy.figures.names("alpha")
-    assert (busy.figures.newest("beta"), busy.figures.names("beta")) == ({}, [])
+    assert "master/workers" in busy.figures.names(series)
+    assert (busy.figures.newest(Series()), busy.figures.names(Series())) == ({}, [])
     busy.sample()
-    assert "density_ratio" not in busy.figures.newest("alpha"), "a mean of nothing is left out"
-    assert len(busy.curve("density_ratio", "alpha").step) == 1
-    assert len(busy.curve("updates_per_second", "alpha").step) == 2
+    assert "density_ratio" not in busy.figures.newest(series), "a mean of nothing is left out"
+    assert len(busy.curve("density_ratio", series).step) == 1
+    assert len(busy.curve("updates_per_second", series).step) == 2
 
 
 def test_the_next_run_of_a_name_begins_without_figures_and_with_no_rate_below_nought() -> None:
@@ -92,15 +99,16 @@ def test_the_next_run_of_a_name_begins_without_figures_and_with_no_rate_below_no
     again = busy.daemon.enter("b", "alpha")
 
     busy.sample()
-    first = dict(busy.figures.newest("alpha"))
+    first = dict(busy.figures.newest(busy.series("alpha")))
     busy.daemon.train(again)
     busy.sample()
 
     assert first == {}
-    assert busy.figures.newest("alpha")["updates_per_second"] == 1.0
+    assert busy.figures.newest(busy.series("alpha"))["updates_per_second"] == 1.0
+    series = busy.series("alpha")
     busy.daemon.finish(again, 1)
     busy.sample()
-    assert busy.figures.names("alpha") == [], "a run that is over takes its figures along"
+    assert len(busy.curve("updates_per_second", series).step) == 1, "those of a run that is over"
 
 
 def test_the_whole_life_of_a_master_is_kept_in_bounded_memory() -> None:

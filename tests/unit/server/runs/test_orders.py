@@ -11,7 +11,10 @@ from hypothesis import strategies as st
 from gradwire_protocol import Role, UsageError
 from gradwire_server.runs.orders import DENIED_NAMES_MAX, Action, Order, Orders
 from gradwire_server.state.roster import Member, Roster
+from gradwire_server.state.run import Run
+from gradwire_server.state.runs_over import RunsOver
 from support.members import member, roster_of
+from support.peer import join_request
 from support.wording import naming
 
 NAMED = (Action.DENY, Action.ADMIT, Action.RELEASE, Action.EXPEL)
@@ -58,8 +61,10 @@ class Desk:
         self.runs: dict[str, Any] = {"alpha": self.run}
         self.done = self.run.done
         self.drains: list[bool] = []
+        self.over = RunsOver()
         self.orders = Orders(
             lambda: self.runs,
+            self.over,
             self.drains.append,
             lambda names: self.done.append(("deny", names)),
         )
@@ -119,6 +124,17 @@ def test_an_order_to_a_run_needs_one() -> None:
     desk.runs.clear()
 
     assert desk.refused("end-run") == naming("end-run", "there is none")
+
+
+@pytest.mark.parametrize("action", [Action.CHECKPOINT, Action.END_RUN, Action.EXPEL])
+@pytest.mark.parametrize("name", ["gamma", "gamma~1"])
+def test_an_order_to_a_run_that_is_over_is_told_so(action: Action, name: str) -> None:
+    desk = Desk([member(0)])
+    desk.over.keep(Run.begin("gamma", join_request()), (), 0.0)
+
+    refused = desk.refused(action, "0" if action is Action.EXPEL else "", name)
+
+    assert refused == naming(f"run {name!r} is over", "'alpha'")
 
 
 def test_draining_begins_and_ends_by_order() -> None:

@@ -94,6 +94,21 @@ def test_a_run_that_is_over_makes_room_for_the_next() -> None:
     assert daemon.sample("joins_total", "gamma") == 1
 
 
+def test_that_a_run_has_finished_is_known_when_another_has_its_place() -> None:
+    daemon = Daemon(MasterConfig(runs_max=1, recovery_seconds=0))
+    alpha = daemon.enter("a", "alpha")
+    daemon.train(alpha)
+    daemon.finish(alpha, 1)
+    beta = daemon.enter("b", "beta", OTHER)
+    daemon.finish(beta, 0)
+
+    late = daemon.dial("c")
+    resume = resume_of(1, 0, {0: 1})
+    late.say(join_request(run="alpha", name="c", worker_id=worker_id_of("c"), resume=resume))
+
+    assert late.wait_for(Refuse) == Refuse(RefusalCode.RUN_FINISHED, naming("'alpha'"))
+
+
 def test_a_run_without_workers_makes_room_and_is_written_before() -> None:
     writers = [ScriptedWriter(), ScriptedWriter()]
     daemon = Daemon(MasterConfig(runs_max=2, recovery_seconds=0), writers=writers)
@@ -109,6 +124,20 @@ def test_a_run_without_workers_makes_room_and_is_written_before() -> None:
     [copy] = writers[0].copies
     assert (copy.of, copy.is_over, copy.versions) == (abandoned, True, {0: 1})
     assert daemon.names == ["beta", "gamma"]
+
+
+def test_a_checkpoint_that_is_written_after_the_end_is_among_the_events_of_the_run() -> None:
+    writer = ScriptedWriter()
+    daemon = Daemon(MasterConfig(recovery_seconds=0), writers=[writer])
+    alpha = daemon.enter("a", "alpha")
+    daemon.train(alpha)
+    daemon.order("end-run")
+    [over] = daemon.runs.over
+    writer.succeed()
+    daemon.runs.first.handle_progress(daemon.network.now)
+
+    assert over.entries[-1].kind == "checkpoint"
+    assert [entry.kind for entry in over.entries] == ["joined", "began", "expelled", "checkpoint"]
 
 
 def test_limits_hold_for_all_runs_together() -> None:

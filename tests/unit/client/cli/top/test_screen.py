@@ -68,6 +68,34 @@ def test_a_master_without_runs_says_so() -> None:
     assert "no run is in progress" in lines(documents(), 80, 24)
 
 
+def over(count: int = 1) -> list[dict[str, Any]]:
+    line = {"mode": "sharing", "workers": 4, "finished": True, "ended_unix_time": 880.0}
+    return [{"name": f"old{number}", **line} for number in range(count)]
+
+
+def test_runs_that_are_over_stand_below_and_say_since_when() -> None:
+    shown = lines(documents("bert") | {"over": over(9)}, 80, 24)
+    alone = lines(documents() | {"over": over()}, 80, 24)
+
+    first = next(i for i, line in enumerate(shown) if line.startswith("bert"))
+    assert shown[first + 1].split()[:5] == ["old0", "4", "finished", "2:00", "ago"]
+    assert sum(line.startswith("old") for line in shown) == 3
+    assert sum("host" in line for line in shown) == 2, "workers keep their room"
+    assert sum(line.startswith("old") for line in alone) == 1
+    everything = lines(documents("bert") | {"over": over(9)}, 80, None)
+    assert sum(line.startswith("old") for line in everything) == 9
+
+
+def test_a_run_that_is_over_and_was_asked_for_is_shown_with_its_workers() -> None:
+    found = documents("bert", workers=[worker(0, state="finished")])
+    found["runs"]["bert"]["run"] |= {"finished": False, "ended_unix_time": 880.0}
+
+    shown = lines(found, 80, 24)
+
+    assert any(line.startswith("bert") and "ended 2:00 ago" in line for line in shown)
+    assert sum("host0" in line for line in shown) == 1
+
+
 def test_a_run_in_a_line() -> None:
     [run] = runs_in(documents("bert"))
 
@@ -105,6 +133,7 @@ def test_any_picture_fits_its_terminal_and_sends_it_nothing_to_act_on(
     names: list[str], workers: list[dict[str, Any]], junk: Any, note: str, columns: int, rows: int
 ) -> None:
     found = documents(*names, workers=workers)
+    found["over"] = [{"name": junk, "workers": junk, "ended_unix_time": junk}, *over(), junk]
     for name in names[:1]:
         found["runs"][name] |= {"events": junk, "series": {"curves": [{"mean": junk}]}}
     found["overview"]["figures"] = junk
