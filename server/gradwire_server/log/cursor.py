@@ -109,8 +109,9 @@ class Cursor:
     @property
     def positions(self) -> Iterator[int]:
         """Iterate over the positions at which segments have to end."""
-        yield self.acknowledged
-        yield from self._under_way
+        for stop, each in self._under_way.items():
+            yield each.start  # a member is here when it has what was sent before
+            yield stop
         yield self.sent
         if self.acknowledged < self.pause:
             yield self.pause

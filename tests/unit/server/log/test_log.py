@@ -244,6 +244,27 @@ def test_what_a_member_was_sent_is_what_it_lacked(
     assert world.log.stable == Stable(head, world.versions_at(head))
 
 
+def test_nothing_is_merged_across_where_a_member_will_be() -> None:
+    """It counts as having updates of its own, with what was sent before them."""
+    world = World()
+    world.log.bytes_max = 1
+    world.append(1, 0)
+    assert world.send(0) is not None
+    world.append(0, 1)
+    assert world.send(0) is None
+    world.append(1, 2)
+    assert world.send(0) is not None
+    for rank in (1, 2, 3):
+        world.send_all(rank)
+        world.deliver_all(rank)
+    world.log.compact(at_once=True)
+
+    world.deliver(0)
+
+    assert world.receivers[0].cursor.acknowledged == 2
+    world.check()
+
+
 def test_members_that_are_equally_far_get_the_same_message() -> None:
     world = World()
     for number in range(6):
