@@ -59,10 +59,10 @@ def run(plan: Plan) -> list[Figure]:
         alone.append(_measure(plan, is_watched=False))
         watched.append(_measure(plan, is_watched=True))
     watchers = f"with {plan.viewers} viewers, Prometheus and {SERIES} series of each worker"
-    rival = f"{form(keys=plan.keys)}, without them"
+    rival = "without them"
     times, times_alone = (median(c.seconds for c in costs) for costs in (watched, alone))
     loads, loads_alone = (median(c.processor_seconds for c in costs) for costs in (watched, alone))
-    update = f"accepted 4 KB update of {WORKERS} workers, {watchers}"
+    update = f"accepted 4 KB update of {WORKERS} workers {form(keys=plan.keys)}, {watchers}"
     processor = f"master's processor for it, {watchers}"
     return [
         at_most(update, 1e6 * times, "us", rival, 1e6 * times_alone, aim=AIM, runs=plan.runs),
