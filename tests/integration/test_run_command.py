@@ -94,14 +94,14 @@ def test_a_line_at_the_foot_of_a_terminal_says_how_far_the_workers_are(tmp_path:
     end = tmp_path / "end"
     command = [sys.executable, "-m", "gradwire", "run", "--", *python(LOGS, str(end))]
     with Terminal(command, tmp_path) as terminal:
-        terminal.wait_for("default: in progress, workers 2")
+        terminal.wait_for("default: workers 2")
         terminal.wait_for("loss 1.5")
         terminal.wait_for("at step")
         end.touch()
         assert terminal.wait() == 0
         lines = terminal.lines
 
-    assert not any("in progress" in line for line in lines), "it is gone in the end"
+    assert not any("default: workers" in line for line in lines), "it is gone in the end"
     steps = [line for line in lines if "at step" in line]
     assert steps
     assert all(re.fullmatch(r"\[[01]\] worker [01] at step \d+", line) for line in steps)

@@ -61,7 +61,7 @@ def test_a_pipe_has_a_line_for_each_run_and_stderr_says_when_the_master_is_away(
         Running(command("--http", stub.address), stderr=subprocess.PIPE) as top,
     ):
         assert top.read_line("a run") == (
-            "bert: in progress, workers 2, updates/s 25, bytes/s 12.5 KB, step 1,001, loss 2.5\n"
+            "bert: workers 2, step 1,001, loss 2.5, updates/s 25, bytes/s 12.5 KB\n"
         )
         stub.close()
         assert stub.address in top.read_line("that it is away", top.stderr)

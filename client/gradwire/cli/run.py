@@ -111,9 +111,16 @@ class Launcher:
     """Runs workers, with a master or without, and shows what they print."""
 
     def __init__(
-        self, command: Sequence[str], workers: int, *, on_failure: OnFailure = "stop"
+        self,
+        command: Sequence[str],
+        workers: int,
+        *,
+        on_failure: OnFailure = "stop",
+        steps: int | None = None,
     ) -> None:
         self._command = command
+        self._steps = steps
+        """How many each worker makes, where that is known."""
         self._workers = workers
         self._on_failure = on_failure
         # More threads than processors would slow all down.
@@ -202,11 +209,11 @@ class Launcher:
         """Show how far the workers are."""
         if sys.stderr.isatty():
             try:
-                await follow(http, self._foot.show, TERMINAL_SECONDS)
+                await follow(http, self._foot.show, TERMINAL_SECONDS, self._steps)
             finally:
                 self._foot.show("")
         else:
-            await follow(http, self._say, LINE_SECONDS)
+            await follow(http, self._say, LINE_SECONDS, self._steps)
 
     async def _keep_master(self, master: Master) -> None:
         """Start the master again whenever it dies; its workers train on and come back."""

@@ -54,8 +54,8 @@ def demo(
     began = time.monotonic()
     with TemporaryDirectory(prefix="gradwire-demo-") as folder:
         files = [Path(folder, str(rank)) for rank in range(workers)]
-        launcher = Launcher([*TRAIN, folder, str(steps), str(density)], workers)
-        _run(launcher, launcher.run_with_master("127.0.0.1:0", "off", None))
+        launcher = Launcher([*TRAIN, folder, str(steps), str(density)], workers, steps=steps)
+        _run(launcher, launcher.run_with_master("127.0.0.1:0", "127.0.0.1:0", None))
         typer.echo("one worker alone, for comparison", err=True)
         alone = Launcher([*TRAIN, folder, str(steps)], 1)
         _run(alone, alone.run("", [None]))

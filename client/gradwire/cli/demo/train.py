@@ -52,12 +52,13 @@ def main() -> None:
             loss = loss_of(model, *batches.next())
             loss.backward()  # type: ignore[no-untyped-call]
             optimizer.step()
+            losses.append(loss.item())
             if session is not None:
                 session.step()
+                session.log(loss=losses[-1])
                 if step % COUNT_EVERY == 0:
                     counts.append((step, bytes_of(session.stats)))
-            losses.append(loss.item())
-            if rank == 0 and step % max(steps // 10, 1) == 0:
+            elif step % max(steps // 10, 1) == 0:
                 sys.stderr.write(f"step {step} of {steps}, loss {losses[-1]:.3f}\n")
 
     found: dict[str, Any] = {"state": model.state_dict(), "losses": losses}

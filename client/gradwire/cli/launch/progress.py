@@ -14,7 +14,9 @@ LINE_SECONDS: Final = 10.0
 ERASE: Final = "\r\x1b[K"
 
 
-async def follow(http: str, show: Callable[[str], None], every: float) -> None:
+async def follow(
+    http: str, show: Callable[[str], None], every: float, steps: int | None = None
+) -> None:
     """Show what a master says of its run, until this is cancelled.
 
     Parameters
@@ -25,6 +27,8 @@ async def follow(http: str, show: Callable[[str], None], every: float) -> None:
         Is given a line.
     every : float
         Seconds.
+    steps : int, optional
+        How many each worker makes.
     """
     # Not at the top: a start does not wait for them.
     from gradwire.cli.master_http import MasterHttp
@@ -37,7 +41,7 @@ async def follow(http: str, show: Callable[[str], None], every: float) -> None:
         # Nothing that is shown may end a run. A master that has died is started again.
         with suppress(Exception):
             for run in runs_in(await asyncio.to_thread(read, master, None)):
-                show(line_of(run))
+                show(line_of(run, steps))
 
 
 class Foot:

@@ -27,6 +27,8 @@ EVENTS: Final = 5
 OVER: Final = 3
 """Most runs that are over in a picture of so many rows."""
 
+IN_PROGRESS: Final = "in progress"
+
 GAP: Final = 2
 """Columns between two cells."""
 
@@ -150,20 +152,39 @@ def state_of(run: Document, now: float | None) -> str:
         return f"{how} {show_duration(max(now - ended, 0.0))} ago"
     if is_finished:
         return "finished"
-    return f"stopping: {stopping}" if stopping else "in progress"
+    return f"stopping: {stopping}" if stopping else IN_PROGRESS
 
 
-def line_of(run: Document) -> str:
-    """Return a run in a line of text."""
+def line_of(run: Document, steps: int | None = None) -> str:
+    """Return a run in a line of text; `steps` is how many each worker makes, where that is known.
+
+    A terminal may have room for the first figures alone.
+    """
+    step, left = run["step"], None if steps is None else _seconds_left(run["workers"], steps)
+    is_of = steps is not None and step is not None
     said = {
+        "workers": f"{len(run['workers'])}",
+        # Steps count from 0 on.
+        "step": f"{step + 1:,.0f} of {steps:,}" if is_of else show_whole(step),
+        "eta": "" if left is None else show_duration(left),
+        "loss": show_number(run["loss"]),
         "updates/s": show_number(run["updates_per_second"]),
         "bytes/s": show_size(run["bytes_per_second"]),
-        "step": show_whole(run["step"]),
-        "loss": show_number(run["loss"]),
     }
-    figures = "".join(f", {name} {value}" for name, value in said.items() if value)
-    state = plain(run["state"])
-    return f"{plain(run['name'])}: {state}, workers {len(run['workers'])}{figures}"
+    state = [] if run["state"] == IN_PROGRESS else [plain(run["state"])]
+    figures = [f"{name} {value}" for name, value in said.items() if value]
+    return f"{plain(run['name'])}: {', '.join([*state, *figures])}"
+
+
+def _seconds_left(workers: Sequence[Document], steps: int) -> float | None:
+    """Return how long the worker that has the longest way to go still takes, at its speed."""
+    ways = [
+        max(steps - 1 - step, 0.0) / speed
+        for each in workers
+        if (step := number(each.get("step"))) is not None
+        and (speed := figure(each, "steps_per_second"))
+    ]
+    return max(ways, default=None)
 
 
 # Parts.

@@ -18,7 +18,7 @@ def test_a_line_comes_again_and_again_also_when_the_master_was_away() -> None:
             has_come.set()
 
         with answering(pages(documents("bert"))) as stub:
-            following = asyncio.create_task(follow(stub.address, show, EVERY))
+            following = asyncio.create_task(follow(stub.address, show, EVERY, 5_000))
             await has_come.wait()
             stub.close()
         has_come.clear()
@@ -30,4 +30,4 @@ def test_a_line_comes_again_and_again_also_when_the_master_was_away() -> None:
         return shown
 
     [first, *_] = asyncio.run(asyncio.wait_for(followed(), SOON))
-    assert first.startswith("bert: in progress, workers 2")
+    assert first.startswith("bert: workers 2, step 1,002 of 5,000, eta")

@@ -99,9 +99,13 @@ def test_a_run_that_is_over_and_was_asked_for_is_shown_with_its_workers() -> Non
 def test_a_run_in_a_line() -> None:
     [run] = runs_in(documents("bert"))
 
-    assert line_of(run) == (
-        "bert: in progress, workers 2, updates/s 25, bytes/s 12.5 KB, step 1,001, loss 2.5"
-    )
+    figures = "loss 2.5, updates/s 25, bytes/s 12.5 KB"
+    assert line_of(run) == f"bert: workers 2, step 1,001, {figures}"
+    # Rank 0 has 1,001 of the steps and makes 12.5 a second.
+    assert line_of(run, 2_001) == f"bert: workers 2, step 1,002 of 2,001, eta 1:20, {figures}"
+    assert line_of(run | {"workers": [], "step": None}, 9) == f"bert: workers 0, {figures}"
+    stopping = {"state": "stopping: enough"}
+    assert line_of(run | stopping).startswith("bert: stopping: enough, workers 2, step")
 
 
 JUNK = st.recursive(
