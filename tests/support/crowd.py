@@ -2,7 +2,7 @@
 
 import asyncio
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack, ExitStack
 from typing import Final, Self
 
@@ -63,6 +63,10 @@ class CrowdedRun:
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(SOON)
         self._loop.close()
+
+    def log(self, rank: int, step: int, values: Mapping[str, float]) -> None:
+        """Let a worker log something, before the server is there."""
+        self._watched.log(RUN, rank, step, values)
 
     def _log(self, rank: int, steps: int) -> None:
         random, at_once = np.random.default_rng(rank), POINTS_MAX // len(SERIES)

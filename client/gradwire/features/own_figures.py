@@ -3,6 +3,7 @@
 They go the way of `Session.log`, as series of their own.
 """
 
+from math import nan
 from typing import Final
 
 from gradwire.participant.feature import Feature
@@ -23,9 +24,16 @@ class OwnFigures(Feature):
         self._steps = 0
         self._bytes = 0
         self._busy_seconds = 0.0
+        self._wait_seconds = 0.0
+        self._is_bounded = False
+        """Whether it has ever waited for slower workers, or could have."""
 
     def after_step(self) -> None:
         """Report, if it is time."""
+        self.report()
+
+    def report(self) -> None:
+        """Report, if the last report is a second old: also while it waits for a step."""
         now = self._participant.clock()
         if now - self._at >= EVERY_SECONDS:
             figures = self._figures(now - self._at)
@@ -45,6 +53,13 @@ class OwnFigures(Feature):
         }
         if tally.updates_sent:
             figures |= {"density_ratio": tally.density, "threshold": tally.threshold}
+        bound = tally.staleness_bound
+        self._is_bounded |= bound is not None
+        if self._is_bounded:
+            figures["staleness_bound"] = nan if bound is None else bound
+            figures["wait_ratio"] = (tally.wait_seconds - self._wait_seconds) / seconds
+            figures["waited_for"] = nan if tally.waited_for is None else tally.waited_for
         self._steps, self._bytes = tally.steps, tally.bytes_encoded
+        self._wait_seconds = tally.wait_seconds
         self._busy_seconds = busy_seconds
         return figures

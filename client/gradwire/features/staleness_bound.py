@@ -10,7 +10,7 @@ and the measurements from which the numbers here are.
 
 import logging
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from math import ceil
 from statistics import median_high, median_low
 from typing import Final
@@ -53,6 +53,9 @@ PATIENCE_SECONDS_MIN: Final = 0.25
 """A step is waited for as long as the middle worker takes for `PATIENCE_STEPS`, but no longer than
 the timeout; and at least for so many steps, and for so many seconds."""
 
+REPORT_SECONDS: Final = 1.0
+"""How often a long wait is reported."""
+
 FIRST_PATIENCE_SECONDS: Final = 1.0
 """How long a step is waited for before it is known how long steps take."""
 
@@ -60,15 +63,28 @@ FIRST_PATIENCE_SECONDS: Final = 1.0
 class StalenessBound(Feature):
     """Makes the steps of a worker wait.
 
-    The clock of `participant` begins here; from now on every step sends an update. The other
-    parameters are those of `ClockLags`.
+    The clock of `participant` begins here; from now on every step sends an update.
+
+    Parameters
+    ----------
+    bound, timeout_seconds
+        Those of `ClockLags`.
+    report : callable
+        Called now and then in a wait, so that those who watch the run hear of it.
     """
 
-    def __init__(self, participant: Participant, bound: int, timeout_seconds: float) -> None:
+    def __init__(
+        self,
+        participant: Participant,
+        bound: int,
+        timeout_seconds: float,
+        report: Callable[[], None] = lambda: None,
+    ) -> None:
         self.lags = ClockLags(bound, timeout_seconds)
         self.held_by: Mapping[int, int] = {}
         """By rank: how many steps each worker was too far behind, at the last look."""
         self._participant = participant
+        self._report = report
         self._membership = participant.membership
         self._outbox = participant.outbox
         self._clocks = clocks = participant.membership.clocks
@@ -104,9 +120,13 @@ class StalenessBound(Feature):
                 self._participant.sending.tell_clock()
                 if self._look():
                     self._set_late_aside()
-                if self._look():
-                    yield Wait(lambda: self._state() != before, self.lags.deadline, self._purpose)  # noqa: B023
-            tally.wait_seconds += self._clock() - began
+                if held_by := self._look():
+                    tally.waited_for = max(held_by, key=held_by.__getitem__)
+                    deadline = min(self.lags.deadline, self._clock() + REPORT_SECONDS)
+                    yield Wait(lambda: self._state() != before, deadline, self._purpose)  # noqa: B023
+                now = self._clock()
+                tally.wait_seconds, began = tally.wait_seconds + now - began, now
+                self._report()
         self._began = self._clock()
 
     def on_leave(self) -> None:
@@ -176,10 +196,18 @@ class AutomaticBound(StalenessBound):
     ----------
     timeout_seconds : float
         Longest time to wait for a worker that makes no step, unless steps take so long themselves.
+    report : callable
+        See `StalenessBound`.
     """
 
-    def __init__(self, participant: Participant, timeout_seconds: float) -> None:
-        super().__init__(participant, LOCKSTEP, min(timeout_seconds, FIRST_PATIENCE_SECONDS))
+    def __init__(
+        self,
+        participant: Participant,
+        timeout_seconds: float,
+        report: Callable[[], None] = lambda: None,
+    ) -> None:
+        patience = min(timeout_seconds, FIRST_PATIENCE_SECONDS)
+        super().__init__(participant, LOCKSTEP, patience, report)
         self.lags.counts_unheard = True
         self._timeout_max = timeout_seconds
         self._first_steps = FIRST_STEPS

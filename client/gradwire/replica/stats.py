@@ -102,6 +102,11 @@ class Tally:
     wait_seconds: float = statistic(
         "Time the training thread has waited for slower workers.", "counter", default=0.0
     )
+    waited_for: int | None = statistic(
+        "Rank of the slowest worker that the last wait for slower workers was for; none before "
+        "the first.",
+        default=None,
+    )
     staleness_bound: int | None = statistic(
         "How many steps this worker may be ahead of the slowest one now; none while it waits for "
         "nobody.",

@@ -50,7 +50,8 @@ def features_of(
         features.append(sharing)
     if participant.observes:
         return features
-    features += [RosterLog(membership), OwnFigures(participant)]
+    figures = OwnFigures(participant)
+    features += [RosterLog(membership), figures]
     if (module := module_of(target)) is not None:
         # Imported here: only a script that trains a module has imported torch.
         from gradwire.features.loaded_parameters import LoadedParameters
@@ -59,13 +60,12 @@ def features_of(
     features.append(_momentum_and_scale(participant, target, optimizer))
     # Nothing that changes parameters comes after the bound, because it may wait.
     if isinstance(settings.staleness_bound, int):
-        features.append(
-            StalenessBound(participant, settings.staleness_bound, STALENESS_TIMEOUT_SECONDS)
-        )
+        bound, seconds = settings.staleness_bound, STALENESS_TIMEOUT_SECONDS
+        features.append(StalenessBound(participant, bound, seconds, figures.report))
         participant.outbox.announce_clock()  # others wait for us from now on
     elif settings.staleness_bound == "auto":
         # It announces nothing: an update before the first step would say that the run has begun.
-        features.append(AutomaticBound(participant, STALENESS_TIMEOUT_SECONDS))
+        features.append(AutomaticBound(participant, STALENESS_TIMEOUT_SECONDS, figures.report))
     if settings.log_histograms_every is not None:
         features.append(LayerHistograms(participant, settings.log_histograms_every))
     return features

@@ -61,6 +61,7 @@ class Worker(Logged):
     queued_bytes: int
     lacks_updates: int
     awaited: bool
+    held_by: int | None
     updates: int
 
 

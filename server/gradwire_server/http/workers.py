@@ -5,7 +5,7 @@ from itertools import islice
 from typing import Final
 
 from gradwire_protocol.messages.histograms import RATIO_PREFIX
-from gradwire_server.http.schemas import Logged, Worker, finite
+from gradwire_server.http.schemas import Logged, Numbers, Worker, finite
 from gradwire_server.series.series import Series
 from gradwire_server.state.roster import Member
 from gradwire_server.state.run import Run
@@ -18,13 +18,23 @@ OWN_PREFIX: Final = "gradwire/"
 SCALARS_MAX: Final = 16
 """Most scalars of a script that a worker is shown with; all are in its series."""
 
+HELD_RATIO: Final = 0.5
+"""A worker that waits for slower ones for so much of its time is said to be held up."""
+
 SILENT_SECONDS: Final = 1.0
 """A worker that was sent something so long ago, and was not heard of since, is called silent. It
 may be dead: an acknowledgement takes a round trip."""
 
 
+def held_by(figures: Numbers) -> int | None:
+    """Return the rank of the slower worker that one waits for most of its time, if it does."""
+    ratio, rank = figures.get("wait_ratio"), figures.get("waited_for")
+    return None if rank is None or ratio is None or ratio < HELD_RATIO else int(rank)
+
+
 def described(member: Member, run: Run, awaited: Collection[int], now: float) -> Worker:
     """Return a worker as the roster shows it."""
+    logged = logged_last(run.series, member.rank)
     connection = member.link.connection
     heard = connection.last_heard
     return {
@@ -39,8 +49,9 @@ def described(member: Member, run: Run, awaited: Collection[int], now: float) ->
         "queued_bytes": connection.bytes_queued,
         "lacks_updates": run.relay.lacks(member),
         "awaited": member.rank in awaited,
+        "held_by": held_by(logged["figures"]) if member.last_sequence is None else None,
         "updates": run.relay.versions.get(member.rank, 0),
-        **logged_last(run.series, member.rank),
+        **logged,
     }
 
 
@@ -59,6 +70,7 @@ def parted(rank: int, over: RunOver) -> Worker:
         "queued_bytes": 0,
         "lacks_updates": 0,
         "awaited": False,
+        "held_by": None,
         "updates": over.versions.get(rank, 0),
         **logged_last(over.series, rank),
     }

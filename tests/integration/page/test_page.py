@@ -375,6 +375,20 @@ def test_everything_can_be_done_with_the_keyboard(watch: Watch) -> None:
         expect(page.get_by_role("button", name="Drain")).to_be_focused()
 
 
+def test_who_waits_for_a_slower_worker_is_said(watch: Watch) -> None:
+    run = CrowdedRun(workers=4, steps=10)
+    figures = {"staleness_bound": 2.0, "wait_ratio": 0.61, "waited_for": 3.0}
+    for rank in (0, 2):
+        run.log(rank, 11, {f"gradwire/{name}": value for name, value in figures.items()})
+    with run:
+        page = watch(run).page
+        page.goto(run.url)
+
+        expect(page.locator("#held-up")).to_have_text(
+            re.compile(r"Rank 0 .*, rank 2 .* wait for rank 3 .* bound of 2: 61 % of the time\.")
+        )
+
+
 def test_a_master_that_is_gone_is_said_to_be_and_the_last_picture_stays(watch: Watch) -> None:
     with WatchedRun() as run:
         run.start(1)

@@ -64,7 +64,7 @@ WORKERS: Final = (
     Column("RUN", lambda worker: plain(worker["run"]), 16, is_number=False),
     Column("RANK", lambda worker: show_whole(number(worker.get("rank")))),
     Column("NAME", lambda worker: plain(worker.get("name")), 20, is_number=False),
-    Column("STATE", lambda worker: plain(worker.get("state")), is_number=False),
+    Column("STATE", lambda worker: doing(worker), 20, is_number=False),
     Column("STEP", lambda worker: show_whole(number(worker.get("step")))),
     Column("STEPS/S", lambda worker: show_number(figure(worker, "steps_per_second"))),
     Column("LOSS", lambda worker: show_number(loss_of(worker))),
@@ -304,6 +304,12 @@ def empty_table(chosen: Sequence[tuple[Column, int]]) -> Table:
 def figure(document: Document, name: str) -> float | None:
     """Return one of a document's figures."""
     return number(fields(document.get("figures")).get(name))
+
+
+def doing(worker: Document) -> str:
+    """Return the state of a worker, or for whom it waits most of its time."""
+    rank = number(worker.get("held_by"))
+    return plain(worker.get("state")) if rank is None else f"waits for rank {show_whole(rank)}"
 
 
 def loss_of(worker: Document) -> float | None:

@@ -20,6 +20,7 @@ const OWN = [
   ["gradwire/threshold", { title: "Threshold" }],
   ["gradwire/residual_age_steps", { title: "Age of the residual, in steps" }],
   ["gradwire/staleness_updates", { title: "Staleness, in updates" }],
+  ["gradwire/wait_ratio", { title: "Part of the time that it waits for slower workers", format: percent }],
   ["gradwire/overhead_ratio", { title: "Part of the time that gradwire takes", format: percent }],
 ];
 

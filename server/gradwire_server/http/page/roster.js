@@ -129,15 +129,28 @@ export class Roster {
 
 /** Return who holds up others, in a sentence; empty if nobody does. */
 export function heldUp({ round, workers }) {
-  const name = (worker) => `rank ${worker.rank} (${worker.name})`;
   const awaited = workers.filter((worker) => worker.awaited);
   if (round && awaited.length > 0 && round.complete.length > 0) {
-    const shown = awaited.slice(0, 3).map(name).join(", ") + (awaited.length > 3 ? `, and ${awaited.length - 3} more` : "");
-    return `Round ${round.closed + 1} waits for ${shown}${round.seconds === null ? "" : `, since ${duration(round.seconds)}`}.`;
+    return `Round ${round.closed + 1} waits for ${listed(awaited)}${round.seconds === null ? "" : `, since ${duration(round.seconds)}`}.`;
+  }
+  const there = new Set(workers.map((worker) => worker.rank));
+  const held = workers.filter((worker) => there.has(worker.held_by));
+  if (held.length > 0) {
+    const slower = workers.filter((worker) => held.some((other) => other.held_by === worker.rank));
+    const bound = held[0].figures.staleness_bound ?? null;
+    const by = bound === null ? "" : `, by the staleness bound of ${count(bound)}`;
+    const part = Math.max(...held.map((worker) => worker.figures.wait_ratio));
+    return `R${listed(held).slice(1)} ${held.length === 1 ? "waits" : "wait"} for ${listed(slower)}${by}: ${Math.round(100 * part)} % of the time.`;
   }
   const last = workers.reduce((a, b) => (b.lacks_updates > (a?.lacks_updates ?? 0) ? b : a), null);
   if (last === null || last.lacks_updates < BEHIND_UPDATES) return "";
-  return `Furthest behind is ${name(last)}: it lacks ${count(last.lacks_updates)} updates.`;
+  return `Furthest behind is ${named(last)}: it lacks ${count(last.lacks_updates)} updates.`;
+}
+
+const named = (worker) => `rank ${worker.rank} (${worker.name})`;
+
+function listed(workers) {
+  return workers.slice(0, 3).map(named).join(", ") + (workers.length > 3 ? `, and ${workers.length - 3} more` : "");
 }
 
 /** Sort names with those of a loss first. */

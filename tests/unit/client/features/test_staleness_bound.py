@@ -11,9 +11,11 @@ from gradwire.features.staleness_bound import (
     PATIENCE_SECONDS_MIN,
     PATIENCE_STEPS,
     PATIENCE_STEPS_MIN,
+    REPORT_SECONDS,
     SLOWER,
     SLOWER_STILL,
     AutomaticBound,
+    StalenessBound,
 )
 from gradwire.optimizer.delays import LATE_STEPS, LATENESS_UPDATES, excess_steps
 from gradwire.replica.waits import Wait
@@ -64,6 +66,29 @@ class Trainer(Rig):
         """Look whether the next step may begin; return who holds it."""
         self.wait = next(self.bound.wait(), None)
         return dict(self.bound.held_by)
+
+
+def test_a_long_wait_is_told_while_it_lasts() -> None:
+    reports: list[float] = []
+    rig = Rig()
+    tally, clocks = rig.participant.tally, rig.membership.clocks
+    rig.membership.on_roster([Peer(rank, str(rank), False) for rank in range(3)])
+    bound = StalenessBound(rig.participant, 0, TIMEOUT, lambda: reports.append(tally.wait_seconds))
+    outbox = rig.participant.outbox
+    clocks.hear({0: outbox.clock, 2: outbox.clock})
+    assert next(bound.wait(), None) is None
+    outbox.clock += 3
+    clocks.hear({2: outbox.clock - 1})
+
+    wait = bound.wait()
+    for _ in range(3):
+        rig.now = next(wait).deadline
+    clocks.hear({0: outbox.clock, 2: outbox.clock})
+    assert next(wait, None) is None
+
+    assert reports[:3] == pytest.approx([REPORT_SECONDS * n for n in (1, 2, 3)])
+    assert (tally.waited_for, tally.steps_waited) == (0, 1), "the slowest"
+    assert tally.wait_seconds == pytest.approx(3 * REPORT_SECONDS)
 
 
 def test_the_first_steps_are_made_in_lockstep_and_say_nothing_about_later_ones() -> None:

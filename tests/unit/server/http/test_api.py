@@ -308,6 +308,18 @@ async def test_a_worker_that_does_not_answer_is_silent_after_a_second() -> None:
     assert [worker["lacks_updates"] for worker in workers] == [1, 0]
 
 
+def test_a_worker_that_waits_most_of_its_time_is_held_by_the_one_that_it_waits_for() -> None:
+    watched = Watched()
+    waits = [{"wait_ratio": 0.6, "waited_for": 2}, {"wait_ratio": 0.4, "waited_for": 2}, {}]
+    for rank, figures in enumerate(waits):
+        watched.daemon.enter("abc"[rank], "bert")
+        watched.log("bert", rank, 1, {f"gradwire/{name}": n for name, n in figures.items()})
+
+    workers = json.loads(b"".join(watched.documents.run("bert")))["workers"]
+
+    assert [worker["held_by"] for worker in workers] == [2, None, None]
+
+
 @pytest.mark.parametrize(("given", "can"), [(None, False), ("viewer", False), ("operator", True)])
 async def test_a_client_learns_whether_it_may_order(given: str | None, can: bool) -> None:
     tokens = {"viewer": TOKEN, "operator": TOKEN[::-1]}

@@ -68,6 +68,15 @@ def test_a_master_without_runs_says_so() -> None:
     assert "no run is in progress" in lines(documents(), 80, 24)
 
 
+def test_a_worker_that_is_held_up_says_by_whom() -> None:
+    workers = [worker(0, held_by=3), worker(1, held_by=None), worker(3)]
+
+    shown = lines(documents("bert", workers=workers), 80, 24)
+
+    rows = [line for line in shown if "host" in line]
+    assert ["waits for rank 3 " in row for row in rows] == [True, False, False]
+
+
 def over(count: int = 1) -> list[dict[str, Any]]:
     line = {"mode": "sharing", "workers": 4, "finished": True, "ended_unix_time": 880.0}
     return [{"name": f"old{number}", **line} for number in range(count)]
