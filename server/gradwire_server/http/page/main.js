@@ -215,8 +215,9 @@ async function learnAccess() {
   try {
     const { orders } = await get("access");
     roster.canOrder = orders;
-    show(byId("orders"), orders);
-    show(byId("orders-link"), orders);
+    show(byId("order-buttons"), orders);
+    show(byId("order-closed"), !orders);
+    setText(byId("order-problem"), token.get() === null ? "" : "The token that was entered gives no orders.");
   } catch {
     // The stream says what is wrong.
   }
@@ -253,7 +254,7 @@ byId("token-form").addEventListener("submit", (event) => {
   begin();
 });
 
-byId("forget").addEventListener("click", () => askForToken(""));
+for (const id of ["forget", "enter"]) byId(id).addEventListener("click", () => askForToken(""));
 
 // Choices.
 
