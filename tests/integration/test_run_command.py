@@ -15,12 +15,12 @@ from typing import Any, NamedTuple, Protocol
 
 import pytest
 
-from gradwire.cli.app import main
+from gradwire.cli.app import EXIT_REFUSED, main
 from gradwire.cli.launch.processes import Child
 from gradwire.cli.run import Launcher
 from gradwire_protocol.crypto.keys import SECRET_BYTES, RunKey
 from gradwire_udp.files.keys import write_key
-from support.processes import Running, children_of, has_ended, python
+from support.processes import Running, children_of, completed, has_ended, python
 from support.terminals import Terminal
 from support.tiers import variants
 from support.waiting import PROCESS, until, wait_for_process
@@ -105,6 +105,30 @@ def test_a_line_at_the_foot_of_a_terminal_says_how_far_the_workers_are(tmp_path:
     steps = [line for line in lines if "at step" in line]
     assert steps
     assert all(re.fullmatch(r"\[[01]\] worker [01] at step \d+", line) for line in steps)
+
+
+def test_whoever_started_a_run_can_give_its_master_orders() -> None:
+    code = """
+import numpy as np, gradwire
+with gradwire.join(np.zeros(10, np.float32)) as session:
+    print("trains", flush=True)
+    while session.stopping is None: session.step()
+"""
+    with launch(*python(code), options=()) as launcher:
+        launcher.read_line("a worker to train")
+        said = ""
+        while "token in" not in said:
+            said += launcher.read_line("the token", launcher.stderr)
+        [http], [file] = re.findall(r"http://\S+", said), re.findall(r"token in (\S+)", said)
+        token_file = Path(file)
+        order = [sys.executable, "-m", "gradwire", "operate", "stop-training", "--http", http]
+
+        refused, taken = completed(order), completed([*order, "--token-file", str(token_file)])
+        launcher.communicate()
+
+    assert refused.returncode == EXIT_REFUSED
+    assert taken.returncode == launcher.returncode == 0, taken.stderr
+    assert not token_file.exists()
 
 
 HAS_KEYS = """

@@ -162,6 +162,7 @@ LATE_START: Final = r"goes on with (\d workers): the run has had \d+ updates"
 FIGURES: Final = (
     (r"10\.213\.7\.1", "10.0.2.4"),
     (r"10\.213\.7\.2", "10.0.2.5"),
+    (r"gradwire-keys-\w+", "gradwire-keys-k3vq_x2a"),
     (r"\b[0-9a-f]{16}\b", "5f0c2a9be1d34c77"),
     (r"(run keys?) [0-9a-f]{6}\b", r"\1 c14ce5"),
 )
@@ -180,6 +181,7 @@ def as_shown(played: Shown) -> str:
 
 def without_figures(text: str) -> set[str]:
     """Return the lines of a text without what differs from time to time."""
+    text = re.sub(r"gradwire-keys-\w+", "", text)
     text = re.sub(LATE_START, r"begins with \1", text)
     lines = {re.sub(r"[0-9a-f]*\d[\w.,:]*|\s+", " ", line).strip() for line in text.splitlines()}
     return {line for line in lines if not any(part in line for part in SOMETIMES)}

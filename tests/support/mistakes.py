@@ -127,6 +127,7 @@ class Place:
             message = message.replace(place, name)
         for pattern, name in (
             (rf"{re.escape(socket.gethostname())}/\d+", "HOST/PID"),
+            (r"\S+/gradwire-keys-\w+", "KEYS"),
             (r"127\.0\.0\.1:\d+", "HOST:PORT"),
             (r"\bafter \d+\.\d s", "after S s"),
             (r"\bwaited [\d.]+ s\b", "waited S s"),

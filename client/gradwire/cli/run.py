@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal, TextIO
 
 import typer
 
-from gradwire.cli.launch.master import Master, MasterEndedError, local_keys
+from gradwire.cli.launch.master import Master, MasterEndedError, local_keys, operator_token
 from gradwire.cli.launch.processes import SIGNALLED, Child, Failures, ending_signals, how
 from gradwire.cli.launch.progress import LINE_SECONDS, TERMINAL_SECONDS, Foot, follow
 from gradwire.errors import DeadlineError, UsageError
@@ -87,7 +87,7 @@ def run(
     the run. Ctrl-C and SIGTERM are passed on to the workers; a worker that has not ended 10 seconds
     after SIGTERM is killed. Processes that a worker has left running in its process group end with
     it. Master and workers get new keys for every launch, so that no other user of this machine can
-    join.
+    join; orders on the master's page, or by gradwire operate, take a token whose file is named.
     """
     launcher = Launcher(command, workers, on_failure=on_failure)
     if master is None:
@@ -151,16 +151,23 @@ class Launcher:
     async def run_with_master(self, listen: str, http: str, key_file: Path | None) -> None:
         """Run the workers with a master of their own."""
         show = partial(self._write, sys.stderr, "[master] ")
-        with local_keys(self._workers, key_file) as (run_key_file, worker_key_files):
+        with (
+            local_keys(self._workers, key_file) as (run_key_file, worker_key_files),
+            operator_token() as (new, _),
+        ):
+            given = os.environ.get("GRADWIRE_HTTP_OPERATOR_TOKEN_FILE")
+            token_file = Path(given) if given else new
+            options = ["--http-operator-token-file", str(token_file)]
             async with (
-                Master(listen, http, run_key_file, show, self._say) as master,
+                Master(listen, http, run_key_file, show, self._say, options) as master,
                 asyncio.TaskGroup() as group,
             ):
                 served = f", watch it at http://{master.http}/" if master.http else ""
                 self._say(f"master at {master.address}{served}")
                 tasks = [group.create_task(self._keep_master(master))]
                 if master.http:
-                    tasks.append(group.create_task(self._follow(master.http)))
+                    self._say(f"orders take the token in {token_file}")
+                    tasks.append(group.create_task(self._follow(master.http, token_file)))
                 await self.run(master.address, worker_key_files, is_whole_run=True)
                 for task in tasks:
                     task.cancel()
@@ -205,15 +212,16 @@ class Launcher:
             ours["WORLD_SIZE"] = str(self._workers)
         return defaults | os.environ | ours
 
-    async def _follow(self, http: str) -> None:
+    async def _follow(self, http: str, token_file: Path) -> None:
         """Show how far the workers are."""
+        following = partial(follow, http, token_file, steps=self._steps)
         if sys.stderr.isatty():
             try:
-                await follow(http, self._foot.show, TERMINAL_SECONDS, self._steps)
+                await following(self._foot.show, TERMINAL_SECONDS)
             finally:
                 self._foot.show("")
         else:
-            await follow(http, self._say, LINE_SECONDS, self._steps)
+            await following(self._say, LINE_SECONDS)
 
     async def _keep_master(self, master: Master) -> None:
         """Start the master again whenever it dies; its workers train on and come back."""

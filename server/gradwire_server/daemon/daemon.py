@@ -183,7 +183,7 @@ class Daemon:
             await self._close_connections(drivers)
             await self._wait_for_disk()
             if self._event_files is not None:
-                self._event_files.close(self._runs.in_progress, drivers.now())
+                self._event_files.close(self._runs.masters, drivers.now())
         finally:
             if refusals is not None:
                 refusals.cancel()
@@ -212,7 +212,7 @@ class Daemon:
             refused.look(monotonic())
             figures.sample(drivers.now())
             if self._event_files is not None:
-                self._event_files.look(self._runs.in_progress, drivers.now())
+                self._event_files.look(self._runs.masters, drivers.now())
         refused.look(monotonic())
         logger.info("stopping: %s", self._reason)
 

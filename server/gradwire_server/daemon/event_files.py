@@ -21,7 +21,7 @@ import re
 import socket
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from hashlib import sha256
@@ -76,6 +76,8 @@ class _Recorded:
     """How many scalars had come when its series were copied last."""
     folder: Path | None = None
     marks: Marks = field(default_factory=dict)
+    has_ended: bool = False
+    """Whether it was copied after its end. It stays as long as the master has its series."""
     is_behind: bool = False
     """Whether something is due that was not written."""
     is_failing: bool = False
@@ -127,13 +129,14 @@ class EventFiles:
         self._thread: Thread | None = None
         self._next_at = 0.0
 
-    def look(self, masters: Mapping[str, Master], now: float) -> None:
+    def look(self, masters: Iterable[tuple[str, Master]], now: float) -> None:
         """Write what is new, when it is time to; called on the event loop.
 
         Parameters
         ----------
-        masters : mapping
-            Those of the runs in progress, by name.
+        masters : iterable
+            Names of runs and their masters, also of those that are over: a short training may have
+            begun and ended since the last look.
         """
         is_writing = self._thread is not None and self._thread.is_alive()
         if now >= self._next_at and not is_writing:
@@ -148,31 +151,35 @@ class EventFiles:
         self._thread.join(CLOSE_SECONDS_MAX)
         return not self._thread.is_alive()
 
-    def close(self, masters: Mapping[str, Master], now: float) -> None:
+    def close(self, masters: Iterable[tuple[str, Master]], now: float) -> None:
         """Write all that is left, and end."""
         if self.wait():
             self._begin(masters, now, is_last=True)
         if not self.wait():
             logger.error("the last points were not written to %s", self._directory)
 
-    def _begin(self, masters: Mapping[str, Master], now: float, *, is_last: bool = False) -> None:
-        going: dict[int, Master] = {}
-        for name, master in masters.items():
-            run = master.run
-            if run is None or run.recovery is not None:
+    def _begin(
+        self, masters: Iterable[tuple[str, Master]], now: float, *, is_last: bool = False
+    ) -> None:
+        there: dict[int, Master] = {}
+        for name, master in masters:
+            run, series = master.run, master.series
+            if series is None or (run is not None and run.recovery is not None):
                 continue  # it is not known yet whether it goes on
-            key = id(run.series)
-            going[key] = master
-            self._recorded.setdefault(key, _Recorded(name, run.series, run.recovered))
+            there[id(series)] = master
+            goes_on = run is not None and run.recovered
+            self._recorded.setdefault(id(series), _Recorded(name, series, goes_on))
         copies = []
         for key, each in list(self._recorded.items()):
             live = None
-            if key in going and not is_last:
-                live = frozenset(member.rank for member in going[key].roster.workers)
-            else:
+            if key not in there or is_last:
                 del self._recorded[key]
+            elif there[key].run is not None:
+                live = frozenset(member.rank for member in there[key].roster.workers)
+            ends = live is None and not each.has_ended
+            each.has_ended |= ends
             began = each.series.began  # None where nothing came after a restart
-            is_new = live is None or each.is_behind or each.series.taken > each.copied
+            is_new = ends or each.is_behind or each.series.taken > each.copied
             if is_new and began is not None:
                 each.copied = each.series.taken
                 copies.append(_Copy(each, each.series.save(), live, time.time() - (now - began)))

@@ -142,6 +142,28 @@ def test_an_order_is_carried_out_once_it_is_confirmed(watch: Watch, tmp_path: Pa
         assert sorted(worker.wait() for worker in run.workers) == [0, 1]
 
 
+def test_who_may_look_without_a_token_can_enter_the_operator_s(
+    watch: Watch, tmp_path: Path
+) -> None:
+    with WatchedRun(*secrets(tmp_path)[2:]) as run:
+        run.start(1)
+        watched = watch(run)
+        page = watched.page
+        watched.open()
+        assert_row_count(page, 1)
+        expect(page.get_by_role("button", name="Stop training")).to_be_hidden()
+        assert_no_rule_of_axe_is_broken(page)
+        page.get_by_role("button", name="Enter the operator's token").click()
+        page.locator("#token").fill(OPERATOR)
+        page.locator("#token").press("Enter")
+
+        page.get_by_role("button", name="Stop training").click()
+        page.get_by_role("button", name="Do it").click()
+
+        expect(page.locator("#order-answer")).to_contain_text("told to end their training")
+        assert run.workers[0].wait() == 0
+
+
 def test_a_wrong_token_shows_nothing_and_the_viewer_s_gives_no_orders(
     watch: Watch, tmp_path: Path
 ) -> None:
@@ -161,7 +183,8 @@ def test_a_wrong_token_shows_nothing_and_the_viewer_s_gives_no_orders(
         page.get_by_role("button", name="Open").click()
         expect(page.locator("#run")).to_have_value("secret-run")
         assert_row_count(page, 1)
-        expect(page.locator("#orders")).to_be_hidden()
+        expect(page.locator("#order-problem")).to_contain_text("gives no orders")
+        expect(page.locator("#order-buttons")).to_be_hidden()
         expect(page.get_by_role("button", name="Expel rank 0")).to_have_count(0)
         with page.expect_download() as download:
             page.get_by_role("link", name="CSV").click()

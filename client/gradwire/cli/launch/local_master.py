@@ -13,16 +13,14 @@ from concurrent.futures import Future
 from contextlib import AbstractContextManager, ExitStack
 from functools import partial
 from pathlib import Path
-from secrets import token_urlsafe
 from threading import Thread
 from typing import Final
 
-from gradwire.cli.keygen import TOKEN_BYTES
-from gradwire.cli.launch.master import Master, key_folder, local_keys
+from gradwire.cli.launch.master import Master, local_keys, operator_token
 from gradwire.cli.launch.processes import how
 from gradwire.errors import UsageError
 from gradwire_protocol.crypto.keys import IssuingKey, Role, RunKey, WorkerKey
-from gradwire_udp.files.keys import read_run_keys, write_key
+from gradwire_udp.files.keys import read_run_keys
 
 logger = logging.getLogger("gradwire.local_master")
 
@@ -51,10 +49,9 @@ class LocalMaster(AbstractContextManager["LocalMaster"]):
             run_key_file, _ = stack.enter_context(local_keys(0, key_file))
             self.run_key: RunKey = read_run_keys(run_key_file)[0]
             """The key that all others follow from."""
-            self.http_token: Final = token_urlsafe(TOKEN_BYTES)
+            token_file, token = stack.enter_context(operator_token())
+            self.http_token: Final = token
             """With it, people and programs give orders at `http`."""
-            token_file = stack.enter_context(key_folder()) / "http.token"
-            write_key(token_file, self.http_token)
             options = ["--http-operator-token-file", str(token_file), *options]
             log = partial(logger.warning, "%s")
             self._master = Master(listen, http, run_key_file, log, logger.info, options)

@@ -12,9 +12,11 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from secrets import token_urlsafe
 from tempfile import TemporaryDirectory
 from typing import Final, Self
 
+from gradwire.cli.keygen import TOKEN_BYTES
 from gradwire.cli.launch.processes import Child, how
 from gradwire.errors import DeadlineError, GradwireError
 from gradwire_protocol.crypto.keys import SECRET_BYTES, RunKey
@@ -76,6 +78,15 @@ def local_keys(workers: int, run_key_file: Path | None = None) -> Iterator[tuple
         for file in worker_key_files:
             write_key(file, run_key.worker_key(file.stem).format() + "\n")
         yield run_key_file.absolute(), worker_key_files
+
+
+@contextmanager
+def operator_token() -> Iterator[tuple[Path, str]]:
+    """Yield the file of a new token for orders over HTTP, and the token."""
+    with key_folder() as folder:
+        file, token = folder / "operator.token", token_urlsafe(TOKEN_BYTES)
+        write_key(file, token + "\n")
+        yield file, token
 
 
 class MasterEndedError(GradwireError):

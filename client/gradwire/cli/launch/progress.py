@@ -5,6 +5,7 @@ import os
 import sys
 from collections.abc import Callable
 from contextlib import suppress
+from pathlib import Path
 from typing import Final
 
 TERMINAL_SECONDS: Final = 1.0
@@ -15,7 +16,11 @@ ERASE: Final = "\r\x1b[K"
 
 
 async def follow(
-    http: str, show: Callable[[str], None], every: float, steps: int | None = None
+    http: str,
+    token_file: Path,
+    show: Callable[[str], None],
+    every: float,
+    steps: int | None = None,
 ) -> None:
     """Show what a master says of its run, until this is cancelled.
 
@@ -23,6 +28,8 @@ async def follow(
     ----------
     http : str
         ``host:port`` where it serves HTTP.
+    token_file : Path
+        With a token that it takes.
     show : callable
         Is given a line.
     every : float
@@ -31,11 +38,11 @@ async def follow(
         How many each worker makes.
     """
     # Not at the top: a start does not wait for them.
-    from gradwire.cli.master_http import MasterHttp
+    from gradwire.cli.master_http import MasterHttp, read_token
     from gradwire.cli.top.documents import read
     from gradwire.cli.top.screen import line_of, runs_in
 
-    master = MasterHttp(http)
+    master = MasterHttp(http, read_token(token_file))
     while True:
         await asyncio.sleep(every)
         # Nothing that is shown may end a run. A master that has died is started again.

@@ -242,8 +242,9 @@ async function learnAccess() {
   try {
     const { orders } = await get("access");
     state.mayOrder = orders;
-    show(byId("orders"), orders);
-    show(byId("orders-link"), orders);
+    show(byId("order-buttons"), orders);
+    show(byId("order-closed"), !orders);
+    setText(byId("order-problem"), token.get() === null ? "" : "The token that was entered gives no orders.");
   } catch {
     // The stream says what is wrong.
   }
@@ -280,7 +281,7 @@ byId("token-form").addEventListener("submit", (event) => {
   begin();
 });
 
-byId("forget").addEventListener("click", () => askForToken(""));
+for (const id of ["forget", "enter"]) byId(id).addEventListener("click", () => askForToken(""));
 
 // Choices.
 

@@ -34,11 +34,11 @@ class Site:
     def look(self) -> None:
         """Write what is new, as after a long time, and wait until it is written."""
         self._now += 1_000.0
-        self.files.look(self.run.runs.in_progress, self._now)
+        self.files.look(self.run.runs.masters, self._now)
         self.files.wait()
 
     def close(self) -> None:
-        self.files.close(self.run.runs.in_progress, self._now)
+        self.files.close(self.run.runs.masters, self._now)
 
     @property
     def found(self) -> dict[str, dict[str, list[tuple[int, float]]]]:
@@ -100,6 +100,22 @@ def test_tensorboard_reads_each_worker_s_curves_and_the_mean(tmp_path: Path) -> 
     assert site.found["default/worker-0"] == {"loss": [(1, 3.0), (2, 2.0), (3, 1.0), (4, 0.0)]}
     assert site.found["default/worker-1"]["läss/<b>"] == [(1, 1.0), (2, 1.0), (3, 1.0)]
     assert site.found["default/mean"]["loss"] == [(1, 4.0), (2, 3.0), (3, 2.0), (4, 0.0)]
+
+
+def test_a_run_that_is_over_before_the_first_look_is_written_once(tmp_path: Path) -> None:
+    site = Site(tmp_path)
+    site.log(0, 1, loss=3.0)
+    site.log(0, 2, loss=2.0)
+    for _, master in site.run.runs.masters:
+        master.state.end_run()
+
+    site.look()
+    first = site.found
+    site.look()
+    site.close()
+
+    assert first["default/worker-0"] == first["default/mean"] == {"loss": [(1, 3.0), (2, 2.0)]}
+    assert site.found == first
 
 
 def test_what_cannot_be_written_is_written_later(

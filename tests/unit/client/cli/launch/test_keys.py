@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gradwire.cli.launch.master import local_keys
+from gradwire.cli.launch.master import local_keys, operator_token
 from gradwire_protocol.crypto.keys import SECRET_BYTES, RunKey
 from gradwire_udp.files.keys import read_keys, read_run_keys, write_key
 
@@ -38,6 +38,13 @@ def test_they_are_for_this_user_alone() -> None:
 
         assert {stat.S_IMODE(path.stat().st_mode) for path in files} == {0o600}
         assert {stat.S_IMODE(path.parent.stat().st_mode) for path in files} == {0o700}
+
+
+def test_every_launch_has_another_token_for_orders_for_this_user_alone() -> None:
+    with operator_token() as (file, token), operator_token() as (_, other):
+        assert file.read_text().strip() == token != other
+        assert stat.S_IMODE(file.stat().st_mode) == 0o600
+        assert stat.S_IMODE(file.parent.stat().st_mode) == 0o700
 
 
 def test_they_are_gone_when_the_launch_fails() -> None:

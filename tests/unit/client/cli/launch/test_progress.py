@@ -1,6 +1,8 @@
 import asyncio
+from pathlib import Path
 
 from gradwire.cli.launch.progress import follow
+from gradwire_udp.files.keys import write_key
 from support.http_documents import documents, pages
 from support.http_stub import answering
 from support.waiting import SOON
@@ -8,7 +10,12 @@ from support.waiting import SOON
 EVERY = 0.01
 
 
-def test_a_line_comes_again_and_again_also_when_the_master_was_away() -> None:
+def test_a_line_comes_again_and_again_also_when_the_master_was_away(
+    tmp_path: Path,
+) -> None:
+    token_file = tmp_path / "operator.token"
+    write_key(token_file, "a-token-of-this-test")
+
     async def followed() -> list[str]:
         shown: list[str] = []
         has_come = asyncio.Event()
@@ -18,7 +25,7 @@ def test_a_line_comes_again_and_again_also_when_the_master_was_away() -> None:
             has_come.set()
 
         with answering(pages(documents("bert"))) as stub:
-            following = asyncio.create_task(follow(stub.address, show, EVERY, 5_000))
+            following = asyncio.create_task(follow(stub.address, token_file, show, EVERY, 5_000))
             await has_come.wait()
             stub.close()
         has_come.clear()
