@@ -165,7 +165,7 @@ def test_status_tells_of_the_run_and_workers_hear_why_it_ends(running: Running, 
         assert each.pop("unix_time") > each.pop("uptime_seconds") > 0
         del each["figures"]  # those of the first second come after it
     always: Announcement = {
-        "status": "ok", "version": version("gradwire"), "draining": False, "denied": [],
+        "status": "ok", "version": version("gradwire"), "draining": False, "denied": [], "over": [],
         "master": {"role": None, "in_charge": True, "term": 1, "other": None,
                    "standby_connected": False, "standby_behind": 0},
     }  # fmt: skip
