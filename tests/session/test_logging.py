@@ -1,5 +1,7 @@
 """`session.log`, against a real master."""
 
+import subprocess
+import sys
 from typing import Any
 
 import numpy as np
@@ -10,8 +12,9 @@ from gradwire import UsageError
 from gradwire_protocol import Role
 from support.curves import means_in
 from support.local_master import LocalMaster
+from support.processes import Running
 from support.sessions import RUN_KEY, join, zeros
-from support.waiting import wait_until
+from support.waiting import JOB, PROCESS, wait_until
 from support.wording import naming
 
 
@@ -59,6 +62,53 @@ def test_what_is_no_number_is_refused(master: LocalMaster, call: Any, said: Any)
             call(session)
         assert str(caught.value) == naming(*said)
         assert means_in(master.series) == {}
+
+
+OTHER_CLOCKS = """
+import sys, time
+hours, monotonic, wall = float(sys.argv[1]), time.monotonic, time.time
+time.monotonic, time.time = lambda: monotonic() + 3600 * hours, lambda: wall() - 3600 * hours
+
+import numpy as np
+import gradwire
+
+with gradwire.join(np.zeros(4, np.float32), master=sys.argv[2]) as session:
+    for step in range(2):
+        sys.stdin.readline()
+        session.log(loss=0.0, step=step)
+    sys.stdin.read()
+"""
+"""A worker whose clock shows another time of day, and counts from another moment."""
+
+
+@pytest.mark.parametrize("hours", [5, 50_000])
+def test_a_worker_whose_clocks_are_hours_off_is_where_it_belongs_on_the_time_axis(
+    master: LocalMaster, hours: int
+) -> None:
+    command = [sys.executable, "-c", OTHER_CLOCKS, str(hours), master.address]
+
+    def wait_for(scalars: int) -> None:
+        taken = lambda: master.series.taken >= scalars  # noqa: E731
+        wait_until(taken, f"scalar {scalars} to come", seconds=PROCESS)
+
+    with Running(command, stdin=subprocess.PIPE) as other, join(master, zeros()) as session:
+        assert other.stdin is not None
+        session.log(loss=1.0, step=0)
+        wait_for(1)
+        for step in range(2):
+            other.stdin.write("\n")
+            other.stdin.flush()
+            wait_for(2 + 2 * step)
+            session.log(loss=1.0, step=step + 1)
+            wait_for(3 + 2 * step)
+        found = {each.rank: each.curve.seconds.tolist() for each in master.series.curves_of("loss")}
+        other.stdin.close()
+        session.finish()
+
+    own, others = found[session.rank], found[1 - session.rank]
+    in_turn = [own[0], others[0], own[1], others[1], own[2]]
+    assert in_turn == sorted(in_turn)
+    assert in_turn[-1] < JOB
 
 
 def test_a_session_that_is_over_logs_nothing(master: LocalMaster) -> None:

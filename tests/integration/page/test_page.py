@@ -3,6 +3,7 @@
 import re
 import signal
 from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from statistics import median
 from time import monotonic
@@ -422,6 +423,31 @@ def test_a_master_that_is_gone_is_said_to_be_and_the_last_picture_stays(watch: W
         run.master.stop(signal.SIGKILL)
         expect(page.locator("#notice")).to_contain_text("No answer from the master")
         assert_row_count(page, 1)
+        watched.complaints.clear()  # of connections that were refused
+
+
+@pytest.mark.parametrize("hours", [-30_000, -5, 5])
+def test_a_wrong_clock_of_the_browser_does_no_harm(watch: Watch, hours: int) -> None:
+    """It is set while the page is open; ages, charts and times are those of the master."""
+    with WatchedRun() as run:
+        run.start(1)
+        watched = watch(run)
+        page = watched.page
+        page.clock.install()
+        watched.open()
+        assert_drawn(page, "loss")
+        page.clock.set_system_time(datetime.now(UTC) + timedelta(hours=hours))
+
+        for _ in range(2):
+            with page.expect_response(lambda response: "/series?" in response.url):
+                pass
+        assert_drawn(page, "loss")
+        expect(page.locator("#roster td.heard")).to_have_text("now")
+        run.master.stop(signal.SIGKILL)
+        expect(page.locator("#liveness")).to_contain_text("lost ")
+        lost = datetime.strptime(page.locator("#liveness").inner_text()[-8:], "%H:%M:%S")  # noqa: DTZ007
+        seconds = (datetime.now() - lost).seconds  # noqa: DTZ005  # of a day
+        assert seconds < JOB
         watched.complaints.clear()  # of connections that were refused
 
 

@@ -217,7 +217,7 @@ export class Charts {
     Object.assign(this, { onFailure, onZoom, axis: "steps", log: false, smoothing: 0, frozen: false });
     this.charts = new Map();
     this.isAsking = false;
-    this.askedAt = 0;
+    this.askedAt = -Infinity;
     this.follow(null);
     this.seen = new IntersectionObserver((changes) => {
       for (const { target, isIntersecting } of changes) {
@@ -281,12 +281,12 @@ export class Charts {
 
   /** Ask for the curves of the charts on the screen, if it is time, or of those that have none. */
   async refresh({ now = false, onlyNew = false } = {}) {
-    const due = now || onlyNew || (!this.frozen && Date.now() - this.askedAt >= EVERY_MILLISECONDS);
+    const due = now || onlyNew || (!this.frozen && performance.now() - this.askedAt >= EVERY_MILLISECONDS);
     if (this.run === null || this.isAsking || !due || document.hidden) return;
     const wanted = [...this.charts.values()].filter((chart) => chart.visible && (!onlyNew || chart.curves.length === 0));
     if (wanted.length === 0) return;
     this.isAsking = true;
-    this.askedAt = Date.now();
+    this.askedAt = performance.now(); // The time of day may be set, and go back.
     try {
       await this.fetchTotals();
       for (let at = 0; at < wanted.length; at += NAMES_AT_ONCE) await this.fetchCurves(wanted.slice(at, at + NAMES_AT_ONCE));

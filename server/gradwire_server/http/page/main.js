@@ -43,7 +43,6 @@ const state = {
   isOver: false, // Whether the run that is shown has ended.
   mayOrder: false,
   following: null,
-  heardAt: 0,
 };
 
 const charts = new Charts({ onFailure: lost, onZoom: () => freeze(true) });
@@ -94,7 +93,6 @@ function listen(run) {
 // What comes.
 
 function heard({ kind, data }) {
-  state.heardAt = Date.now();
   setLiveness("live", "live");
   show(byId("ask"), false);
   show(byId("everything"), true);
@@ -120,7 +118,7 @@ function lost(error) {
     if (state.document === null) choose(null);
     else stayAfter();
   } else {
-    setLiveness("lost", state.heardAt ? `lost ${clock(state.heardAt / 1000)}` : "no answer");
+    setLiveness("lost", state.summary === null ? "no answer" : `lost ${clock(state.summary.unix_time)}`);
     byId("everything").classList.add("stale");
     byId("notice").classList.add("problem");
     setText(byId("notice"), status === null ? "No answer from the master; trying again." : error.message);

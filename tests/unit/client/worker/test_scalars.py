@@ -21,8 +21,8 @@ from gradwire_protocol.messages.scalars import POINTS_MAX, SERIES_MAX, Logged
 class Side:
     """A worker's scalars, and as much of its link as is needed."""
 
-    def __init__(self) -> None:
-        self.now = 100.0
+    def __init__(self, now: float = 100.0) -> None:
+        self.now = now
         self.is_live = True
         self.workers = 2
         self.sent: list[Logged] = []
@@ -84,6 +84,21 @@ def test_the_first_goes_at_once_and_the_rest_together_a_second_later() -> None:
     assert side.scalars.next_timer() is None
     ages = side.sent[1].array["age"]
     assert ages[0] > ages[-1] >= 1000 * EVERY_SECONDS - 1
+
+
+@given(st.integers(-(10**6), 10**6))
+def test_what_is_sent_does_not_depend_on_what_the_clock_of_the_worker_says(hours: int) -> None:
+    """Ages travel, and no times: the master places them by its own clock."""
+    sides = Side(0.0), Side(3600.0 * hours)
+    for side in sides:
+        for step, seconds in ((1, 0.0), (2, 0.25), (3, 4.5), (4, 0.0)):
+            side.log(step, loss=1.0)
+            side.wait(seconds, delivers=step < 4)
+        side.scalars.start_over()
+        side.wait(60.0)
+
+    assert sides[0].sent == sides[1].sent
+    assert len(sides[0].sent) > 2
 
 
 def test_many_workers_send_more_seldom() -> None:

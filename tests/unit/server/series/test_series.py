@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gradwire_protocol import InvalidMessageError
-from gradwire_protocol.messages.scalars import POINTS_MAX, SERIES_MAX, STEP_MAX, Logged
+from gradwire_protocol.messages.scalars import AGE_MAX, POINTS_MAX, SERIES_MAX, STEP_MAX, Logged
 from gradwire_server.series import series as module
 from gradwire_server.series.board import BUCKET_BYTES
 from gradwire_server.series.saved import CELLS_MAX, SAVED_MAX, SavedSeries
@@ -46,6 +46,18 @@ def test_each_worker_s_series_and_the_mean_of_all_are_shown() -> None:
     assert (series.taken, series.dropped, series.ranks) == (4, 0, [0, 3])
     assert [shown.rank for shown in series.curves_of("loss", ranks=[3])] == [None, 3]
     assert list(series.curves_of("nothing")) == []
+
+
+def test_a_scalar_lies_as_long_ago_as_it_is_old_by_the_clock_of_the_master() -> None:
+    series = Series()
+    for worker, now, ages in ((WORKER, 1_000.0, [1_500]), (OTHER, 1_003.0, [4_000, 500, AGE_MAX])):
+        points = points_of((0, step, age, 1.0) for step, age in enumerate(ages))
+        series.add(worker[0], worker, Logged(1, ("loss",), points.tobytes(), 0), now)
+
+    assert series.began == 998.5
+    found = {shown.rank: shown.curve.seconds.tolist() for shown in series.curves_of("loss")}
+    assert found[WORKER[0]] == [0.0]
+    assert found[OTHER[0]] == [0.5, 4.0, 0.0], "none lies before the beginning"
 
 
 SCALARS = st.tuples(st.integers(0, 2), st.integers(0, 2000), st.integers(-100, 100).map(float))
