@@ -95,8 +95,8 @@ class Plan:
     streams: int = 4
     device_seconds: float = 0.3
     """What a device takes for a step of that model."""
-    steps: int = 96
-    """Of workers of which one is slow, or is killed."""
+    steps: int = 640
+    """Of workers of which one is slow, or is killed: ten rounds of DiLoCo."""
     step_seconds: float = 0.02
     kills: bool = True
     keys: bool = True

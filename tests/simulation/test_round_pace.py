@@ -65,7 +65,7 @@ def test_beside_one_that_is_three_times_slower_the_others_make_their_steps(
     equal = Paced(mode, 1, [STEP] * workers)
     beside = Paced(mode, 1, [STEP] * (workers - 1) + [3 * STEP])
     for paced in (equal, beside):
-        paced.run.network.run_for(10.0)  # until it is known who is slow
+        paced.run.network.run_for(10.0)  # until the master knows the slow worker
 
     alone, hindered = equal.count(), beside.count()
     *fast, slow = beside.workers

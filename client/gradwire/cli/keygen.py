@@ -136,7 +136,7 @@ def _make_token(path: Path) -> None:
     typer.echo(path)
     _say(f"{path} is a token for HTTP. For people who give orders, start the master with")
     _say(f"  gradwire master --http-operator-token-file {path}")
-    _say("and for those who only look, with --http-token-file. Commands take the file:")
+    _say("For people who only look, --http-token-file takes it. Commands take the file:")
     _say(f"  gradwire operate status --token-file {path}")
 
 

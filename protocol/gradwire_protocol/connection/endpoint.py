@@ -209,10 +209,7 @@ class Endpoint:
                 connection.abort(reason)
 
     def name(self, instance: str) -> None:
-        """Say which of the masters with this keyring it is, as in `Credentials`.
-
-        For one whose address is known late.
-        """
+        """Say which master this is, as `Credentials` do, where its address is known late."""
         self._responder.instance = instance
 
     def set_keyring(self, keyring: Keyring, now: float) -> None:
