@@ -48,8 +48,8 @@ def keygen(
         Path | None,
         typer.Option(
             metavar="PATH",
-            help="Make a key from which the keys of one role follow, and no others: for who starts "
-            "workers.",
+            help="Make a key that makes the keys of one role and no others: for a scheduler or "
+            "driver that starts workers.",
         ),
     ] = None,
     source: Annotated[

@@ -66,8 +66,8 @@ class DaemonOptions:
     )
     http: str = setting(
         f"127.0.0.1:{HTTP_PORT}",
-        "Where people and Prometheus look, and give orders: /metrics, /api/v1 and /healthz; 'off' "
-        "for nowhere. Other machines can see only /healthz without --http-token-file.",
+        "Address of the page, /metrics, /api/v1, /healthz and orders; 'off' for none. Without "
+        "--http-token-file, other machines can see only /healthz.",
         metavar="HOST:PORT",
     )
     http_token_file: Path | None = setting(
@@ -86,8 +86,8 @@ class DaemonOptions:
     )
     transport: Transport = setting(
         "auto",
-        "What it listens to at this port: 'auto' is UDP, and TCP for workers behind firewalls that "
-        "let no UDP through.",
+        "What to listen to at this port: 'auto' is UDP, and TCP for workers behind firewalls that "
+        "block UDP.",
     )
     key_file: Path | None = setting(
         None,
@@ -115,8 +115,8 @@ class DaemonOptions:
     )
     resume: str | None = setting(
         None,
-        "Go on with the run of the newest checkpoint in this folder; where none can be used, do "
-        "not start. 'auto' is the folder of --checkpoint, and may be empty.",
+        "Continue each run from its newest checkpoint in this folder; if none can be used, do not "
+        "start. 'auto' is the folder of --checkpoint, which may be empty.",
         metavar="DIR",
     )
     tensorboard: Path | None = setting(
