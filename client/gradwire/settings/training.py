@@ -172,9 +172,9 @@ class TrainingSettings(ThresholdSettings):
         "divides by the number of workers, 'sqrt' by its square root, 'agreement' by something "
         "between the two that depends on how far the workers' steps agree, 'staleness' by how "
         "stale updates are. With 'auto' all workers together make the step that DDP makes at the "
-        "same learning rate: 'mean' where the optimizer's steps grow with the gradient, as SGD's do, "
-        "'agreement' where they do not, as Adam's, and 'sum' where `join` is given no optimizer. A "
-        "number is used as it is.",
+        "same learning rate: 'mean' where the optimizer's steps grow with the gradient, as SGD's "
+        "do, 'agreement' where they do not, as Adam's, and 'sum' where `join` is given no "
+        "optimizer. A number is used as it is.",
         above=0,
         most=SCALE_MAX,
     )
