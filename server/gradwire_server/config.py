@@ -84,7 +84,7 @@ class MasterConfig:
     standby: str | None = setting(
         None,
         "Address of this master's standby, as workers reach it: they go there when this master is "
-        "lost. This master lets workers in when its standby is connected.",
+        "lost. This master admits workers when its standby is connected.",
         characters_max=ADDRESS_CHARACTERS_MAX,
         metavar="HOST:PORT",
     )

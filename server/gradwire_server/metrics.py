@@ -123,7 +123,7 @@ class AdmissionMetrics(_Metrics):
     """Counts of peers that were refused, and of messages that broke the protocol."""
 
     refusals: Counter = _by_reason(
-        "Workers and observers that were not let in, by reason.",
+        "Workers and observers that were refused, by reason.",
         RefusalCode,
     )
     messages_invalid: Counter = _counter(

@@ -32,7 +32,7 @@ def keygen(
         Path | None,
         typer.Argument(
             metavar="[PATH]",
-            help="The run key file to make: run.key unless given.",
+            help="The run key file to make; run.key by default.",
             show_default=False,
         ),
     ] = None,
@@ -64,8 +64,7 @@ def keygen(
         Path | None,
         typer.Option(
             metavar="PATH",
-            help="Where a worker's key goes: a file, or a folder that exists. NAME.key unless "
-            "given.",
+            help="Where a worker's key goes: a file, or a folder that exists. NAME.key by default.",
         ),
     ] = None,
     role: Annotated[
