@@ -61,7 +61,7 @@ def Averaging(  # noqa: N802
     Parameters
     ----------
     every : int, optional
-        Steps between two averages: 16, and 30 where they are sparse.
+        Steps between two averages: 16, and 8 where they are sparse.
     optimizer_state : bool
         Whether what the optimizer keeps is averaged along with the parameters: Adam's moments, sums
         of squares, momentum. Logarithms of squares are averaged, means of gradients in parts of
@@ -113,7 +113,7 @@ def DiLoCo(  # noqa: N802
     Parameters
     ----------
     every : int, optional
-        Steps between two outer ones: 64, and 30 where contributions are sparse.
+        Steps between two outer ones: 64, and 8 where contributions are sparse.
     outer_lr, outer_momentum : float, optional
         Of the outer optimizer: 0.7 and 0.9, and 1 and 0 where contributions are sparse, which go
         without a momentum.

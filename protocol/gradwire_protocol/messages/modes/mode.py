@@ -208,8 +208,8 @@ USUAL: Final = {
 """Each mode with its defaults."""
 
 USUAL_SPARSE: Final = {
-    AVERAGING: Mode(AVERAGING, every=30, sparse=1 / 64),
-    DILOCO: Mode(DILOCO, every=30, sparse=1 / 64),
+    AVERAGING: Mode(AVERAGING, every=8, sparse=1 / 64),
+    DILOCO: Mode(DILOCO, every=8, sparse=1 / 64),
 }
 """Those of which contributions carry the largest elements only."""
 
