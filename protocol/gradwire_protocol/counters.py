@@ -74,7 +74,7 @@ class Counters:
     packets_lost: int = counted("Packets taken for lost.")
     packets_spuriously_lost: int = counted("Packets taken for lost and acknowledged after all.")
     packets_marked: int = counted("Packets received with the ECN mark 'congestion experienced'.")
-    black_holes: int = counted("Times that a path stopped to carry large datagrams.")
+    black_holes: int = counted("Times that a path stopped carrying large datagrams.")
     probe_timeouts: int = counted("Times that nothing was acknowledged for a probe timeout.")
     addresses_changed: int = counted("Workers that moved to another address while connected.")
     violations: int = counted("Connections closed because the peer broke the protocol.")

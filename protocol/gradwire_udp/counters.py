@@ -54,9 +54,11 @@ class TcpCounters:
         "TCP connections closed because there were too many, or nothing came over them.",
         "tcp_connections_turned_away",
     )
-    broken: int = counted("TCP connections that ended without our doing.", "tcp_connections_broken")
+    broken: int = counted(
+        "TCP connections that the other side or the network ended.", "tcp_connections_broken"
+    )
     violations: int = counted(
-        "TCP connections closed because something else came than packets.", "tcp_violations"
+        "TCP connections closed because something other than packets arrived.", "tcp_violations"
     )
     reads: int = 0
     """System calls that returned data."""

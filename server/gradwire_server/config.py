@@ -70,9 +70,9 @@ class MasterConfig:
     )
     mode: str | None = setting(
         None,
-        "Mode of the runs: sharing, synchronous, averaging, diloco or central, with what differs "
-        "from the defaults, as in 'averaging(every=5, bits=4)'. Workers that ask for another one "
-        "are refused. Without it, the first worker of a run says.",
+        "Mode of the runs: sharing, synchronous, averaging, diloco or central, with options as in "
+        "'averaging(every=5, bits=4)'. Workers that ask for another one are refused. Without it, "
+        "the first worker of a run chooses.",
         characters_max=200,
     )
     runs_max: int = setting(
@@ -84,14 +84,14 @@ class MasterConfig:
     standby: str | None = setting(
         None,
         "Address of this master's standby, as workers reach it: they go there when this master is "
-        "lost. This master lets workers in when its standby is connected.",
+        "lost. This master admits workers when its standby is connected.",
         characters_max=ADDRESS_CHARACTERS_MAX,
         metavar="HOST:PORT",
     )
     standby_of: str | None = setting(
         None,
-        "Be the standby of the master at this address, which has --standby with this one's: follow "
-        "its run, and take over when it is lost.",
+        "Be the standby of the master at this address, whose --standby is this one's address: "
+        "follow its run, and take over when it is lost.",
         characters_max=ADDRESS_CHARACTERS_MAX,
         metavar="HOST:PORT",
     )
@@ -113,8 +113,7 @@ class MasterConfig:
     )
     reassembly_bytes_max: int | None = setting(
         None,
-        "MiB of memory for messages on their way in; None for 1024, or more where that many "
-        "workers need it.",
+        "MiB of memory for incoming messages; None for 1024, or more if that many workers need it.",
         above=0,
         unit=MIB,
     )
@@ -122,7 +121,7 @@ class MasterConfig:
     # is dropped as too slow.
     relay_backlog_bytes_max: int = setting(
         BACKLOG_BYTES_MAX,
-        "MiB under way to one worker; what it lacks besides is added up.",
+        "MiB in flight to one worker; whatever else it lacks is added up.",
         above=0,
         unit=MIB,
     )
@@ -130,7 +129,7 @@ class MasterConfig:
     # worker is. Where there is no room, the one that is furthest behind is dropped.
     conflation_bytes_max: int = setting(
         CONFLATION_BYTES_MAX,
-        "MiB for what slow workers lack, added up, beyond --update-log-mib-max.",
+        "MiB for the added-up updates that slow workers lack, beyond --update-log-mib-max.",
         above=0,
         unit=MIB,
     )
@@ -144,8 +143,8 @@ class MasterConfig:
     # run, and then as long for the others. A worker dials every second.
     recovery_seconds: float = setting(
         5.0,
-        "How long a started master waits for workers of a run that it may have served before it "
-        "was killed.",
+        "How long a master waits after its start for the workers of a run that it may have served "
+        "before.",
         least=0,
     )
     new_run: bool = setting(
@@ -172,9 +171,9 @@ class MasterConfig:
     )
     outliers: OutlierPolicy = setting(
         "warn",
-        "What to do where an update is far larger than the others': 'warn' counts it and says so, "
-        "'quarantine' keeps the updates of its worker aside until an operator decides, where there "
-        "are eight workers or more, 'off' does not look.",
+        "What to do when an update is far larger than the others': 'warn' counts and logs it; "
+        "'quarantine' keeps the updates of its worker aside until an operator decides, with eight "
+        "workers or more; 'off' does not check.",
     )
     outlier_norm_multiple: float = setting(
         OUTLIER_NORM_MULTIPLE, "How many times the others' norm an update may have.", least=1
@@ -187,7 +186,7 @@ class MasterConfig:
     # Docker kills a container 10 s after SIGTERM, and the last checkpoint is written after this.
     drain_seconds: float = setting(
         5.0,
-        "How long a master that is told to stop waits for all messages under way to arrive.",
+        "How long a master that is told to stop waits for messages in flight to arrive.",
         above=0,
     )
     # When the master and all workers crash, this much training is lost.

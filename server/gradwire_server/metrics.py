@@ -123,7 +123,7 @@ class AdmissionMetrics(_Metrics):
     """Counts of peers that were refused, and of messages that broke the protocol."""
 
     refusals: Counter = _by_reason(
-        "Workers and observers that were not let in, by reason.",
+        "Workers and observers that were refused, by reason.",
         RefusalCode,
     )
     messages_invalid: Counter = _counter(
@@ -139,7 +139,7 @@ class RunMetrics(AdmissionMetrics):
     )
     joins: Counter = _counter("Workers and observers that joined the run.")
     leaves: Counter = _by_reason(
-        "Workers and observers that no longer take part, by what ended it.", Departure
+        "Workers and observers that no longer take part, by reason.", Departure
     )
     updates_accepted: Counter = _counter("Updates accepted from their origin, each counted once.")
     updates_duplicate: Counter = _counter("Updates that had been accepted before and were dropped.")
@@ -213,14 +213,14 @@ class RunMetrics(AdmissionMetrics):
     )
     scalars_taken: Counter = _counter("Scalars of workers (`session.log`) that are in curves.")
     scalars_dropped: Counter = _counter(
-        "Scalars of workers that were dropped, there or here: more than a worker may log."
+        "Scalars that a worker or the master dropped: more than a worker may log."
     )
     histograms_taken: Counter = _counter(
         "Messages with histograms of a worker's tensors that were taken."
     )
     histograms_dropped: Counter = _counter(
-        "Messages with histograms that were dropped, there or here: newer ones came first, a "
-        "worker with a lower rank sends some, or they were too many."
+        "Messages with histograms that a worker or the master dropped: newer ones came first, a "
+        "worker with a lower rank sends some, or there were too many."
     )
     snapshots_sent: Counter = _counter("Snapshots that a joiner has received whole.")
     digest_checks: Counter = _counter(
@@ -237,9 +237,7 @@ class RunMetrics(AdmissionMetrics):
 class ServerMetrics(_Metrics):
     """The metrics of a daemon that are not of one of its runs."""
 
-    http_refused: Counter = _by_reason(
-        "HTTP requests without what they asked for, by reason.", HttpRefusal
-    )
+    http_refused: Counter = _by_reason("HTTP requests refused, by reason.", HttpRefusal)
     orders: Counter = _counter("Orders of operators that were carried out.")
     runs: Gauge = _gauge("Runs in progress.")
     runs_failed: Counter = _counter(

@@ -124,7 +124,7 @@ def test_buffers_are_in_checkpoints_for_models_and_for_the_run_that_goes_on(
 def test_the_documentation_says_how_to_read_a_checkpoint_without_gradwire(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    text = (Path(__file__).parents[2] / "docs" / "operating.md").read_text(encoding="utf-8")
+    text = (Path(__file__).parents[2] / "docs" / "checkpoints.md").read_text(encoding="utf-8")
     [snippet] = re.findall(r"```python\n(from safetensors .*?)```", text, re.DOTALL)
     [shown, computed] = re.findall(r"\$ (.* default-000042\.safetensors .*)", text)
     with MasterProcess("--checkpoint", str(tmp_path), *NEVER) as master:

@@ -32,7 +32,7 @@ def keygen(
         Path | None,
         typer.Argument(
             metavar="[PATH]",
-            help="The run key file to make: run.key unless given.",
+            help="The run key file to make; run.key by default.",
             show_default=False,
         ),
     ] = None,
@@ -48,8 +48,8 @@ def keygen(
         Path | None,
         typer.Option(
             metavar="PATH",
-            help="Make a key from which the keys of one role follow, and no others: for who starts "
-            "workers.",
+            help="Make a key that makes the keys of one role and no others: for a scheduler or "
+            "driver that starts workers.",
         ),
     ] = None,
     source: Annotated[
@@ -64,8 +64,7 @@ def keygen(
         Path | None,
         typer.Option(
             metavar="PATH",
-            help="Where a worker's key goes: a file, or a folder that exists. NAME.key unless "
-            "given.",
+            help="Where a worker's key goes: a file, or a folder that exists. NAME.key by default.",
         ),
     ] = None,
     role: Annotated[

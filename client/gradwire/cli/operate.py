@@ -16,8 +16,8 @@ def operate(
     action: Annotated[
         str,
         typer.Argument(
-            help="What to do. status: show the workers. drain: let no more workers in, and stop "
-            "when the last one has left. resume: let workers in again. deny NAME: accept no key of "
+            help="What to do. status: show the workers. drain: admit no more workers, and stop "
+            "when the last one has left. resume: admit workers again. deny NAME: accept no key of "
             "this name. admit NAME: accept such keys again. release NAME: end a quarantine. expel "
             "NAME: close a connection. checkpoint: write one. stop-training: tell all scripts to "
             "end; those with a loop of their own have to look at session.stopping. pause-items, "

@@ -67,27 +67,32 @@ def run(
         OnFailure,
         typer.Option(
             help="What to do when a worker fails: 'stop' stops the others, 'continue' lets them go "
-            "on, 'restart' starts it again, and stops all if it fails three times within a "
-            "minute; once another one is done it lets the others go on."
+            "on, 'restart' starts it again. If it fails three times within a minute, all are "
+            "stopped, or go on if one of them has already finished."
         ),
     ] = "stop",
 ) -> None:
     """Start a master and local workers, and show what they print, each line with its rank.
 
-    What stands behind the command, as in `gradwire run -n 2 python train.py -n 5`, belongs to the
-    command. Every worker finds the master's address in GRADWIRE_MASTER, and its place on this
-    machine in LOCAL_RANK, so that its GPU is cuda:LOCAL_RANK. A line at the foot of a terminal says
-    how far they are, by what they log; elsewhere one does every 10 seconds. Without --master the
-    run has no other workers: each also finds its place in RANK and WORLD_SIZE, and a script that
-    calls torch.distributed.init_process_group as well finds MASTER_ADDR and a free MASTER_PORT. The
-    command ends when all workers have ended. When a worker fails, it stops the others, and ends
-    with the exit status of that worker, unless --on-failure says otherwise: where the others go on,
-    the status is 0 if one of them succeeds. A master that dies is started again, at the same port
-    and with the same keys, and the workers go on; one that dies three times within a minute ends
-    the run. Ctrl-C and SIGTERM are passed on to the workers; a worker that has not ended 10 seconds
-    after SIGTERM is killed. Processes that a worker has left running in its process group end with
-    it. Master and workers get new keys for every launch, so that no other user of this machine can
-    join; orders on the master's page, or by gradwire operate, take a token whose file is named.
+    Options after the command, as in `gradwire run -n 2 python train.py -n 5`, are the command's.
+
+    Every worker finds the master's address in GRADWIRE_MASTER and its place on this machine in
+    LOCAL_RANK, so that its GPU is cuda:LOCAL_RANK. Without --master, the run has no other workers:
+    each also finds its place in RANK and WORLD_SIZE, and a script that calls
+    torch.distributed.init_process_group finds MASTER_ADDR and a free MASTER_PORT.
+
+    A line at the foot of a terminal shows how far the workers are, by what they log; elsewhere one
+    appears every 10 seconds.
+
+    The command ends when all workers have ended. When a worker fails, it stops the others and ends
+    with that worker's exit status, unless --on-failure says otherwise; where the others go on, the
+    status is 0 if one of them succeeds. A master that dies is started again at the same port with
+    the same keys, and the workers go on; if it dies three times within a minute, the run ends.
+    Ctrl-C and SIGTERM are passed on to the workers; a worker that has not ended 10 seconds after
+    SIGTERM is killed. Processes that a worker leaves running in its process group end with it.
+
+    Master and workers get new keys for every launch, so no other user of this machine can join.
+    Orders, on the master's page or by `gradwire operate`, take a token; the command names its file.
     """
     launcher = Launcher(command, workers, on_failure=on_failure)
     if master is None:

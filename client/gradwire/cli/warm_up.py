@@ -42,8 +42,8 @@ def warm_up(
         typer.Option(
             metavar="CPU",
             help="For which processors: 'native' for this one, 'generic' for any since about 2015 "
-            "(x86-64-v3; any ARM), or a name that LLVM knows. Code for others is of use with "
-            "--system only.",
+            "(x86-64-v3; any ARM), or a name that LLVM knows. Code for other processors needs "
+            "--system.",
         ),
     ] = NATIVE,
 ) -> None:

@@ -114,8 +114,8 @@ class Tally:
         default=None,
     )
     momentum: float | None = statistic(
-        "What the optimizer's last step was made with instead of its own momentum or first beta, "
-        "of its first group of parameters; none without an optimizer, or one without momentum.",
+        "Momentum or first beta of the optimizer's last step, as lowered for the delays, of its "
+        "first group of parameters; none without an optimizer, or one without momentum.",
         "gauge",
         default=None,
     )
@@ -124,7 +124,7 @@ class Tally:
     )
     agreement: float | None = statistic(
         "How far the steps of the workers agree, from 0, where they are noise, to 1; none where "
-        "the setting `scale` has no use for it.",
+        "the setting `scale` does not use it.",
         "gauge",
         default=None,
     )

@@ -62,7 +62,7 @@ class Settings(TrainingSettings):
         None,
         "How workers train together: `gradwire.Sharing()`, `Synchronous()`, `Averaging()`, "
         "`DiLoCo()` or `Central()`, or as text, as in 'averaging(every=5, bits=4)'. The first "
-        "worker's counts for the run. None takes that of the run or of its master, and else "
+        "worker's counts for the run. None means the mode of the run or of its master, otherwise "
         "'sharing'.",
         accepts=lambda value: isinstance(value, Mode),
         accepts_text="a mode such as gradwire.Averaging(every=16)",
@@ -84,7 +84,7 @@ class Settings(TrainingSettings):
     workers: int | None = setting(
         None,
         "How many workers there will be. `join` waits for them until the run has begun, at most "
-        "`start_timeout_seconds`. None, where no launcher says it either, waits for nobody.",
+        "`start_timeout_seconds`. With None, and no launcher that sets it, join waits for nobody.",
         least=1,
         most=WORKERS_MAX,
     )
@@ -97,9 +97,8 @@ class Settings(TrainingSettings):
 
     connect_timeout_seconds: float = setting(
         10.0,
-        "How long to wait for the master's first answer, once its machine says that nothing "
-        "listens at that port, or something listens there and is silent, as a master is to a "
-        "worker without its key.",
+        "How long to wait for the master's first answer once its machine is known to be up: when "
+        "nothing listens at the port, or nothing answers there, as with a wrong key.",
         above=0,
     )
 
@@ -112,9 +111,9 @@ class Settings(TrainingSettings):
 
     start_timeout_seconds: float = setting(
         120.0,
-        "How long `join` waits for what is about to start: for a master whose machine is silent "
-        "and may come up and, where `workers` says how many there will be, for the other workers "
-        "of a run that has not begun. Training then begins with those that are there.",
+        "How long `join` waits for a master whose machine does not answer at all and, if "
+        "`workers` is set, for the other workers of a run that has not begun. Training then "
+        "begins with those that are there.",
         least=0,
     )
 
@@ -134,15 +133,15 @@ class Settings(TrainingSettings):
 
     on_lost: OnLost = setting(
         "raise",
-        "What a session does whose master is lost for good: 'raise' ends it with a "
+        "What to do when the master is lost for good: 'raise' ends it with a "
         "`ConnectionLostError`, 'finish' lets the script go on alone to its own end, with a "
         "warning. Either way the model keeps what was trained.",
     )
 
     transport: Transport = setting(
         "auto",
-        "What carries the packets: 'auto' tries UDP first and takes TCP where nothing answers, "
-        "as behind a firewall; 'udp' and 'tcp' try that alone.",
+        "What carries the packets: 'auto' tries UDP first, then TCP if nothing answers, as behind "
+        "a firewall; 'udp' and 'tcp' try only that.",
     )
 
     key_file: str = setting(
@@ -161,8 +160,8 @@ class Settings(TrainingSettings):
 
     log_level: LogLevel = setting(
         "info",
-        "Least severe messages that go to stderr. Where the script has set up logging itself, "
-        "gradwire leaves all of it to the script.",
+        "Least severe messages that go to stderr. If the script has set up logging itself, "
+        "gradwire writes nothing there.",
     )
 
     def __post_init__(self) -> None:

@@ -76,14 +76,14 @@ class ThresholdSettings:
     shake_up_steps: int = setting(
         0,
         "One in this many steps has a much smaller threshold, so that small changes do not wait "
-        "for ever; 0 for none.",
+        "forever; 0 for none.",
         least=2,
         or_else=(0,),
     )
 
     warm_up_steps: int = setting(
         200,
-        "How many of the run's first steps `warm_up_workers` applies to. Where no setting is about "
+        "How many of the run's first steps `warm_up_workers` applies to. Unless a setting chooses "
         "the threshold, updates are denser in these: at first they change 0.05 of all parameters, "
         "and that falls as 1/t in step t to the usual density. With 0, it is the usual one from "
         "the start.",
@@ -170,11 +170,11 @@ class TrainingSettings(ThresholdSettings):
         "auto",
         "What this worker's changes are multiplied by: 'sum' counts them in full, 'mean' "
         "divides by the number of workers, 'sqrt' by its square root, 'agreement' by something "
-        "between the two, by how far the steps of the workers agree, 'staleness' by how stale "
-        "updates are. With 'auto' all workers together make the step that DDP makes at the same "
-        "learning rate: 'mean' where the optimizer's steps grow with the gradient, as SGD's do, "
-        "'agreement' where they do not, as Adam's, and 'sum' where `join` is given no optimizer. A "
-        "number is used as it is.",
+        "between the two that depends on how far the workers' steps agree, 'staleness' by how "
+        "stale updates are. With 'auto' all workers together make the step that DDP makes at the "
+        "same learning rate: 'mean' where the optimizer's steps grow with the gradient, as SGD's "
+        "do, 'agreement' where they do not, as Adam's, and 'sum' where `join` is given no "
+        "optimizer. A number is used as it is.",
         above=0,
         most=SCALE_MAX,
     )
@@ -205,23 +205,22 @@ class TrainingSettings(ThresholdSettings):
 
     averaged_buffers: str | tuple[str, ...] = setting(
         "",
-        "Names of buffers that are averaged as running statistics are, `*` for any characters, "
-        "such as `('ema.*',)`; several in one text with commas between them.",
+        "Names of further buffers to average like running statistics; `*` matches any "
+        "characters, as in `('ema.*',)`. In one text, separate names by commas.",
         accepts=_are_names,
         accepts_text="a sequence of texts",
     )
 
     buffer_steps: int = setting(
         100,
-        "Steps from one time that buffers are shared to the next; with 0, they are shared only "
-        "when the run is finished.",
+        "How often buffers are shared, in steps; with 0, only when the run is finished.",
         least=0,
     )
 
     log_histograms_every: int | None = setting(
         None,
-        "Steps from one time to the next that the master's page is sent histograms of the "
-        "parameters and of what a step changed, tensor by tensor; None for never.",
+        "How often, in steps, the master's page gets histograms of each tensor's parameters and "
+        "of what a step changed; None for never.",
         least=1,
     )
 

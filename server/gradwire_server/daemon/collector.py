@@ -54,7 +54,11 @@ class SocketsCollector(Collector):
         terms = self._terms
         for name, documentation, value in (
             ("in_charge", "Whether workers follow this master: 1, or 0.", terms.in_charge),
-            ("term", "Term that it is in charge of, or the highest one heard of.", terms.term),
+            (
+                "term",
+                "Term in which this master is in charge, or the highest one heard of.",
+                terms.term,
+            ),
             ("standby_connected", "Whether the standby is there: 1, or 0.", terms.has_standby),
             ("standby_missing_updates", "Updates that the standby lacks.", terms.standby_lag),
         ):

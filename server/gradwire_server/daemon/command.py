@@ -66,14 +66,14 @@ class DaemonOptions:
     )
     http: str = setting(
         f"127.0.0.1:{HTTP_PORT}",
-        "Where people and Prometheus look, and give orders: /metrics, /api/v1 and /healthz; 'off' "
-        "for nowhere. Other machines can see only /healthz without --http-token-file.",
+        "Address of the page, /metrics, /api/v1, /healthz and orders; 'off' for none. Without "
+        "--http-token-file, other machines can see only /healthz.",
         metavar="HOST:PORT",
     )
     http_token_file: Path | None = setting(
         None,
-        "File with the bearer token that every page over HTTP but /healthz then requires, made by "
-        "`gradwire keygen --token`. Without it, the systemd credential http-token, if there is "
+        "File with the bearer token that everything over HTTP except /healthz then requires, made "
+        "by `gradwire keygen --token`. Without it, the systemd credential http-token, if there is "
         "one.",
         metavar="FILE",
     )
@@ -86,13 +86,13 @@ class DaemonOptions:
     )
     transport: Transport = setting(
         "auto",
-        "What it listens to at this port: 'auto' is UDP, and TCP for workers behind firewalls that "
-        "let no UDP through.",
+        "What to listen to at this port: 'auto' is UDP, and TCP for workers behind firewalls that "
+        "block UDP.",
     )
     key_file: Path | None = setting(
         None,
-        "File with the run key, made by `gradwire keygen`: only workers with a key that follows "
-        "from it are let in, and packets are sealed. SIGHUP has it read again. Without it, the "
+        "File with the run key, made by `gradwire keygen`: only workers with a key made from it "
+        "are admitted, and packets are encrypted. SIGHUP has it read again. Without it, the "
         "systemd credential run.key, if there is one.",
         metavar="FILE",
     )
@@ -115,8 +115,8 @@ class DaemonOptions:
     )
     resume: str | None = setting(
         None,
-        "Go on with the run of the newest checkpoint in this folder; where none can be used, do "
-        "not start. 'auto' is the folder of --checkpoint, and may be empty.",
+        "Continue each run from its newest checkpoint in this folder; if none can be used, do not "
+        "start. 'auto' is the folder of --checkpoint, which may be empty.",
         metavar="DIR",
     )
     tensorboard: Path | None = setting(
@@ -158,9 +158,9 @@ def load_config(context: typer.Context, path: Path | None) -> Path | None:
 def master(**given: Any) -> None:
     """Run the master daemon: it lets workers join, keeps the parameters, and relays updates.
 
-    SIGTERM or Ctrl-C stop it, when what is under way has arrived; a second one does so at once.
-    Workers are told. SIGHUP has it read its keys again.
-    Exit status: 0 stopped on request, 2 wrong usage, 3 address in use.
+    SIGTERM or Ctrl-C stops it after messages in flight have arrived, and workers are told; a second
+    one stops it at once. SIGHUP makes it read its keys again. Exit status: 0 stopped on request, 2
+    wrong usage, 3 address in use.
     """
     values = {each.name: given[name] * each.about.unit if each.about.unit > 1 and given[name]
               else given[name] for name, each in OPTIONS.items()}  # fmt: skip
