@@ -62,6 +62,7 @@ MODES = (
     WITH_STATE,
     replace(USUAL[DILOCO], every=2, round_timeout_seconds=1),
     IN_STREAMS,
+    parse_mode("diloco(every=2, outer_lr=0.5, sparse=1/4, round_timeout_seconds=1)"),
     parse_mode("central(optimizer=adamw, round_timeout_seconds=1)"),
     parse_mode(
         "central(momentum=0.9, gradients_per_update=3, staleness=inverse, bits=4,"

@@ -80,8 +80,10 @@ class Outcome:
                 assert first + last["sent"] == final[rank], f"{name}: what it sent is lost"
                 relayed = [_relayed(each) for each in (final, began["versions"])]
                 given = _total(relayed[0], rank) - _total(relayed[1], rank)
-                assert last["applied"] <= given, f"{name} has applied more than there is"
-                assert last["applied"] == given or last["rebases"], f"{name} lacks updates"
+                # Who is given another replica may have had more: a restarted master takes that of
+                # the first one to come, where it waits for nobody.
+                applied = f"{name} has applied {last['applied']} of {given} updates"
+                assert last["applied"] == given or last["rebases"], applied
         self._check_ranks(final)
         for fault in FAULTS:
             assert not self.metrics.get(fault), f"{fault} is {self.metrics[fault]:g}"

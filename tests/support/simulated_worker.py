@@ -184,8 +184,8 @@ class SimulatedWorker:
         self.may_multiply_damage = False
         """Whether its replica was damaged, while changes of its parameters are multiplied: so the
         damage is, and the parameters keep that as if they were trained."""
-        self.came_in = np.zeros(run.elements)
-        """What the training steps have changed."""
+        self.came_in, self.forgotten = np.zeros((2, run.elements))
+        """What the training steps have changed, and what of that the residual's decay has taken."""
         self.random = np.random.default_rng(run.network.random.randrange(2**32))
         request = Join(
             run=None,
@@ -335,7 +335,13 @@ class SimulatedWorker:
         participant.shared.repair.seconds = DIGEST_SECONDS
         self.snapshot_values = self.replica.values.copy()
         self.accounts = WorkerAccounts(self, participant)
+        self.feedback.decay = self._decay
         self.on_live()
+
+    def _decay(self, factor: float) -> None:
+        before = self.feedback.residual().astype(np.float64)
+        type(self.feedback).decay(self.feedback, factor)
+        self.forgotten += (before - self.feedback.residual())[: self.run.elements]
 
     def on_live(self) -> None: ...
 

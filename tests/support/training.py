@@ -392,7 +392,7 @@ class SimulatedRun:
                 self.check_conservation(worker)
 
     def check_conservation(self, worker: SimulatedWorker) -> None:
-        """Check that a worker has sent or still has all that its steps changed."""
+        """Check that a worker has sent or still has all that its steps changed, but for a decay."""
         quantum = float(worker.sends_from.replica.quantum)
         own = np.zeros(worker.came_in.size)
         for name, body in self.ledger.updates.items():
@@ -401,4 +401,5 @@ class SimulatedRun:
                 is_own = update.index < own.size
                 own[update.index[is_own]] += update.change[is_own].astype(np.float64) * quantum
         rounding = 2.0**-24 * (worker.sent + worker.applied + 8) * 2
-        assert np.abs(own + worker.residual_at_the_end - worker.came_in).max() <= rounding
+        found = own + worker.residual_at_the_end + worker.forgotten
+        assert np.abs(found - worker.came_in).max() <= rounding

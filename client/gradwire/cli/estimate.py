@@ -3,7 +3,7 @@
 import json as json_text
 from collections.abc import Callable
 from dataclasses import dataclass
-from math import log2
+from math import inf, log2
 from typing import Annotated, Final
 
 import typer
@@ -20,6 +20,7 @@ from gradwire.cli.quantities import (
 )
 from gradwire_codecs.format.update import ELEMENTS_MAX
 from gradwire_codecs.policies.density import density_for
+from gradwire_codecs.replica.sparse_sum import RESULT_FACTOR
 from gradwire_protocol.messages.kinds import WORKERS_MAX
 from gradwire_protocol.messages.modes.kept_state import ANY
 from gradwire_protocol.messages.modes.mode import CENTRAL, Mode, parse_mode
@@ -149,7 +150,7 @@ def estimate(inputs: Inputs) -> Estimate:
     workers = found.give("workers", inputs.workers)
     parameters = found.give("parameters", inputs.parameters)
     training = found.give("training", inputs.training, show_seconds)
-    found.give("density", inputs.density)
+    found.give("density", mode.sparse or inputs.density)
     link = found.give("link", inputs.link, show_rate)
     rtt = found.give("rtt", inputs.rtt, show_seconds)
     every = found.give("every", mode.steps_between)
@@ -194,7 +195,9 @@ def _received(inputs: Inputs, found: Estimate) -> float:
     if not mode.has_rounds:
         return found.add("received", "{workers} - 1", workers - 1)
     if not mode.bits:  # a result has all that any worker has changed
-        return found.add("received", "{workers}", workers)
+        most = found.give("received_max", RESULT_FACTOR) if mode.sparse else inf
+        formula = "min({workers}, {received_max})" if mode.sparse else "{workers}"
+        return found.add("received", formula, min(workers, most))
     closing = min(mode.gradients_per_update, workers) if mode.name == CENTRAL else workers
     found.give("contributions", closing)
     return found.add("received", "{workers} / {contributions}", workers / closing)
@@ -206,7 +209,7 @@ def _sparse(inputs: Inputs, found: Estimate, received: float) -> tuple[float, fl
     One bit of a changed element is its sign. The codec writes where they are in little more than
     the entropy H.
     """
-    parameters, density = inputs.parameters, inputs.density
+    parameters, density = inputs.parameters, found.values["density"]
     entropy = -sum(part * log2(part) for part in (density, 1 - density) if part)
     size = parameters * (density + entropy) / 8
     seconds = parameters * (SCAN_NS + (1 + received) * density * SPARSE_NS) * 1e-9

@@ -20,7 +20,7 @@ from gradwire.replica.training_half import TrainingHalf
 from gradwire.replica.waits import Procedure, Wait
 from gradwire_codecs import NOTHING, decode, encoded_hits
 from gradwire_codecs.arrays import Float32Array, Int32Array
-from gradwire_codecs.feedback.contributions import encode_dense, take_back
+from gradwire_codecs.feedback.contributions import encode_dense, encode_largest, take_back
 from gradwire_codecs.format.header import INT32_MAX
 from gradwire_codecs.replica.fragments import fragments_of
 from gradwire_codecs.replica.round_sum import ranges_of
@@ -301,17 +301,21 @@ class Contributing:
             self._ahead.forget()
             if not self._keeps_residual:
                 return self._encode_from(EXACT)
-            return self._encode_sparse()
+            return self._encode_some()
         if magnitude_max is not None:
             ranges = self._fragments[self._turn]
             return [
                 *encode_dense(feedback, ranges, magnitude_max, bytes_max=UPDATE_BYTES_MAX),
                 *self._encode_state(),
             ]
-        return self._encode_sparse()
+        return self._encode_some()
 
-    def _encode_sparse(self) -> list[bytes]:
-        feedback, thresholds = self._feedback, self._half.thresholds
+    def _encode_some(self) -> list[bytes]:
+        """Encode the largest elements, or what has reached the threshold of the policy."""
+        feedback, sparse = self._feedback, self.mode.sparse
+        if sparse:
+            return encode_largest(feedback, self._ranges, sparse, bytes_max=UPDATE_BYTES_MAX)
+        thresholds = self._half.thresholds
         thresholds.aim(len(self._membership.peers), 1.0)
         threshold = thresholds.next()
         if threshold is None:

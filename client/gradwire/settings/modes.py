@@ -45,10 +45,11 @@ def Synchronous(  # noqa: N802
 
 
 def Averaging(  # noqa: N802
-    every: int = 16,
+    every: int | None = None,
     *,
     optimizer_state: bool = False,
-    bits: int = 8,
+    bits: int | None = None,
+    sparse: float = 0.0,
     waits: bool = False,
     round_timeout_seconds: int = ROUND_TIMEOUT_SECONDS,
 ) -> Mode:
@@ -59,16 +60,20 @@ def Averaging(  # noqa: N802
 
     Parameters
     ----------
-    every : int
-        Steps between two averages.
+    every : int, optional
+        Steps between two averages: 16, and 8 where they are sparse.
     optimizer_state : bool
         Whether what the optimizer keeps is averaged along with the parameters: Adam's moments, sums
         of squares, momentum. Logarithms of squares are averaged, means of gradients in parts of
         their roots, and of numbers of steps it is the largest. Each value takes 8 bits of a
         contribution; `join` needs the optimizer.
-    bits : 0, 4 or 8
-        Of each element that is sent. With 0, only elements that have reached the threshold are. The
-        rest is kept, and sent later.
+    bits : 0, 4 or 8, optional
+        Of each element that is sent, 8 by default. With 0, only elements that have reached the
+        threshold are. The rest is kept, and sent later.
+    sparse : float
+        Part of the elements that is sent, such as 1/64: the largest ones. The rest is kept, loses
+        5 % with each round, and is sent later; in a mean counts who has sent an element. SparseLoCo
+        (Sarfi et al., 2025, arXiv 2508.15706).
     waits : bool
         Whether a round waits for all workers. Without, it closes when half of them have contributed
         and those that should follow soon, as their earlier rounds say: within a quarter of the
@@ -77,10 +82,11 @@ def Averaging(  # noqa: N802
     round_timeout_seconds : int
         How long the others wait for a worker that does not contribute, at most.
     """
-    return new_mode(
+    return _new_mode(
         AVERAGING,
         every=every,
         bits=bits,
+        sparse=sparse,
         waits=waits,
         round_timeout_seconds=round_timeout_seconds,
         optimizer_state=optimizer_state,
@@ -88,12 +94,13 @@ def Averaging(  # noqa: N802
 
 
 def DiLoCo(  # noqa: N802
-    every: int = 64,
+    every: int | None = None,
     *,
-    outer_lr: float = 0.7,
-    outer_momentum: float = 0.9,
+    outer_lr: float | None = None,
+    outer_momentum: float | None = None,
     streams: int = 1,
-    bits: int = 8,
+    bits: int | None = None,
+    sparse: float = 0.0,
     waits: bool = False,
     round_timeout_seconds: int = ROUND_TIMEOUT_SECONDS,
 ) -> Mode:
@@ -105,17 +112,22 @@ def DiLoCo(  # noqa: N802
 
     Parameters
     ----------
-    every : int
-        Steps between two outer ones.
-    outer_lr, outer_momentum : float
-        Of the outer optimizer.
+    every : int, optional
+        Steps between two outer ones: 64, and 8 where contributions are sparse.
+    outer_lr, outer_momentum : float, optional
+        Of the outer optimizer: 0.7 and 0.9, and 1 and 0 where contributions are sparse, which go
+        without a momentum.
     streams : int
         Into how many parts the parameters are cut, of which one is contributed each ``every /
         streams`` steps, in turn, while training goes on: so a link never carries more than a part
         at once. It has to divide `every`.
-    bits : 0, 4 or 8
-        Of each element that is sent. With 0, only elements that have reached the threshold are. The
-        rest is kept, and sent later.
+    bits : 0, 4 or 8, optional
+        Of each element that is sent, 8 by default. With 0, only elements that have reached the
+        threshold are. The rest is kept, and sent later.
+    sparse : float
+        Part of the elements that is sent, such as 1/64: the largest ones. The rest is kept, loses
+        5 % with each round, and is sent later; in a mean counts who has sent an element. SparseLoCo
+        (Sarfi et al., 2025, arXiv 2508.15706).
     waits : bool
         Whether a round waits for all workers. Without, it closes when half of them have contributed
         and those that should follow soon, as their earlier rounds say: within a quarter of the
@@ -124,13 +136,14 @@ def DiLoCo(  # noqa: N802
     round_timeout_seconds : int
         How long the others wait for a worker that does not contribute, at most.
     """
-    return new_mode(
+    return _new_mode(
         DILOCO,
         every=every,
         outer_lr=outer_lr,
         outer_momentum=outer_momentum,
         streams=streams,
         bits=bits,
+        sparse=sparse,
         waits=waits,
         round_timeout_seconds=round_timeout_seconds,
     )
@@ -182,3 +195,8 @@ def Central(  # noqa: N802
         round_timeout_seconds=round_timeout_seconds,
         **settings,
     )
+
+
+def _new_mode(name: str, **values: object) -> Mode:
+    """Return a mode; what is None is left to its defaults."""
+    return new_mode(name, **{key: value for key, value in values.items() if value is not None})

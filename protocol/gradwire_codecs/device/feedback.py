@@ -169,6 +169,11 @@ class DeviceFeedback(Feedback):
         if self._stored is not None:
             self._set_residual(span, residual + (before - self._shared(span)))
 
+    def decay(self, factor: float) -> None:
+        """Multiply the residual by `factor`, but for what the optimizer has changed since."""
+        assert self._stored is not None
+        self._stored *= factor
+
     def residual(self, where: slice = EVERYWHERE) -> Float32Array:
         """Return a copy of the residual on the host, or of a slice of it."""
         residual: Float32Array = self._residual(where).numpy(force=True)

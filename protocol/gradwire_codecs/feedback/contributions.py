@@ -1,18 +1,26 @@
 """Contributions to rounds: what a worker has changed since it contributed last, as updates.
 
-A sparse one carries what has reached the threshold; a dense one all elements, with a threshold for
-each range, such that the largest one just has room. Either leaves the rest in the residual. Until
-the round closes, the replica contains neither.
+A dense one carries all elements, with a threshold for each range, such that the largest one just
+has room. A sparse one carries the largest elements of each range, or what has reached a threshold.
+All leave the rest in the residual. Until the round closes, the replica contains none of them.
 """
 
+import math
 from collections.abc import Sequence
+from typing import Final
 
 import numpy as np
 
+from gradwire_codecs.arrays import Float32Array
 from gradwire_codecs.errors import CodecError
-from gradwire_codecs.feedback.feedback import Feedback
+from gradwire_codecs.feedback.feedback import SAMPLE, Feedback
 from gradwire_codecs.format.dense import COUNT_MAX
+from gradwire_codecs.format.header import MULTIPLE_MAX
 from gradwire_codecs.format.update import NOTHING, DenseUpdate, Update, decode, split_update
+
+DECAY: Final = 0.95
+"""What a round leaves of the residual of a sparse contribution: beta of SparseLoCo (Sarfi et al.,
+2025, arXiv 2508.15706). What waits for long is of parameters that nobody has any more."""
 
 
 def encode_dense(
@@ -58,7 +66,80 @@ def encode_dense(
     return bodies
 
 
-def _give_back(feedback: Feedback, taken: Sequence[DenseUpdate]) -> None:
+def encode_largest(
+    feedback: Feedback, ranges: Sequence[tuple[int, int]], density: float, *, bytes_max: int
+) -> list[bytes]:
+    """Encode the largest elements of each range, and take them out of the residual.
+
+    What is left of earlier contributions counts `DECAY` times. Replica and parameters stay as they
+    are, apart from a residual in the parameters.
+
+    Parameters
+    ----------
+    ranges : sequence of (int, int)
+        Parts of the vector with a threshold each, in order and without gaps.
+    density : float
+        Part of the elements of each range, above 0 and at most 1.
+    bytes_max : int
+        Largest size of one encoded update.
+
+    Returns
+    -------
+    list of bytes
+        Encoded updates of the ranges, without those that do not change.
+
+    Raises
+    ------
+    NonFiniteError, OutOfRangeError
+        As `Feedback.encode`. After any error, nothing is encoded.
+    """
+    feedback.check()
+    feedback.decay(DECAY)
+    bodies: list[bytes] = []
+    quantum = float(feedback.replica.quantum)
+    try:
+        for start, stop in ranges:
+            step = -(-(stop - start) // SAMPLE)
+            quanta = feedback.residual(slice(start, stop, step)) / np.float32(quantum)
+            bodies += feedback.encode(
+                largest_multiple(quanta, density),
+                magnitude_max=COUNT_MAX,
+                bytes_max=bytes_max,
+                start=start,
+                stop=stop,
+            )
+    except BaseException:
+        take_back(feedback, bodies)
+        _give_back(feedback, [decode(body, len(feedback.replica)) for body in bodies])
+        raise
+    take_back(feedback, bodies)
+    return bodies
+
+
+def largest_multiple(quanta: Float32Array, density: float) -> int:
+    """Return the threshold, in quanta, that a part `density` of some elements has reached.
+
+    Where most are zero, it is high enough for the largest one to be a count of 8 bits. Where many
+    are equal, as the first changes of Lion are, it is above those rather than dense.
+
+    Parameters
+    ----------
+    quanta : ndarray of shape (n,), dtype float32
+        The elements, in quanta.
+    density : float
+        Above 0, at most 1.
+    """
+    size = np.abs(quanta)
+    hits = max(round(size.size * density), 1)
+    reached = float(np.partition(size, size.size - hits)[size.size - hits])
+    least = max(reached, float(size.max()) / COUNT_MAX)
+    multiple = min(max(math.ceil(least), 1), MULTIPLE_MAX - 1)
+    if np.count_nonzero(size >= multiple) > 2 * hits and (size > multiple).any():
+        multiple += 1
+    return multiple
+
+
+def _give_back(feedback: Feedback, taken: Sequence[Update]) -> None:
     change = np.zeros(len(feedback.replica), np.float32)
     for update in taken:
         quanta = update.change_of_range()

@@ -270,6 +270,13 @@ class Feedback(ABC):
         self.add_change(growth)
 
     @abstractmethod
+    def decay(self, factor: float) -> None:
+        """Multiply the residual by `factor`, but for what the optimizer has changed since then.
+
+        The residual has to have a vector of its own.
+        """
+
+    @abstractmethod
     def restoring_on_error(self) -> AbstractContextManager[None]:
         """Restore the parameters if the block raises."""
 

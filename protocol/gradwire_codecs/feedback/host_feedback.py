@@ -139,6 +139,10 @@ class HostFeedback(Feedback):
         if self.stores_residual:
             self._pass.absorb(0, len(self.replica))
 
+    def decay(self, factor: float) -> None:
+        """Multiply the residual by `factor`, but for what the optimizer has changed since."""
+        self._stored *= np.float32(factor)
+
     def residual(self, where: slice = EVERYWHERE) -> Float32Array:
         """Return a copy of the residual, or of a slice of it."""
         found: Float32Array = self.parameters[where] - self._replica_values(where)

@@ -14,6 +14,7 @@ from gradwire_codecs.arrays import Int32Array
 from gradwire_codecs.replica.optimizer_sum import OptimizerSum
 from gradwire_codecs.replica.outer_step import OuterSum
 from gradwire_codecs.replica.round_sum import RoundSum, ranges_of
+from gradwire_codecs.replica.sparse_sum import SparseSum
 from gradwire_codecs.replica.state_sum import StateSum, ranges_with_state
 from gradwire_codecs.warm_up import warm_up_optimizers
 from gradwire_protocol import InvalidMessageError
@@ -57,7 +58,7 @@ class Rounds:
         """Of a contribution."""
         self._parameters = model.elements
         self._tensors = len(model.tensors)
-        if mode.bits:
+        if mode.bits or mode.sparse:
             self._ranges = ranges_of([tensor.elements for tensor in model.tensors])
         else:
             self._ranges = [(0, model.elements)]
@@ -115,6 +116,8 @@ class Rounds:
                 mode.optimizer.rate_at,
                 mode.optimizer.gradient_exponent,
             )
+        if mode.sparse:
+            return SparseSum(elements, ranges, density=mode.sparse, rate=mode.outer_lr)
         if mode.has_outer_step:
             return OuterSum(
                 elements,

@@ -4,14 +4,16 @@ In the mode ``sharing``, each update goes to all workers at once. In all others,
 *contribute* to *rounds*: a contribution is an update that is not relayed. A round closes when all
 workers have contributed, or some time after the first one; the mean of what has come is then
 relayed as an update of the master's own. So a mode says after how many steps a worker contributes,
-with how many bits, and which step the mean makes. In the mode ``central``, contributions are
-gradients, and the mean makes a step of an `Optimizer` that the master has.
+which of its elements and with how many bits, and which step the mean makes. In the mode
+``central``, contributions are gradients, and the mean makes a step of an `Optimizer` that the
+master has.
 """
 
 import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, fields, replace
+from fractions import Fraction
 from typing import Annotated, Final, Self
 
 from gradwire_protocol.errors import UsageError
@@ -48,6 +50,9 @@ OUTER_LR_MAX: Final = 10.0
 OUTER_MOMENTUM_MAX: Final = 0.999
 
 STREAMS_MAX: Final = 64
+
+DENSITY_MAX: Final = 0.5
+"""Of a sparse contribution: denser ones take fewer bytes with 4 bits for every element."""
 
 LAST_STEP: Final = STATE + "last_step"
 """The tensor with the outer optimizer's last step, in checkpoints of `DILOCO`."""
@@ -92,6 +97,9 @@ class Mode(Record):
     """In `AVERAGING`: what of the workers' optimizers is averaged along with the parameters."""
     streams: Annotated[int, integer(1, STREAMS_MAX)] = 1
     """In `DILOCO`: into how many parts the parameters are cut, of which each round has the next."""
+    sparse: Annotated[float, number(0.0, DENSITY_MAX)] = 0.0
+    """Part of the elements that a contribution carries, the largest ones of each range; 0 where
+    `bits` says what it carries. See `gradwire_codecs.replica.sparse_sum`."""
     waits: bool = False
     """In `AVERAGING` and `DILOCO`: whether a round waits for all workers, and not only for those
     that should be here soon after half of them. In other modes it does."""
@@ -104,6 +112,8 @@ class Mode(Record):
             raise ValueError(f"optimizer: {mode.optimizer} with name {mode.name!r}")
         if mode.optimizer_state is not None and (mode.name != AVERAGING or not mode.bits):
             raise ValueError(f"optimizer_state with name {mode.name!r} and bits={mode.bits}")
+        if mode.sparse:
+            mode._check_sparse()
         if mode.waits and mode.name not in (AVERAGING, DILOCO):
             raise ValueError(f"waits with name {mode.name!r}")
         if mode.streams > 1 and (mode.name != DILOCO or mode.every % mode.streams):
@@ -111,6 +121,18 @@ class Mode(Record):
                 f"streams: {mode.streams}, with every={mode.every}; it has to divide that"
             )
         return mode
+
+    def _check_sparse(self) -> None:
+        """Raise `ValueError` for what does not go with contributions of the largest elements."""
+        if self.name not in (AVERAGING, DILOCO):
+            raise ValueError(f"sparse with name {self.name!r}")
+        if self.bits or self.outer_momentum or self.streams > 1:
+            raise ValueError(
+                f"sparse={_fraction(self.sparse)} with bits={self.bits}, "
+                f"outer_momentum={self.outer_momentum:g} and streams={self.streams}; it has "
+                "bits=0, outer_momentum=0 and streams=1: what is not sent yet takes the place of "
+                "the momentum"
+            )
 
     @property
     def waits_for_all(self) -> bool:
@@ -125,7 +147,7 @@ class Mode(Record):
     @property
     def has_outer_step(self) -> bool:
         """Whether the mean is a gradient of an outer optimizer, and not the step itself."""
-        return self.name == DILOCO
+        return self.name == DILOCO and not self.sparse
 
     @property
     def magnitude_max(self) -> int | None:
@@ -155,11 +177,11 @@ class Mode(Record):
 
     def __str__(self) -> str:
         """Return the text that `parse_mode` reads: the name, and what differs from its defaults."""
-        usual = USUAL[self.name]
+        usual = usual_mode(self.name, is_sparse=bool(self.sparse))
         differing = [
-            f"{name}={_shown(getattr(self, name))}"
+            f"{name}={_shown(name, getattr(self, name))}"
             for name in _VALUES[self.name]
-            if getattr(self, name) != getattr(usual, name)
+            if getattr(self, name) != getattr(usual, name) or (name == "sparse" and self.sparse)
         ]
         if self.optimizer is not None:
             differing = [*self.optimizer.parts(), *differing]
@@ -185,9 +207,21 @@ USUAL: Final = {
 }
 """Each mode with its defaults."""
 
+USUAL_SPARSE: Final = {
+    AVERAGING: Mode(AVERAGING, every=8, sparse=1 / 64),
+    DILOCO: Mode(DILOCO, every=8, sparse=1 / 64),
+}
+"""Those of which contributions carry the largest elements only."""
+
+
+def usual_mode(name: str, *, is_sparse: bool) -> Mode:
+    """Return a mode with its defaults."""
+    return USUAL_SPARSE[name] if is_sparse and name in USUAL_SPARSE else USUAL[name]
+
+
 _OF_CENTRAL: Final = ("optimizer", "gradients_per_update", "staleness")
-_OF_AVERAGING: Final = ("optimizer_state", "waits")
-_OF_DILOCO: Final = ("outer_lr", "outer_momentum", "streams", "waits")
+_OF_AVERAGING: Final = ("optimizer_state", "sparse", "waits")
+_OF_DILOCO: Final = ("outer_lr", "outer_momentum", "sparse", "streams", "waits")
 _COMMON: Final = tuple(
     each.name
     for each in fields(Mode)
@@ -217,7 +251,7 @@ def new_mode(name: str, **values: object) -> Mode:
     """
     if name not in USUAL:
         raise UsageError(f"mode {name!r}; there are {', '.join(USUAL)}")
-    usual, known = USUAL[name], _VALUES[name]
+    usual, known = usual_mode(name, is_sparse=bool(values.get("sparse"))), _VALUES[name]
     its: tuple[str, ...] = ()
     optimizer = usual.optimizer
     try:
@@ -250,9 +284,17 @@ def _check_dense(mode: Mode, *, optimizer_state: bool) -> None:
         raise ValueError(f"{wants} with bits={mode.bits}: choose bits=8 or bits=4")
 
 
-def _shown(value: object) -> object:
+def _shown(name: str, value: object) -> object:
     """Return what the text of a mode has for a value."""
+    if name == "sparse":
+        return _fraction(float(str(value)))
     return True if value == ANY else value
+
+
+def _fraction(density: float) -> str:
+    """Return a density as ``1/64``, where it is such a one."""
+    whole = round(1 / density) if density else 0
+    return f"1/{whole}" if whole and 1 / whole == density else f"{density:g}"
 
 
 def _check_known(
@@ -294,4 +336,6 @@ def _value_of(text: str) -> object:
     for kind in (int, float):
         with suppress(ValueError):
             return kind(text)
+    with suppress(ValueError, ZeroDivisionError):
+        return float(Fraction(text))
     return text

@@ -18,7 +18,13 @@ from gradwire_codecs import (
 )
 from gradwire_codecs.arrays import Float32Array, Int32Array
 from gradwire_codecs.feedback import contributions
-from gradwire_codecs.feedback.contributions import encode_dense, take_back
+from gradwire_codecs.feedback.contributions import (
+    DECAY,
+    encode_dense,
+    encode_largest,
+    largest_multiple,
+    take_back,
+)
 from gradwire_codecs.feedback.feedback import dense_multiple
 from gradwire_codecs.feedback.host_feedback import HostFeedback
 from gradwire_codecs.format.header import INT32_MAX, MULTIPLE_MAX
@@ -160,3 +166,55 @@ def test_counts_that_have_no_byte_are_refused(magnitude_max: int) -> None:
     with pytest.raises(CodecError, match="it has to be 1 to 127"):
         encode_dense(feedback_with(np.ones(ELEMENTS, np.float32)), RANGES, magnitude_max,
                      bytes_max=BYTES_MAX)  # fmt: skip
+
+
+@given(first=CHANGES, second=CHANGES, density=st.sampled_from([1 / 16, 1 / 4]))
+def test_the_largest_elements_are_sent_and_the_rest_decays(
+    first: Float32Array, second: Float32Array, density: float
+) -> None:
+    feedback = feedback_with(first)
+    expected = np.zeros(ELEMENTS)
+    for change in (first, second):
+        feedback.parameters[:] = change
+        expected = DECAY * expected + change
+
+        bodies = encode_largest(feedback, RANGES, density, bytes_max=BYTES_MAX)
+
+        assert not feedback.replica.values.any()
+        assert not feedback.parameters.any()
+        sent = np.zeros(ELEMENTS)
+        for body in bodies:
+            update = decode(body, ELEMENTS)
+            sent[update.index] = update.change * QUANTUM
+            size = np.abs(expected[update.start : update.stop])
+            taken = np.isin(np.arange(update.start, update.stop), update.index)
+            # None that stays is larger than one that is sent, to the rounding of float32.
+            assert size[~taken].max(initial=0) <= size[taken].min() * (1 + 1e-5)
+            assert (np.abs(update.count) <= 127).all()
+        expected -= sent
+        assert np.allclose(feedback.residual(), expected, rtol=1e-5, atol=QUANTUM)
+
+
+@given(seed=st.integers(0, 2**32 - 1), density=st.sampled_from([1 / 64, 1 / 8]))
+def test_so_many_are_the_largest(seed: int, density: float) -> None:
+    quanta = (np.random.default_rng(seed).standard_normal(1000) ** 3 * 1e4).astype(np.float32)
+    multiple = largest_multiple(quanta, density)
+
+    assert 0 < np.count_nonzero(np.abs(quanta) >= multiple) <= round(1000 * density)
+    assert np.abs(quanta).max() < 128 * multiple
+
+
+def test_equal_elements_are_not_all_sent_while_there_are_larger_ones() -> None:
+    quanta = np.full(1000, 50, np.float32)
+    quanta[:3] = 60
+
+    assert largest_multiple(quanta, 1 / 64) == 51
+    assert largest_multiple(quanta[3:], 1 / 64) == 50
+    assert largest_multiple(np.zeros(1000, np.float32), 1 / 64) == 1
+
+
+def test_what_most_do_not_have_is_sent_in_few_levels() -> None:
+    quanta = np.zeros(1000, np.float32)
+    quanta[:4] = 1270, 100, 10, 1
+
+    assert largest_multiple(quanta, 1 / 64) == 10
