@@ -34,8 +34,8 @@ SUMMARIES: Final = {
     "demo": "Train a character transformer with several worker processes, over real UDP.",
     "keygen": "Make a run key, keys of workers from it, or a token for HTTP.",
     "operate": "Give a running master an order.",
-    "top": "Show a master's runs and workers, live: speed, loss, states, what has happened.",
-    "estimate": "Say by formulas whether a training will scale: seconds of a step, waiting, bytes.",
+    "top": "Show a master's runs and workers, live: speed, loss, states, events.",
+    "estimate": "Compute whether a training will scale: seconds of a step, waiting, bytes.",
     "doctor": "Say what is wrong with this machine, or between it and a master, and what to do "
     "about it.",
     "warm-up": "Compile what gradwire needs, so that no start has to wait for it.",

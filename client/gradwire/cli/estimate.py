@@ -75,7 +75,7 @@ def estimate_command(
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
-    """Say by formulas whether a training will scale: seconds of a step, waiting, bytes.
+    """Compute whether a training will scale: seconds of a step, waiting, bytes.
 
     Each line has its formula, and the formula with your numbers.
     """

@@ -41,23 +41,23 @@ def join(
     """Take part in a run.
 
     The parameters of the first worker to join start the run. Every later worker's parameters are
-    replaced by those that the run has by then. Returns when that is done. With the key of an
-    observer, the session only receives: see `Session`.
+    replaced by the run's current ones. Returns when that is done. With an observer's key, the
+    session only receives: see `Session`.
 
     Parameters
     ----------
     target : torch.nn.Module, list of torch.Tensor, or ndarray of dtype float32
         What is trained, in place. Tensors of dtype float32 are moved into one block of memory; they
-        stay the same objects, each with a storage of its own. If all are on one GPU, what is to be
-        sent is looked for there, too.
+        stay the same objects, each with a storage of its own. If all are on one GPU, the search
+        for what to send runs there, too.
     optimizer : torch.optim.Optimizer, optional
         What changes the target. Its momentum and learning rate are then adapted as the settings
-        `momentum` and `scale` say, in its steps alone: the values in its `param_groups` stay.
+        `momentum` and `scale` say, only during its steps: the values in its `param_groups` stay.
     config : path, optional
         TOML file; its table ``[session]`` may hold every setting below.
     **settings
         The address of the master, and all other settings: see `Settings`, which also says where
-        else they can come from.
+        they can be set instead.
 
     Returns
     -------
@@ -66,14 +66,14 @@ def join(
     Raises
     ------
     UsageError
-        If target, settings or key cannot work. `NonFiniteError` and `OutOfRangeError` are cases of
-        it.
+        If target, settings or key are invalid. `NonFiniteError` and `OutOfRangeError` are
+        subclasses.
     UnreachableError
         If the master's host is not known, or no master answers there.
     RefusedError
-        If the master does not let this process in: it has another model, the run another name, or
-        too many workers take part; an observer, while there is no run; any process, while an
-        operator drains the master.
+        If the master refuses this process: it has another model, the run has another name, or too
+        many workers take part; an observer, if there is no run; any process, while an operator
+        drains the master.
     VersionMismatchError
         If the master speaks another version of the protocol.
     DeadlineError

@@ -100,15 +100,15 @@ class Lifetime:
         """Send all that is left, and leave; the others train on.
 
         Unlike `finish`, it waits for no other worker, and the run does not end when all have left
-        so. Unlike `close`, nothing that was trained is lost: the whole residual goes to the others,
-        and so do the buffers, which count until the run is finished or the rank is given to another
-        worker. The parameters end as the shared ones, as far as this worker knows them.
+        this way. Unlike `close`, nothing that was trained is lost: the whole residual goes to the
+        others, and so do the buffers, which count until the run is finished or another worker gets
+        the rank. The parameters end as the shared ones, as far as this worker knows them.
 
         Parameters
         ----------
         training_is_over : bool
-            Whether the others end, too, as where all `items` are done. Then as much of the residual
-            is sent as the setting `finish_residual` says.
+            Whether the others end, too, for example because all `items` are done. Then as much of
+            the residual is sent as the setting `finish_residual` says.
         timeout : float, optional
             Seconds until the slowest worker has taken what is left; by default the setting
             `finish_timeout_seconds`.

@@ -25,15 +25,15 @@ from gradwire_protocol.messages.admission import Peer
 
 
 class Session(Lifetime):
-    """A worker's membership of a run. Made by `gradwire.join`.
+    """A worker's membership in a run. Made by `gradwire.join`.
 
-    As a context manager it finishes when the block ends normally. When the block ends with an
-    exception it leaves at once, so that the other workers go on without it. However it ends, the
+    As a context manager it finishes when the block ends normally. If the block ends with an
+    exception, it leaves at once, and the other workers go on without it. However it ends, the
     parameters stay in the target: without `finish` they are what this worker has trained.
 
-    With the key of an observer it only receives: `step` applies what workers sent and sends
-    nothing, `push` is an error, and `finish` waits for the workers to finish, while no worker waits
-    for it. It is none of the `workers`, and no worker has its rank.
+    With an observer's key it only receives: `step` applies what workers sent and sends nothing,
+    `push` is an error, and `finish` waits for the workers to finish, while no worker waits for it.
+    It is not one of the `workers`, and no worker has its rank.
     """
 
     # The run.
@@ -48,11 +48,11 @@ class Session(Lifetime):
 
     @property
     def world_size(self) -> int:
-        """Into how many parts to divide data: `rank` of it is this worker's.
+        """How many parts to divide data into; this worker's part is number `rank`.
 
-        The setting `workers`, or torchrun's ``WORLD_SIZE``, and more where a rank of the run is
-        higher. It grows when workers join, and stays when they finish or leave, so that each rank
-        is below it and keeps its part. `workers` says who takes part now.
+        The setting `workers`, or torchrun's ``WORLD_SIZE``, or more if the run has a higher rank.
+        It grows when workers join and does not shrink when they finish or leave, so that each rank
+        is below it and keeps its part. `workers` lists who takes part now.
         """
         return self._participant.world_size()
 
@@ -109,7 +109,7 @@ class Session(Lifetime):
 
         Call it after ``optimizer.step()``. If `join` was given the optimizer, and the optimizer
         made no step since the last call, nothing is pushed. In a mode with rounds, the last step of
-        a round contributes what was changed, and waits for what all together come to.
+        a round contributes what was changed, and waits for the result of the round.
 
         Raises
         ------
@@ -122,13 +122,13 @@ class Session(Lifetime):
             If a buffer that is due to be averaged is NaN or infinite.
         ConnectionLostError
             If the master stopped, or was lost and not reached again for `reconnect_seconds`. With
-            the setting `on_lost` "finish" no error: such a step, and all further ones, are this
-            worker's own.
+            the setting `on_lost` "finish" there is no error: this step and all later ones are made
+            alone.
         """
         self._make_step(self._participant.step)
 
     def push(self, change: Any = None) -> int:
-        """Pass to the network what has reached the threshold; the next `pull` ends this step.
+        """Send what has reached the threshold; the next `pull` ends this step.
 
         For loops that do not call `step`. Like `step` it sends buffers that are due. If no change
         is given, and the optimizer that `join` was given made no step since the last call, nothing
@@ -158,15 +158,15 @@ class Session(Lifetime):
         return sent
 
     def pull(self) -> list[PeerUpdate]:
-        """Apply what peers sent since the last time; return these updates.
+        """Apply what peers sent since the last call, and return these updates.
 
         The first `pull` after a `push`, or after several, ends their step, as the end of `step`
         does: buffers that are due are averaged, and with a `staleness_bound` it waits for workers
         that are too far behind. Any other `pull` only applies. An observer's `pull` always ends a
         step.
 
-        Updates that were added up, as the master does with those that come together, or that came
-        while it waited for other workers, are applied, too, but not returned.
+        Updates that the master added up, or that came while this worker waited for others, are
+        applied but not returned.
         """
         self._is_used = True
         return self._run(self._participant.pull, alone=list[PeerUpdate])
@@ -183,26 +183,26 @@ class Session(Lifetime):
         """Divide items, such as the shards of a data set, among the workers, while they train.
 
         Yields the next item that no other worker has; train on it, with a `step` for each batch.
-        The next turn of the loop says that it is finished. It counts as done when all workers have
-        the updates that came of it. What a worker has not finished that breaks off, or is lost,
-        goes to another one. So each item is trained on at least once, and twice only where a worker
-        was lost in the middle; a master that is killed and started again goes on where it was. Fast
-        workers get more items than slow ones, and workers that join in the middle get their share.
+        The next turn of the loop reports it as finished. It counts as done when all workers have
+        the updates from it. If a worker breaks off or is lost, its unfinished item goes to another
+        one. So each item is trained on at least once, and twice only if a worker was lost in the
+        middle; a master that is killed and restarted continues where it was. Fast workers get more
+        items than slow ones, and workers that join in the middle get their share.
 
-        All workers have to say the same. The loop ends when all items of all epochs are done, so it
-        may wait for what others hold, or when training is to end (`stopping`).
+        All workers have to pass the same arguments. The loop ends when all items of all epochs are
+        done, so it may wait for items of others, or when training is to end (`stopping`).
 
         Parameters
         ----------
         name : str
             Of the work; a run may have several.
         count : int
-            Items of an epoch. Some minutes of work or less each, as what is lost with a worker is
-            trained on again.
+            Items of an epoch. Each should take some minutes at most, because what is lost with a
+            worker is trained on again.
         epochs : int
             How often each item comes.
         shuffle_seed : int, optional
-            Shuffles the items, in each epoch in another order, which is the same at all workers.
+            Shuffles the items, in each epoch in another order, the same on all workers.
         lease_seconds : float
             An item that a worker has held for so long is given to another one as well.
 
@@ -240,9 +240,9 @@ class Session(Lifetime):
 
     @property
     def stopping(self) -> str | None:
-        """Why training is to end, by the word of a worker or an operator; None while it is not.
+        """Why training is to end, as a worker or an operator has said; None until then.
 
-        A loop that sees it ends, and finishes. `items` ends by itself.
+        A loop of your own should check it, end, and finish. `items` ends by itself.
         """
         return self._membership.stop_reason
 
@@ -263,9 +263,9 @@ class Session(Lifetime):
         self._membership.post(self._participant.worker.stop_training, printable(reason))
 
     def early_stopping(self, **limits: Any) -> EarlyStopping:
-        """Return what judges scores, and has all workers end their training when it is time.
+        """Return an object that judges scores and ends training on all workers when it is time.
 
-        One worker is enough to judge. `EarlyStopping.note` also says to stop where another one has.
+        One worker is enough to judge. `EarlyStopping.note` also says to stop if another one has.
 
         Parameters
         ----------
@@ -303,10 +303,10 @@ class Session(Lifetime):
         Parameters
         ----------
         shared : bool
-            Whether the parameters are the shared ones inside, as an observer has them: without what
-            this worker has not sent yet, which is put back afterwards. An evaluation then says how
-            good the run is, and not this one worker. It takes 4 bytes for each parameter meanwhile,
-            and 4 more for a moment at the end.
+            Whether the block has the shared parameters, as an observer does: without what this
+            worker has not sent yet, which is put back afterwards. An evaluation then measures the
+            run and not this one worker. It takes 4 bytes for each parameter meanwhile, and 4 more
+            for a moment at the end.
         """
         participant = self._participant
         if self._is_alone:
@@ -342,10 +342,10 @@ class Session(Lifetime):
     def log(
         self, values: Mapping[str, Any] | None = None, *, step: int | None = None, **more: Any
     ) -> None:
-        """Have the master keep numbers, such as the loss: it has the curves of all workers.
+        """Log numbers, such as the loss, to the master, which keeps the curves of all workers.
 
-        This waits for nothing. About once a second the network thread sends what has come, when
-        no update waits. Where more comes than the master takes, every second number of a series is
+        This waits for nothing. About once a second the network thread sends what was logged, when
+        no update waits. If that is more than the master takes, every second number of a series is
         left out, or more of them, and counted (`stats.scalars_dropped`).
 
         Parameters
@@ -355,14 +355,14 @@ class Session(Lifetime):
             array or a tensor of one number is read, which takes as long as its device. NaN and
             infinity are numbers, too.
         step : int, optional
-            What they are of; by default, this worker's last step.
+            The step that they belong to; by default, this worker's last one.
         **more
             Further numbers.
 
         Raises
         ------
         UsageError
-            If something is no number, a name or the step is not as above, or this is an observer.
+            If a value is not a number, a name or the step is invalid, or this is an observer.
 
         Examples
         --------
@@ -401,9 +401,8 @@ class Session(Lifetime):
         """Continue from what `state_dict` returned: the parameters get that residual.
 
         The shared parameters are the run's and stay as they are. With local feedback the parameters
-        of a checkpoint contain the residual. If they have become the run's, as those of the worker
-        that founds it do, all workers have that residual, and before the first step it is not added
-        again.
+        of a checkpoint contain the residual. If they have become the run's, as the first worker's
+        do, all workers have that residual, and before the first step it is not added again.
 
         Raises
         ------

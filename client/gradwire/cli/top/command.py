@@ -52,7 +52,7 @@ def top(
         ),
     ] = False,
 ) -> None:
-    """Show a master's runs and workers, live: speed, loss, states, what has happened.
+    """Show a master's runs and workers, live: speed, loss, states, events.
 
     In a terminal the picture changes until q or Ctrl-C; elsewhere there is a line for each run. A
     master that stops answering is asked again. Exit status: 0 done, 2 wrong usage, 4 refused, 5 no
