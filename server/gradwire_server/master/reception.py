@@ -94,8 +94,8 @@ class Reception:
         until = self._expects_returns_until
         if until is not None and join.resume is None and role_of(link.connection) is Role.WORKER:
             logger.info(
-                "%s waits: for %.1f s, workers may come back that took part before this master "
-                "was started",
+                "%s waits for up to %.1f s: workers of a run before this master's start may come "
+                "back",
                 join.name,
                 until - self._state.now,
             )
