@@ -5,18 +5,16 @@ has room. A sparse one carries the largest elements of each range, or what has r
 All leave the rest in the residual. Until the round closes, the replica contains none of them.
 """
 
-import math
 from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
 
-from gradwire_codecs.arrays import Float32Array
 from gradwire_codecs.errors import CodecError
 from gradwire_codecs.feedback.feedback import SAMPLE, Feedback
 from gradwire_codecs.format.dense import COUNT_MAX
-from gradwire_codecs.format.header import MULTIPLE_MAX
 from gradwire_codecs.format.update import NOTHING, DenseUpdate, Update, decode, split_update
+from gradwire_codecs.replica.sparse_sum import largest_multiple
 
 DECAY: Final = 0.95
 """What a round leaves of the residual of a sparse contribution: beta of SparseLoCo (Sarfi et al.,
@@ -114,29 +112,6 @@ def encode_largest(
         raise
     take_back(feedback, bodies)
     return bodies
-
-
-def largest_multiple(quanta: Float32Array, density: float) -> int:
-    """Return the threshold, in quanta, that a part `density` of some elements has reached.
-
-    Where most are zero, it is high enough for the largest one to be a count of 8 bits. Where many
-    are equal, as the first changes of Lion are, it is above those rather than dense.
-
-    Parameters
-    ----------
-    quanta : ndarray of shape (n,), dtype float32
-        The elements, in quanta.
-    density : float
-        Above 0, at most 1.
-    """
-    size = np.abs(quanta)
-    hits = max(round(size.size * density), 1)
-    reached = float(np.partition(size, size.size - hits)[size.size - hits])
-    least = max(reached, float(size.max()) / COUNT_MAX)
-    multiple = min(max(math.ceil(least), 1), MULTIPLE_MAX - 1)
-    if np.count_nonzero(size >= multiple) > 2 * hits and (size > multiple).any():
-        multiple += 1
-    return multiple
 
 
 def _give_back(feedback: Feedback, taken: Sequence[Update]) -> None:

@@ -7,6 +7,7 @@ stays in `rest`, and goes into the next ones. So what comes down does not grow w
 workers: it is `RESULT_FACTOR` times what one of them sends, at most.
 """
 
+import math
 from collections.abc import Sequence
 from typing import Final
 
@@ -14,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gradwire_codecs.arrays import Float32Array
-from gradwire_codecs.feedback.contributions import largest_multiple
+from gradwire_codecs.format.dense import COUNT_MAX
 from gradwire_codecs.format.header import INT32_MAX, MULTIPLE_MAX
 from gradwire_codecs.format.update import DenseUpdate, Update
 from gradwire_codecs.replica.round_sum import RoundSum
@@ -79,3 +80,26 @@ class SparseSum(RoundSum):
         rest[hits] -= (count * multiple).astype(np.float32)
         index = (hits + start).astype(np.uint32)
         return Update(start, stop, multiple, index, count.astype(np.int32))
+
+
+def largest_multiple(quanta: Float32Array, density: float) -> int:
+    """Return the threshold, in quanta, that a part `density` of some elements has reached.
+
+    Where most are zero, it is high enough for the largest one to be a count of 8 bits. Where many
+    are equal, as the first changes of Lion are, it is above those rather than dense.
+
+    Parameters
+    ----------
+    quanta : ndarray of shape (n,), dtype float32
+        The elements, in quanta.
+    density : float
+        Above 0, at most 1.
+    """
+    size = np.abs(quanta)
+    hits = max(round(size.size * density), 1)
+    reached = float(np.partition(size, size.size - hits)[size.size - hits])
+    least = max(reached, float(size.max()) / COUNT_MAX)
+    multiple = min(max(math.ceil(least), 1), MULTIPLE_MAX - 1)
+    if np.count_nonzero(size >= multiple) > 2 * hits and (size > multiple).any():
+        multiple += 1
+    return multiple

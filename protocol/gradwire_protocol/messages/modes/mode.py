@@ -125,10 +125,10 @@ class Mode(Record):
     def _check_sparse(self) -> None:
         """Raise `ValueError` for what does not go with contributions of the largest elements."""
         if self.name not in (AVERAGING, DILOCO):
-            raise ValueError(f"sparse with name {self.name!r}")
+            raise ValueError(f"sparse: {_fraction(self.sparse)} with name {self.name!r}")
         if self.bits or self.outer_momentum or self.streams > 1:
             raise ValueError(
-                f"sparse={_fraction(self.sparse)} with bits={self.bits}, "
+                f"sparse: {_fraction(self.sparse)}, with bits={self.bits}, "
                 f"outer_momentum={self.outer_momentum:g} and streams={self.streams}; it has "
                 "bits=0, outer_momentum=0 and streams=1: what is not sent yet takes the place of "
                 "the momentum"

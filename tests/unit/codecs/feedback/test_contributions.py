@@ -22,13 +22,13 @@ from gradwire_codecs.feedback.contributions import (
     DECAY,
     encode_dense,
     encode_largest,
-    largest_multiple,
     take_back,
 )
 from gradwire_codecs.feedback.feedback import dense_multiple
 from gradwire_codecs.feedback.host_feedback import HostFeedback
 from gradwire_codecs.format.header import INT32_MAX, MULTIPLE_MAX
 from gradwire_codecs.format.update import split_update
+from gradwire_codecs.replica.sparse_sum import largest_multiple
 
 ELEMENTS = 64
 RANGES = [(0, 10), (10, ELEMENTS)]
