@@ -116,6 +116,7 @@ def test_a_worker_finds_its_master_by_zookeeper_again_after_it_was_killed_and_ha
         wait_for_process(lambda: announced(client) is None, "the announcement to be gone")
 
 
+@pytest.mark.deep("a master that is stopped until its session ends")
 def test_a_session_that_is_lost_is_followed_by_another_one(
     server: ZooKeeperServer, tmp_path: Path
 ) -> None:
@@ -143,6 +144,7 @@ def test_a_session_that_is_lost_is_followed_by_another_one(
             worker.kill()
 
 
+@pytest.mark.deep("a server that is stopped until its silence is noticed")
 def test_a_master_serves_on_while_zookeeper_is_silent_and_a_worker_says_what_it_waits_for(
     server: ZooKeeperServer,
 ) -> None:

@@ -8,7 +8,7 @@ ends with an error.
 
 import logging
 import platform
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from ipaddress import ip_address
@@ -21,7 +21,7 @@ from prometheus_client import Gauge
 
 from gradwire_protocol import GradwireError, UnreachableError, UsageError
 from gradwire_protocol.limits import KIB
-from gradwire_server.daemon.zookeeper_board import TakenError, ZooKeeperBoard, worker_node
+from gradwire_server.daemon.zookeeper_board import Listed, TakenError, ZooKeeperBoard
 from gradwire_server.runs.runs import Runs
 from gradwire_udp import split_address
 from gradwire_udp.discovery.announcement import HOST_CHARACTERS_MAX, PERSONAL, Announcement
@@ -43,8 +43,8 @@ CLOSE_SECONDS_MAX: Final = 3.0
 
 CREDENTIAL_BYTES_MAX: Final = KIB
 
-Wanted: TypeAlias = tuple[Announcement, Mapping[str, bytes]]
-"""What is to be announced, and the workers by the names of their nodes."""
+Wanted: TypeAlias = tuple[Announcement, Sequence[Listed]]
+"""What is to be announced, and the workers."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,12 +116,12 @@ class Announcing:
             host=platform.node()[:HOST_CHARACTERS_MAX],
             term=0 if terms.other is None else terms.term,
         )
-        return announcement, dict(
-            worker_node(run, member.rank, member.shown_name, member.phase.name.lower())
+        return announcement, [
+            Listed(run, member.rank, member.shown_name, member.phase.name.lower())
             for run, master in runs.masters
             for member in master.roster
             if not member.stands_by
-        )
+        ]
 
 
 def _check_address(place: ZooKeeperPlace, address: str) -> None:

@@ -5,10 +5,10 @@ in a new one. With a credential, other clients can read the nodes, and not chang
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from time import monotonic
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 from urllib.parse import quote
 
 from gradwire_protocol import UnreachableError, UsageError
@@ -33,10 +33,22 @@ class TakenError(UsageError):
     """Another master is announced there."""
 
 
-def worker_node(run: str, rank: int, name: str, phase: str) -> tuple[str, bytes]:
-    """Return the name of a worker's node, and what it holds."""
-    content = json.dumps({"run": run, "rank": rank, "name": name, "phase": phase})
-    return f"{quote(run, safe='')}:{rank}", content.encode()
+class Listed(NamedTuple):
+    """A worker in the roster."""
+
+    run: str
+    rank: int
+    name: str
+    phase: str
+
+    @property
+    def node(self) -> str:
+        """Name of its node."""
+        return f"{quote(self.run, safe='')}:{self.rank}"
+
+    def pack(self) -> bytes:
+        """Return what its node holds, as JSON."""
+        return json.dumps(self._asdict()).encode()
 
 
 class ZooKeeperBoard:
@@ -53,11 +65,11 @@ class ZooKeeperBoard:
         self._credential = credential
         self._ensemble: Ensemble | None = None
         self._session: int | None = None
-        self._posted: dict[str, bytes] = {}
-        """What our nodes hold in this session, by their paths."""
+        self._posted: dict[str, Listed] = {}
+        """The workers whose nodes we have put up in this session, by their paths."""
         self._reached_at = monotonic()
 
-    def post(self, announcement: Announcement, workers: Mapping[str, bytes]) -> None:
+    def post(self, announcement: Announcement, workers: Iterable[Listed]) -> None:
         """Put up the announcement and the workers, or what has changed of them.
 
         Raises
@@ -81,7 +93,7 @@ class ZooKeeperBoard:
                 ensemble.call("ensure_path", roster, acl=self._acl)
                 self._session = session
             self._post_master(ensemble, announcement)
-            wanted = {f"{roster}/{name}": content for name, content in workers.items()}
+            wanted = {f"{roster}/{worker.node}": worker for worker in workers}
             self._post_workers(ensemble, wanted)
         except NoAuthError:
             raise UsageError(
@@ -152,7 +164,7 @@ class ZooKeeperBoard:
             f"at {self._place.text}: stop it, or announce this one at another path"
         )
 
-    def _post_workers(self, ensemble: Ensemble, wanted: Mapping[str, bytes]) -> None:
+    def _post_workers(self, ensemble: Ensemble, wanted: Mapping[str, Listed]) -> None:
         """Put up, change and delete nodes of workers, at most `CHANGES_MAX`."""
         from kazoo.exceptions import NoNodeError  # an extra
 
@@ -168,9 +180,9 @@ class ZooKeeperBoard:
                 ensemble.call("delete", node)  # of a session before ours that has not ended yet
                 status = None
             if status is None:
-                self._create(ensemble, node, wanted[node])
+                self._create(ensemble, node, wanted[node].pack())
             else:
-                ensemble.call("set", node, wanted[node])
+                ensemble.call("set", node, wanted[node].pack())
             self._posted[node] = wanted[node]
 
     def _create(self, ensemble: Ensemble, node: str, content: bytes) -> None:

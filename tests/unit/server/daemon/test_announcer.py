@@ -1,5 +1,6 @@
 """Where a master may announce itself, and what workers read there."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -7,7 +8,7 @@ import pytest
 
 from gradwire_protocol import UsageError
 from gradwire_server.daemon.announcer import Announcing
-from gradwire_server.daemon.zookeeper_board import worker_node
+from gradwire_server.daemon.zookeeper_board import Listed
 from support.wording import naming
 
 pytest.importorskip("kazoo", reason="needs kazoo: pip install 'gradwire[zookeeper]'")
@@ -78,8 +79,8 @@ def test_a_file_that_has_no_credential_is_named_and_not_shown(tmp_path: Path, te
 
 
 def test_a_run_whatever_its_name_has_nodes_of_its_own() -> None:
-    assert worker_node("a/b", 3, "w", "live")[0] == "a%2Fb:3"
-    assert worker_node("run", 0, "w", "live") == (
-        "run:0",
-        b'{"run": "run", "rank": 0, "name": "w", "phase": "live"}',
-    )
+    assert Listed("a/b", 3, "w", "live").node == "a%2Fb:3"
+    assert Listed("a:3", 3, "w", "live").node != Listed("a", 33, "w", "live").node
+    assert json.loads(Listed("run", 0, "w", "live").pack()) == {
+        "run": "run", "rank": 0, "name": "w", "phase": "live",
+    }  # fmt: skip
