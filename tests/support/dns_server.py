@@ -72,4 +72,5 @@ class DnsServer:
         if not answer.answer:
             answer.additional.clear()
             answer.set_rcode(dns.rcode.NXDOMAIN)
-        return answer.to_wire()
+        wire: bytes = answer.to_wire()
+        return wire
