@@ -19,6 +19,9 @@ LISTEN_BACKLOG: Final = 128
 
 SocketAddress: TypeAlias = tuple[str, int] | tuple[str, int, int, int]
 
+Destination: TypeAlias = tuple[socket.AddressFamily, SocketAddress]
+"""One address of a master, with its family."""
+
 
 def split_address(text: str, default_port: int = PORT) -> tuple[str, int]:
     """Split ``host:port``; the port may be missing.
@@ -91,14 +94,12 @@ def source_of(address: Address) -> Hashable:
     return str(parsed.ipv4_mapped) if parsed.ipv4_mapped else parsed.packed[:8]
 
 
-def resolve(text: str, default_port: int = PORT) -> tuple[socket.AddressFamily, SocketAddress]:
+def resolve(text: str, default_port: int = PORT) -> Destination:
     """Look up an address; return the first result of `resolve_all`."""
     return resolve_all(text, default_port)[0]
 
 
-def resolve_all(
-    text: str, default_port: int = PORT
-) -> list[tuple[socket.AddressFamily, SocketAddress]]:
+def resolve_all(text: str, default_port: int = PORT) -> list[Destination]:
     """Look up every address of a name, in the order in which to try them.
 
     The system sorts them by RFC 6724. Its first one stays the first, and then both families

@@ -240,6 +240,9 @@ class ServerMetrics(_Metrics):
     http_refused: Counter = _by_reason("HTTP requests refused, by reason.", HttpRefusal)
     orders: Counter = _counter("Orders of operators that were carried out.")
     runs: Gauge = _gauge("Runs in progress.")
+    announced: Gauge = _gauge(
+        "With --announce: whether the announcement of this master stands there: 1, or 0."
+    )
     runs_failed: Counter = _counter(
         "Times that an internal error has ended the service of one run; the log has it."
     )

@@ -76,7 +76,7 @@ def test_the_install_steps_of_the_dockerfile_work_in_a_fresh_environment(tmp_pat
     }
     environ.pop("PYTHONPATH", None)
     *steps, workers = [step for step in instructions("RUN") if not step.startswith("useradd")]
-    assert "[demo]" in workers
+    assert "[demo,dns]" in workers
 
     for step in steps:
         subprocess.run(["sh", "-euc", step], cwd=source, env=environ, check=True)

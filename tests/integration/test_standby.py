@@ -1,7 +1,6 @@
 """Two masters as real processes: the first one is killed, and workers go on with its standby."""
 
 import signal
-import socket
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,7 @@ import pytest
 from gradwire.cli.app import main
 from support.driven_worker import answers_of, ask_all, check_applied, finish, start, tell_all
 from support.health import metrics, run_status
-from support.local_master import MasterProcess
+from support.local_master import MasterProcess, free_address
 from support.tiers import variants
 from support.waiting import SILENCE, wait_for_process
 
@@ -19,13 +18,6 @@ WORKERS = 3
 QUICK = ("--idle-timeout-seconds", str(SILENCE), "--takeover-seconds", "1")
 RECOVERY = ("--recovery-seconds", str(2 * SILENCE))
 """Of the standby, whose workers come back; the primary has none to wait for."""
-
-
-def free_address() -> str:
-    """Return an address on loopback where nobody listens."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
-        sock.bind(("127.0.0.1", 0))
-        return f"127.0.0.1:{sock.getsockname()[1]}"
 
 
 class Pair:

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import logging
+import socket
 import subprocess
 import sys
 import threading
@@ -26,6 +27,13 @@ from support.waiting import SOON, wait_until
 
 GOODBYE_SECONDS = 0.1
 """On loopback the first goodbye is heard; nobody has to wait for the last one."""
+
+
+def free_address() -> str:
+    """Return an address on loopback where nobody listens."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+        sock.bind(("127.0.0.1", 0))
+        return f"127.0.0.1:{sock.getsockname()[1]}"
 
 
 class Answering:

@@ -32,12 +32,13 @@ MUST_NOT_LOAD = {
         "gradwire", "gradwire_server", "gradwire_protocol", "gradwire_udp",
     },
     "gradwire_udp": {
-        "torch", "llvmlite", "numba", "gradwire", "gradwire_server", "gradwire_codecs",
+        "torch", "llvmlite", "numba", "kazoo", "dns",
+        "gradwire", "gradwire_server", "gradwire_codecs",
     },
-    "gradwire_server": {"torch", "gradwire"},
+    "gradwire_server": {"torch", "kazoo", "dns", "gradwire"},
     "gradwire": {
         "torch", "lightning", "pytorch_lightning", "transformers", "accelerate", "jax", "optax",
-        "gradwire_server",
+        "kazoo", "dns", "gradwire_server",
     },
 }  # fmt: skip
 """Not even through others: looked at after importing every module of the package."""
@@ -74,7 +75,7 @@ LAYERS = {
     """,
     "gradwire_codecs": "warm_up policies device feedback replica format kernels errors arrays",
     "gradwire_udp": """
-        tcp udp drivers endpoint_driver accepting timers counters sockets process files
+        tcp udp drivers endpoint_driver accepting timers counters discovery sockets process files
     """,
     "gradwire_server": """
         daemon http standby runs master replica checkpoints state series log metrics config updates

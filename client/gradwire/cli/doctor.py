@@ -13,14 +13,16 @@ from typing import Annotated, Final
 
 import typer
 
-from gradwire.cli.probes import Answer, Destination, Reached, probe, repeat_handshake
+from gradwire.cli.probes import ANSWER_SECONDS, Answer, Reached, probe, repeat_handshake
 from gradwire.errors import UnreachableError, UsageError
 from gradwire.settings.credentials import credentials_of
+from gradwire.threads.lookup import Lookup
 from gradwire_protocol import CloseCode, Credentials, IssuingKey, Role, RunKey, WorkerKey
 from gradwire_protocol.crypto.keys import FINGERPRINT_BYTES
 from gradwire_protocol.wire.packets import VERSION
-from gradwire_udp import open_socket, resolve_all, show_address
+from gradwire_udp import open_socket, show_address
 from gradwire_udp.files.keys import WORKER_CREDENTIAL, credential, read_keys
+from gradwire_udp.sockets import Destination
 from gradwire_udp.udp.kernel_features import BUFFER_BYTES, granted_buffers, sysctl_line
 
 
@@ -98,7 +100,7 @@ def _network_checks(master: str, key_file: Path | None) -> list[Check]:
     key = found[0] if isinstance(found, list) else found
     checks = [judge_key(key)]
     try:
-        destinations = resolve_all(master)
+        destinations = Lookup(master).first(ANSWER_SECONDS, 0.0).destinations
     except UnreachableError as error:
         remedy = "check the spelling and the DNS server of this machine, or write the IP address"
         return [*checks, Check("name", State.BROKEN, str(error), remedy)]

@@ -7,10 +7,9 @@ disturbs no worker with this key.
 
 import asyncio
 import os
-import socket
 from dataclasses import dataclass
 from time import monotonic
-from typing import Final, TypeAlias
+from typing import Final
 
 from gradwire_protocol import (
     Connected,
@@ -24,9 +23,7 @@ from gradwire_protocol import (
 from gradwire_protocol.limits import DATAGRAM_BYTES_MIN
 from gradwire_protocol.wire.frames import CloseCode
 from gradwire_udp import SocketCounters, TcpCounters, TcpDriver, UdpDriver, open_socket
-from gradwire_udp.sockets import SocketAddress, wildcard
-
-Destination: TypeAlias = tuple[socket.AddressFamily, SocketAddress]
+from gradwire_udp.sockets import Destination, wildcard
 
 ANSWER_SECONDS: Final = 3.0
 """Time for one answer."""

@@ -3,6 +3,7 @@
 import os
 import platform
 import sys
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from random import SystemRandom
@@ -18,6 +19,7 @@ from gradwire.settings.training import names_in
 from gradwire.target.adapters import buffers_of
 from gradwire.target.parameters import Parameters
 from gradwire.target.with_state import Averaged
+from gradwire.threads.lookup import Lookup
 from gradwire.threads.network import NetworkThread
 from gradwire.threads.waits import Waits
 from gradwire.worker.membership import Membership
@@ -32,7 +34,7 @@ from gradwire_protocol.messages.fields import WORKER_ID_BYTES, WORKER_NAME_CHARA
 from gradwire_protocol.messages.layout import LAYOUT_BYTES_MAX, Layout
 from gradwire_protocol.messages.modes.kept_state import ANY, KeptState
 from gradwire_protocol.messages.modes.mode import Mode
-from gradwire_udp import resolve_all, show_addresses
+from gradwire_udp.sockets import Destination
 
 if TYPE_CHECKING:
     import torch
@@ -41,13 +43,23 @@ if TYPE_CHECKING:
 
 
 def attempt(
-    settings: Settings, parameters: Parameters, target: object, optimizer: object
+    settings: Settings,
+    parameters: Parameters,
+    target: object,
+    optimizer: object,
+    lookup: Lookup,
+    addresses: Sequence[Destination],
 ) -> Session:
     """Return a session, or raise why there is none.
 
-    `optimizer` changes the parameters of `target`, if it is not None.
+    Parameters
+    ----------
+    optimizer : object
+        Changes the parameters of `target`, if it is not None.
+    addresses : sequence of Destination
+        Of the master, as `lookup` has found it.
     """
-    addresses = resolve_all(settings.master)
+    master = lookup.shown(addresses)
     credentials = credentials_of(settings.key, settings.key_file)
     key = None if credentials is None else credentials.key
     observes = key is not None and key.role is Role.OBSERVER
@@ -65,7 +77,7 @@ def attempt(
         parameters=parameters,
         request=_request(settings, parameters, mode),
         membership=membership,
-        master=show_addresses(addresses),
+        master=master,
         random=SystemRandom().random,
         clock=monotonic,
         target=target,
@@ -78,12 +90,11 @@ def attempt(
         observes=observes,
     )
     waits = Waits(membership)
-    network = NetworkThread(settings, entry.worker, membership.on_closed, credentials)
+    network = NetworkThread(settings, entry.worker, membership.on_closed, credentials, lookup)
     membership.post = network.call
     try:
         network.start(addresses, start_timeout=settings.start_timeout_seconds)
     except OSError as error:
-        master = show_addresses(addresses)
         raise UnreachableError(f"no socket to reach {master} with: {error}") from None
     try:
         participant = waits.run(entry.enter())

@@ -14,10 +14,11 @@ from gradwire.errors import GradwireWarning, UsageError
 from gradwire.session.attempt import attempt
 from gradwire.session.session import Session
 from gradwire.settings.launchers import launched
-from gradwire.settings.settings import SettingKeywords, Settings, resolve_settings
+from gradwire.settings.settings import SettingKeywords, Settings, given_settings
 from gradwire.target.adapters import identities_of, parameters_of
 from gradwire.target.data_parallel import stop_averaging
 from gradwire.threads import console
+from gradwire.threads.lookup import Lookup
 from gradwire.threads.waits import SILENT_SECONDS
 from gradwire_codecs import warm_up
 from gradwire_codecs.kernels.compiled import cache_folder
@@ -98,7 +99,9 @@ def join(
             "join(model, optimizer=optimizer)"
         )
     keywords, overruled = launched(settings, os.environ)
-    resolved = resolve_settings(keywords, os.environ, config)
+    given = given_settings(keywords, os.environ, config)
+    resolved = Settings(**given)
+    lookup = Lookup(resolved.master)
     identities = identities_of(target)
     _check_not_joined(identities)
     console.set_up(resolved.log_level)
@@ -108,7 +111,9 @@ def join(
     parameters = parameters_of(target)
     stop_averaging(target)
     _compile_kernels()
-    session = attempt(resolved, parameters, target, optimizer)
+    found = lookup.first(resolved.connect_timeout_seconds, resolved.start_timeout_seconds)
+    resolved = resolved.with_announced(found.settings, given, resolved.master)
+    session = attempt(resolved, parameters, target, optimizer, lookup, found.destinations)
     with _joined_lock:
         _joined[session] = identities
     return session

@@ -56,7 +56,12 @@ late."""
 class Settings(TrainingSettings):
     """How a session behaves. Durations are in seconds, sizes in bytes, as the names say."""
 
-    master: str = setting("", "Where the master listens: `host` or `host:port`.")
+    master: str = setting(
+        "",
+        "Where the master listens: `host` or `host:port`. Or where to look it up: "
+        "`zk://host:2181/path` for a master with `--announce`, `dns+srv://_gradwire._udp.domain` "
+        "for SRV records.",
+    )
 
     mode: Mode | str | None = setting(
         None,
@@ -219,6 +224,36 @@ class Settings(TrainingSettings):
                 )
         return replace(self, **IN_ROUNDS)
 
+    def with_announced(
+        self, announced: Mapping[str, Any], given: Mapping[str, Any], place: str
+    ) -> "Settings":
+        """Return the settings with those that a master announces, where none were given here.
+
+        Parameters
+        ----------
+        given : mapping
+            What was given here, by name.
+        place : str
+            Where they are announced, for messages.
+
+        Raises
+        ------
+        UsageError
+            If one of them is unknown or cannot work.
+        """
+        unknown = announced.keys() - declared_settings(Settings).keys()
+        if unknown:
+            raise UsageError(
+                f"the master announces unknown settings at {place}: "
+                f"{', '.join(sorted(unknown))}; install the gradwire that it has"
+            )
+        try:
+            return replace(
+                self, **{name: value for name, value in announced.items() if name not in given}
+            )
+        except (UsageError, TypeError) as error:
+            raise UsageError(f"a setting announced at {place} cannot work: {error}") from None
+
     @property
     def connection(self) -> ConnectionConfig:
         """Settings of the connection to the master."""
@@ -233,7 +268,16 @@ def resolve_settings(
     environ: Mapping[str, str],
     config: str | PathLike[str] | None = None,
 ) -> Settings:
-    """Put settings together from keywords, the environment and a file.
+    """Return the settings that `given_settings` puts together."""
+    return Settings(**given_settings(keywords, environ, config))
+
+
+def given_settings(
+    keywords: Mapping[str, Any],
+    environ: Mapping[str, str],
+    config: str | PathLike[str] | None = None,
+) -> dict[str, Any]:
+    """Put settings together from keywords, the environment and a file; return those given there.
 
     Parameters
     ----------
@@ -281,7 +325,7 @@ def resolve_settings(
         path = credential(environ, WORKER_CREDENTIAL)
     if isinstance(path, PathLike):
         values["key_file"] = fspath(path)
-    return Settings(**values)
+    return values
 
 
 def _parse_variables(variables: Mapping[str, str], environ: Mapping[str, str]) -> dict[str, Any]:

@@ -9,15 +9,17 @@ import logging
 import os
 import socket
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from itertools import chain
 from threading import Event, Thread
-from typing import Any, Generic, Protocol, TypeAlias, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 from gradwire.errors import ConnectionLostError, GradwireError
 from gradwire.replica.stats import Traffic
 from gradwire.settings.settings import Settings
+from gradwire.threads.lookup import Lookup, Relookup
 from gradwire.worker.dialing import SHARES, TCP, TRIES, UDP, Dial, Dialing, Way
 from gradwire_protocol import Connection, ConnectionConfig, Credentials, Endpoint
 from gradwire_udp import (
@@ -30,19 +32,14 @@ from gradwire_udp import (
     new_event_loop,
     open_socket,
     resolve_all,
-    show_addresses,
 )
-from gradwire_udp.sockets import SocketAddress, wildcard
+from gradwire_udp.sockets import Destination, SocketAddress, wildcard
 from gradwire_udp.udp.refusals import LOOK_SECONDS, Refusals
 
 logger = logging.getLogger("gradwire.network")
 
 STOP_SECONDS_MAX = 2.0
 """How long the thread may take to say goodbye after it was told to stop."""
-
-
-Destination: TypeAlias = tuple[socket.AddressFamily, SocketAddress]
-"""One address of a master."""
 
 
 class Dialler(Application, Protocol):
@@ -64,6 +61,8 @@ class NetworkThread(Generic[AnyDialler]):
         Told of the failures that would otherwise reach no other thread.
     credentials : Credentials, optional
         To dial with; without them packets are not sealed.
+    lookup : Lookup, optional
+        Finds the master again when it is dialled again.
     """
 
     def __init__(
@@ -72,10 +71,19 @@ class NetworkThread(Generic[AnyDialler]):
         worker: AnyDialler,
         on_closed: Callable[[GradwireError | None], None],
         credentials: Credentials | None = None,
+        lookup: Lookup | None = None,
     ) -> None:
         self.worker = worker
         self._settings = settings
         self._credentials = credentials
+        self._lookup = lookup or Lookup(settings.master)
+        self._relookup = Relookup(self._lookup, self._tell_where)
+        self._destinations: Sequence[Destination] = ()
+        """Where the master's name led at the last look-up."""
+        self._version = 0
+        """Counts look-ups that found others."""
+        self._ways: dict[str, Way] = {}
+        """To these, by ``"udp"`` and ``"tcp"``."""
         self._datagrams = SocketCounters()
         self._streams = TcpCounters()
         self._on_closed = on_closed
@@ -157,28 +165,16 @@ class NetworkThread(Generic[AnyDialler]):
         addresses: Sequence[Destination],
         start_timeout: float,
     ) -> None:
-        for family, sock in sockets.items():
-            endpoint = self._udp[family] = self._endpoint(UDP)
-            self._drivers.add(
-                partial(UdpDriver, sock, endpoint, loop=self._loop, counters=self._datagrams)
-            )
-        dials: dict[str, list[Dial]] = {TCP: [partial(self._dial_tcp, *each) for each in addresses]}
-        if sockets:
-            dials[UDP] = [
-                partial(self._udp[family].connect, address)
-                for family, address in addresses
-                if family in sockets
-            ]
-        ways = {
-            name: Way(name, first, others=tuple(others)) for name, (first, *others) in dials.items()
-        }
-        tries = [ways[name] for name in TRIES[self._settings.transport]]
+        self._destinations = addresses
+        self._add_sockets(sockets)
+        self._ways = self._ways_to(addresses)
+        tries = [self._ways[name] for name in TRIES[self._settings.transport]]
         dialing = Dialing(
-            tries, show_addresses(addresses), self._settings.connect_timeout_seconds,
+            tries, self._lookup.shown(addresses), self._settings.connect_timeout_seconds,
             start_timeout=start_timeout,
             accepts=lambda: self._tcp is not None and self._tcp[0].was_accepted,
             has_key=self._credentials is not None,
-            reach=partial(self._reach, ways),
+            reach=self._reach, refresh=self._refresh,
         )  # fmt: skip
         self.worker.dial(dialing, self._drivers.now())
         self._drivers.turn()
@@ -196,7 +192,55 @@ class NetworkThread(Generic[AnyDialler]):
             self._drivers.turn()
         self._loop.call_later(LOOK_SECONDS, self._guard, self._look_for_refusals)
 
-    def _reach(self, ways: Mapping[str, Way], name: str, master: str) -> Way:
+    def _add_sockets(self, sockets: Mapping[socket.AddressFamily, socket.socket]) -> None:
+        for family, sock in sockets.items():
+            endpoint = self._udp[family] = self._endpoint(UDP)
+            self._drivers.add(
+                partial(UdpDriver, sock, endpoint, loop=self._loop, counters=self._datagrams)
+            )
+
+    def _ways_to(self, addresses: Sequence[Destination]) -> dict[str, Way]:
+        """Return the ways to a master, by UDP where there is a socket for it, and by TCP."""
+        dials: dict[str, list[Dial]] = {
+            TCP: [partial(self._dial_tcp, *each) for each in addresses],
+            UDP: [
+                partial(self._udp[family].connect, address)
+                for family, address in addresses
+                if family in self._udp
+            ],
+        }
+        return {
+            name: Way(name, first, others=tuple(others), version=self._version)
+            for name, (first, *others) in ((name, each) for name, each in dials.items() if each)
+        }
+
+    def _refresh(self, way: Way) -> Way:
+        """Return a way as it leads by now, and have the name looked up for the next try."""
+        self._relookup.request()
+        if way.master or way.version == self._version:
+            return way
+        return self._ways.get(way.name, way)
+
+    def _tell_where(self, destinations: Sequence[Destination]) -> None:
+        """Hand what a look-up has found to the network thread; called on another one."""
+        with suppress(RuntimeError):  # the loop is closed
+            self._loop.call_soon_threadsafe(self._guard, self._move, destinations)
+
+    def _move(self, destinations: Sequence[Destination]) -> None:
+        """Dial these addresses from the next try on."""
+        # As sets: DNS may give them in another order each time.
+        if self._lingering is not None or set(destinations) == set(self._destinations):
+            return
+        logger.info("the master's name leads to %s now", self._lookup.shown(destinations))
+        if UDP in TRIES[self._settings.transport]:
+            families = dict.fromkeys(family for family, _ in destinations)
+            with suppress(OSError):  # this machine may lack the family, and have TCP
+                self._add_sockets(_open_sockets(families.keys() - self._udp.keys()))
+        self._destinations = destinations
+        self._version += 1
+        self._ways |= self._ways_to(destinations)
+
+    def _reach(self, name: str, master: str) -> Way:
         """Return the way to another master, whose address our own master has told us."""
 
         def dial(now: float) -> Connection:
@@ -205,14 +249,14 @@ class NetworkThread(Generic[AnyDialler]):
                 addresses = resolve_all(master)
             except GradwireError as error:
                 logger.warning("the other master at %s cannot be reached: %s", master, error)
-                return ways[name].dial(now)
+                return self._ways[name].dial(now)
             if name == TCP:
                 return self._dial_tcp(*addresses[0], now)
             for family, address in addresses:
                 if family in self._udp:
                     return self._udp[family].connect(address, now)
             logger.warning("the other master at %s has no address of a family that we use", master)
-            return ways[name].dial(now)
+            return self._ways[name].dial(now)
 
         return Way(name, dial, master)
 

@@ -17,6 +17,8 @@ tried once more.
 
 A run can have two masters, one of which is in charge. A master says where the other one is. A
 worker that has lost its master, or was told that it is not in charge, tries both in turn.
+
+The name of the first master may lead elsewhere later. Each try dials where it leads by then.
 """
 
 import errno
@@ -96,6 +98,8 @@ class Way:
     """Address of another master that it leads to; empty for the first one."""
     others: tuple[Dial, ...] = ()
     """To the other addresses of the master's name."""
+    version: int = 0
+    """Which look-up of the name found these addresses."""
 
 
 class Dialing:
@@ -117,6 +121,8 @@ class Dialing:
         Least seconds from the beginning of one try to that of the next.
     reach : callable, optional
         Takes ``"udp"`` or ``"tcp"`` and the address of another master; returns the way there.
+    refresh : callable, optional
+        Takes the way of the next try; returns it as it leads by now.
     """
 
     def __init__(
@@ -130,6 +136,7 @@ class Dialing:
         has_key: bool = False,
         pauses: Iterator[float] | None = None,
         reach: Callable[[str, str], Way] | None = None,
+        refresh: Callable[[Way], Way] = lambda way: way,
     ) -> None:
         self.way = ways[0]
         """The way that is being tried, or was taken."""
@@ -144,6 +151,7 @@ class Dialing:
         self._others: list[Way] = []
         """Ways to other masters."""
         self._reach = reach
+        self._refresh = refresh
         self._master = master
         self._timeout = timeout
         self._start_timeout = max(start_timeout, timeout)
@@ -168,7 +176,7 @@ class Dialing:
             self._began = now
         if not self._untried:
             ways = [*self._ways, *self._others]
-            self.way = ways[self._turn % len(ways)]
+            self.way = self._refresh(ways[self._turn % len(ways)])
             self._turn += 1
             self._tried_at = now
             self._racing.clear()
@@ -247,7 +255,7 @@ class Dialing:
         """Return a dialing to come back by: the way that was taken, and those to other masters."""
         dialing = Dialing(
             [self.way], self._master, timeout, has_key=self._has_key, pauses=pauses,
-            reach=self._reach,
+            reach=self._reach, refresh=self._refresh,
         )  # fmt: skip
         ways = {way.master: way for way in (*self._ways, *self._others)}
         dialing._others = [way for master, way in ways.items() if master != self.way.master]

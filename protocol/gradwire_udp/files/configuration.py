@@ -33,7 +33,8 @@ SESSION_SETTINGS: Final = _names(
 
 MASTER_SETTINGS: Final = _names(
     """
-    advertise checkpoint checkpoint_keep checkpoint_seconds conflation_mib_max
+    advertise announce announce_auth_file checkpoint checkpoint_keep checkpoint_seconds
+    conflation_mib_max
     deny drain_seconds http http_operator_token_file http_token_file
     idle_timeout_seconds insecure key_file link_rate listen mode network new_run
     outlier_norm_multiple outliers parameters_max

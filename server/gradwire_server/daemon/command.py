@@ -24,6 +24,7 @@ from gradwire_protocol.settings import DeclaredSetting, declared_settings, setti
 from gradwire_server.checkpoints.folder import CheckpointFolder
 from gradwire_server.checkpoints.resuming import resumed_runs
 from gradwire_server.config import MasterConfig
+from gradwire_server.daemon.announcer import Announcing
 from gradwire_server.daemon.daemon import HTTP_PORT, Addresses, Daemon
 from gradwire_server.daemon.key_source import KeySource, denied_names
 from gradwire_server.daemon.listening import AddressInUseError, Transport
@@ -63,6 +64,19 @@ class DaemonOptions:
         "The address workers should use, where it is not --listen's: behind a NAT, or in a "
         "container.",
         metavar="HOST[:PORT]",
+    )
+    announce: str | None = setting(
+        None,
+        "Where in ZooKeeper workers find this master: its address, --run, --mode, and the table "
+        "[session] of --config, whose settings hold where workers give no others. It needs pip "
+        "install 'gradwire[zookeeper]'.",
+        metavar="zk://HOST:PORT/PATH",
+    )
+    announce_auth_file: Path | None = setting(
+        None,
+        "File with USER:PASSWORD for ZooKeeper's scheme digest: only who has it can change what is "
+        "announced, and everyone can read it.",
+        metavar="FILE",
     )
     http: str = setting(
         f"127.0.0.1:{HTTP_PORT}",
@@ -194,6 +208,7 @@ def master(**given: Any) -> None:
             denied=denied_names(options.deny or ()),
             insecure=options.insecure,
         )
+        announcing = _announcing(options, settings, addresses, given["config"])
         event_files = None if options.tensorboard is None else _event_files(options.tensorboard)
         # What is loaded by now stays. The garbage collector would look at all of it now and then,
         # for a tenth of a second in which nothing is relayed.
@@ -206,7 +221,7 @@ def master(**given: Any) -> None:
             runs = resumed_runs(resume, options.checkpoint, settings)
             daemon = Daemon(
                 settings, addresses, access, keys,
-                resumed=runs, folder=folder, event_files=event_files,
+                resumed=runs, folder=folder, event_files=event_files, announcing=announcing,
             )  # fmt: skip
             runner.run(daemon.run())
     except AddressInUseError as error:
@@ -278,6 +293,26 @@ def _event_files(directory: Path) -> "EventFiles":
             "'gradwire[tensorboard]'"
         ) from None
     return EventFiles(directory)
+
+
+def _announcing(
+    options: DaemonOptions, settings: MasterConfig, addresses: Addresses, config: Path | None
+) -> Announcing | None:
+    if options.announce is None:
+        if options.announce_auth_file is not None:
+            raise UsageError(
+                f"--announce-auth-file {options.announce_auth_file} without --announce: pass "
+                "--announce zk://host:2181/path"
+            )
+        return None
+    own = {"run": settings.run, "mode": settings.mode}
+    return Announcing.of(
+        options.announce,
+        options.announce_auth_file,
+        config,
+        own,
+        addresses.advertise or addresses.listen,
+    )
 
 
 def _listen_address(listen: str, network: str | None) -> str:

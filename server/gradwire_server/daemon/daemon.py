@@ -20,6 +20,7 @@ from gradwire_protocol import GradwireError, Keyring, UsageError
 from gradwire_server.checkpoints.folder import CheckpointFolder
 from gradwire_server.checkpoints.writer import ThreadWriter
 from gradwire_server.config import MasterConfig
+from gradwire_server.daemon.announcer import Announcer, Announcing
 from gradwire_server.daemon.collector import SocketsCollector
 from gradwire_server.daemon.key_source import KeySource
 from gradwire_server.daemon.listening import (
@@ -90,6 +91,8 @@ class Daemon:
         Without it no checkpoints are written.
     event_files : EventFiles, optional
         Without it nothing is written for TensorBoard.
+    announcing : Announcing, optional
+        Without it the master is announced nowhere but on stdout.
     """
 
     def __init__(
@@ -102,8 +105,11 @@ class Daemon:
         resumed: Sequence[Run] = (),
         folder: CheckpointFolder | None = None,
         event_files: "EventFiles | None" = None,
+        announcing: Announcing | None = None,
     ) -> None:
         self._addresses = addresses
+        self._announcing = announcing
+        self._announcer: Announcer | None = None
         self._event_files = event_files
         self._access = access or Access()
         self._metrics = ServerMetrics()
@@ -139,6 +145,8 @@ class Daemon:
         """Whether a second signal came: then nothing is waited for."""
         self._reason = ""
         self._failure: BaseException | None = None
+        self._refusal: GradwireError | None = None
+        """Why it cannot be announced where it should be."""
 
     async def run(self) -> None:
         """Listen, announce the address on stdout, and serve until a signal comes.
@@ -193,6 +201,8 @@ class Daemon:
             drivers.close()
         if self._failure is not None:
             raise self._failure
+        if self._refusal is not None:
+            raise self._refusal
 
     def _handle_signals(self, loop: asyncio.AbstractEventLoop) -> None:
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -211,6 +221,8 @@ class Daemon:
         while not await self._stops_within(LOOK_SECONDS):
             refused.look(monotonic())
             figures.sample(drivers.now())
+            if self._announcer is not None:
+                self._announcer.look()
             if self._event_files is not None:
                 self._event_files.look(self._runs.masters, drivers.now())
         refused.look(monotonic())
@@ -264,16 +276,35 @@ class Daemon:
             )
         return shown
 
-    def _announce(self, http_address: str | None) -> None:
-        """Write the address for workers to stdout, as one line of JSON, and to the log."""
+    @property
+    def _advertised(self) -> tuple[str, int]:
+        """Host and port that workers should use."""
         bound, port = self._listening.address[:2]
-        host = bound
         advertise = self._addresses.advertise
-        if advertise is not None:
-            host, port = split_address(advertise, port)
-        master = show_address((host, port))
+        return (bound, port) if advertise is None else split_address(advertise, port)
+
+    def _begin_announcer(self) -> None:
+        if self._announcing is None:
+            return
+        self._announcer = Announcer(
+            self._announcing,
+            show_address(self._advertised),
+            self._runs,
+            self._metrics.announced,
+            lambda error: self._call_soon(partial(self._end_with, error)),
+        )
+        self._announcer.begin()
+
+    def _end_with(self, error: GradwireError, now: float) -> None:
+        self._refusal = error
+        self._stop(str(error))
+
+    def _announce(self, http_address: str | None) -> None:
+        """Announce the address for workers: on stdout in a line of JSON, and by ``--announce``."""
+        bound = self._listening.address[0]
+        host, port = self._advertised
         announcement = {
-            "master": master,
+            "master": show_address((host, port)),
             "http": http_address,
             "pid": os.getpid(),
             "version": version("gradwire"),
@@ -282,6 +313,7 @@ class Daemon:
         sys.stdout.flush()
         reachable = host if host not in ("0.0.0.0", "::") else "THIS-HOST"
         logger.info("workers join with GRADWIRE_MASTER=%s", show_address((reachable, port)))
+        self._begin_announcer()
         if self._keys.key_file is None and not ip_address(bound).is_loopback:
             logger.warning(
                 "INSECURE: packets are neither sealed nor signed, and anyone who can reach port %d "
@@ -369,6 +401,8 @@ class Daemon:
 
     async def _close_connections(self, drivers: Drivers) -> None:
         """Close all connections with the reason, and wait until the peers have heard it."""
+        if self._announcer is not None:
+            await asyncio.to_thread(self._announcer.close)
         self._listening.stop_accepting()
         self._application.stop(self._reason, drivers.now(), broken=self._failure is not None)
         drivers.turn()

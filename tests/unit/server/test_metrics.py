@@ -28,6 +28,7 @@ THINGS = (
     # Counted things are a unit of their own: the plural of what is counted.
     "_workers",
     "_in_charge",
+    "_announced",
     "_connected",
     "_term",
     "_observers",

@@ -361,3 +361,35 @@ def test_without_a_key_the_credential_of_systemd_counts(tmp_path: Path) -> None:
     assert before == ""
     assert resolve_settings({}, environ).key_file == str(tmp_path / "worker.key")
     assert resolve_settings({}, environ | {"GRADWIRE_KEY_FILE": "mine"}).key_file == "mine"
+
+
+# What a master announces.
+
+
+def test_a_setting_that_was_given_counts_more_than_what_is_announced() -> None:
+    given: dict[str, Any] = {"master": "zk://h/p", "run": "ours", "threshold": 1e-3}
+    announced = {"run": "theirs", "mode": "averaging(every=3)", "workers": 4}
+
+    found = Settings(**given).with_announced(announced, given, "zk://h/p")
+
+    assert (found.run, found.threshold, found.workers) == ("ours", 1e-3, 4)
+    assert str(found.run_mode) == naming("averaging", "every=3")
+
+
+@pytest.mark.parametrize(
+    ("announced", "named"),
+    [
+        ({"weather": "fine"}, naming("zk://h/p", "weather")),
+        ({"workers": 0}, naming("zk://h/p", "workers=0")),
+        ({"workers": [1]}, naming("zk://h/p", "workers")),
+        ({"mode": 3}, naming("zk://h/p", "mode")),
+        ({"threshold": {}}, naming("zk://h/p", "threshold")),
+    ],
+)
+def test_a_setting_that_cannot_work_is_named_with_where_it_is_announced(
+    announced: dict[str, Any], named: str
+) -> None:
+    given: dict[str, Any] = {"master": "zk://h/p"}
+
+    with pytest.raises(UsageError, match=named):
+        Settings(**given).with_announced(announced, given, "zk://h/p")

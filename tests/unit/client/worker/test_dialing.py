@@ -458,3 +458,35 @@ def connection_to(dialled: list[str], master: str) -> Callable[[float], Connecti
         return connection
 
     return dial
+
+
+def test_each_try_dials_where_the_name_leads_by_then_and_so_does_one_to_come_back() -> None:
+    """Ways to another master stay as they are: their names are looked up when they are dialled."""
+    dialled: list[str] = []
+    endpoint = dialling()
+
+    def way(where: str, master: str = "") -> Way:
+        def dial(now: float) -> Connection:
+            dialled.append(where)
+            return endpoint.connect(where, now)
+
+        return Way(UDP, dial, master)
+
+    def refresh(old: Way) -> Way:
+        return old if old.master else way(f"address {len(dialled)}")
+
+    dialing = Dialing(
+        [way("first")], "gpu7:1", 100.0, refresh=refresh, reach=lambda _, name: way(name, name)
+    )
+    dialing.dial(0.0)
+    assert dialing.failed("silent", 1.0)
+    dialing.dial(6.0)
+    again = dialing.for_reconnection(100.0, repeat(1.0))
+    again.begin(10.0)
+    again.add_master("standby:1")
+
+    for now in (11.0, 12.0, 13.0):
+        again.dial(now)
+        assert again.failed("silent", now)
+
+    assert dialled == ["address 0", "address 1", "address 2", "standby:1", "address 4"]

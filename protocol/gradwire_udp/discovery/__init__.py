@@ -1,0 +1,1 @@
+"""Where workers find their master by a name: ZooKeeper and SRV records."""
