@@ -22,8 +22,8 @@ demo: venv
 test: venv
 	$(PYTEST)
 
-# Everything, or a part of it: SLICE=3/16, SLICE=page, SLICE=spark, SLICE=frameworks.
-test-deep: $(if $(findstring /,$(SLICE:page=/)),venv,frameworks)
+# Everything, or a part of it: SLICE=3/16, SLICE=page, SLICE=packages, SLICE=spark, SLICE=frameworks.
+test-deep: $(if $(or $(findstring /,$(SLICE)),$(filter page packages,$(SLICE))),venv,frameworks)
 	DEEP=1 SLICE=$(SLICE) $(PYTEST)
 
 check: venv

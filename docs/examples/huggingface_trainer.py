@@ -14,7 +14,7 @@ import torch
 from torch.utils.data import Dataset
 from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainingArguments
 
-from gradwire.cli.demo.model import VOCABULARY, load_text
+from gradwire.cli.demo.text import VOCABULARY, load_text
 from gradwire.integrations import stand_alone
 from gradwire.integrations.huggingface import GradwireCallback
 

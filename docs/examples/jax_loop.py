@@ -15,7 +15,7 @@ import optax
 from jax.flatten_util import ravel_pytree
 
 import gradwire
-from gradwire.cli.demo.model import VOCABULARY, Batches, load_text
+from gradwire.cli.demo.text import VOCABULARY, Batches, load_text
 
 CONTEXT, WIDTH, HIDDEN = 8, 16, 128
 

@@ -14,7 +14,7 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 from torch.utils.data import DataLoader, IterableDataset
 
-from gradwire.cli.demo.model import VOCABULARY, Batches, load_text
+from gradwire.cli.demo.text import VOCABULARY, Batches, load_text
 from gradwire.integrations.lightning import GradwireCallback
 
 CONTEXT = 8

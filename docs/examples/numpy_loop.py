@@ -11,7 +11,7 @@ import argparse
 import numpy as np
 
 import gradwire
-from gradwire.cli.demo.model import VOCABULARY, Batches, load_text
+from gradwire.cli.demo.text import VOCABULARY, Batches, load_text
 
 CONTEXT, WIDTH, HIDDEN = 8, 16, 128
 SHAPES = {

@@ -12,7 +12,7 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 
 import gradwire
-from gradwire.cli.demo.model import VOCABULARY, Batches, load_text
+from gradwire.cli.demo.text import VOCABULARY, Batches, load_text
 
 CONTEXT = 16
 

@@ -1,21 +1,31 @@
-"""Compile every kernel, or load it from the cache, before the first training step needs it."""
+"""Compile kernels, or load them from the cache, before the first training step needs them.
 
+`warm_up` is for what every worker and master runs. The rest is for modes with rounds and for other
+settings: `warm_up_rest`, before such a run begins. What neither has compiled is compiled by its
+first call.
+
+Compiling takes seconds, once for each machine, and two processes share it. Each goes through the
+same tasks, one from the first to the last, the other one from the last to the first. What they
+meet at is in the cache already. So no task may need what another one has made.
+"""
+
+import gc
 from base64 import b85decode
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import cache
 from typing import Final
 from zlib import decompress
 
 import numpy as np
 
-from gradwire_codecs.arrays import Float32Array
 from gradwire_codecs.feedback.contributions import encode_dense
 from gradwire_codecs.feedback.feedback import BYTES_MAX
-from gradwire_codecs.feedback.host_feedback import HostFeedback, LocalFeedback, SharedFeedback
+from gradwire_codecs.feedback.host_feedback import LocalFeedback, SharedFeedback
 from gradwire_codecs.format.block_packing import pack_block, unpack_block
 from gradwire_codecs.format.dense import COUNT_MAX
-from gradwire_codecs.format.update import ELEMENTS_MAX, DenseUpdate, Update, decode, pack_update
+from gradwire_codecs.format.update import DenseUpdate, Update, decode, pack_update
 from gradwire_codecs.kernels.compiling import compiling_alone
-from gradwire_codecs.replica.digests import BlockDigests, digest_of
+from gradwire_codecs.replica.digests import BlockDigests
 from gradwire_codecs.replica.merging import merge
 from gradwire_codecs.replica.outer_step import OuterSum, look_ahead
 from gradwire_codecs.replica.replica import Replica
@@ -23,34 +33,47 @@ from gradwire_codecs.replica.round_sum import RoundSum
 
 KINDS: Final = (LocalFeedback, SharedFeedback)
 
+ELEMENTS: Final = 4000
+"""That every task's vectors have."""
+
 EXAMPLES: Final = (
     b"c-mv&V`gA&XlP(!VLG6B@E9}0Wfq1P>_7pI7wn7*FXT0Yw(M9j)M<tSCWZy_j46z%E(Z=%1iIS^1NH+UEDRT!!8X#z!ebX"
     b"H0~;3;2FeVXtPClPDf9pU@fKvc"
 )
-"""Updates in each of the formats: with these, a process can compile what reads updates while
-another one compiles what writes them."""
+"""Updates in each of the formats, so that what reads them is compiled without what writes them."""
 
 
+@cache
 def warm_up() -> None:
-    """Run every kernel once on a few elements.
+    """Run the kernels of sharing, as workers and masters do it, once on a few elements.
 
     It takes seconds the first time gradwire runs on a machine, and hundredths of a second after.
     Of several processes, one compiles, and the others wait for it; a second core compiles as well.
     """
-    with compiling_alone(helper="from gradwire_codecs.warm_up import read_examples as f; f()"):
-        # First what writes, for both kinds: `read_examples` is at the rest meanwhile.
-        written = [
-            (kind, *_write(kind, change, multiple))
-            for kind in KINDS
-            for change, multiple in _changes()
-        ]
-        written_examples()
-        for kind in KINDS:
-            _contribute(kind)
-        for kind, mine, bodies in written:
-            _share(kind, mine, bodies)
+    _run(SHARING)
 
 
+@cache
+def warm_up_rest() -> None:
+    """Run once what rounds take, and residuals that have a vector of their own."""
+    _run(REST)
+
+
+def help_from_the_end(name: str) -> None:
+    """Compile the tasks of this name, the last one first, while another process does the same."""
+    gc.disable()
+    for task in reversed(TASKS[name]):
+        task()
+
+
+def _run(name: str) -> None:
+    helper = f"from gradwire_codecs.warm_up import help_from_the_end as f; f({name!r})"
+    with compiling_alone(name, helper=helper):
+        for task in TASKS[name]:
+            task()
+
+
+@cache
 def warm_up_optimizers() -> None:
     """Run the kernels of a master's optimizers once."""
     # Imported here: only masters of some runs need these kernels.
@@ -70,18 +93,6 @@ def warm_up_optimizers() -> None:
             total.take_mean(1, None)
 
 
-def read_examples() -> None:
-    """Run the kernels that read, without those that write: they may be under way elsewhere."""
-    for body in examples_of(EXAMPLES):
-        update = decode(body, ELEMENTS_MAX)
-        replica = Replica.zeros(update.stop)
-        _read(replica, BlockDigests.of(replica.values, update.stop), update, body)
-        for kind in KINDS:
-            _receive(
-                kind(np.zeros(update.stop, np.float32), Replica.zeros(update.stop)), update, body
-            )
-
-
 def examples_of(text: bytes) -> Iterator[bytes]:
     """Yield the updates of `EXAMPLES`, of which each has its size before it, in two bytes."""
     packed = decompress(b85decode(text))
@@ -93,78 +104,117 @@ def examples_of(text: bytes) -> Iterator[bytes]:
 
 def written_examples() -> list[bytes]:
     """Return updates of elements with larger magnitudes, in the formats LISTED, EVERY and BYTES."""
+    return [*_written(), pack_update(DenseUpdate(0, 100, 1, np.full(100, 100, np.int8)))]
+
+
+def _written() -> list[bytes]:
     index, count = np.arange(0, 4000, 40, dtype=np.uint32), np.ones(100, np.int32)
     bodies = []
     for larger in (1, 100):
         count[:larger] = 100
         bodies.append(pack_update(Update(0, 4000, 1, index, count)))
-    bodies.append(pack_update(DenseUpdate(0, 100, 1, count.astype(np.int8))))
     return bodies
 
 
-def _changes() -> list[tuple[Float32Array, int]]:
-    """Return changes and the multiples of the quantum that they are encoded with."""
-    few = np.array([1.0, -1.0, 0.0, 2.0, 0.5], np.float32)
-    # Most hits have magnitude 1, some a larger one: the format LISTED.
-    some = np.zeros(4000, np.float32)
-    some[::10], some[::1000] = 0.25, 1.0
-    # Every element is a hit: the format DENSE.
-    all_ = np.ones(1000, np.float32)
-    return [(few, 2**22), (few, 2**24), (some, 2**22), (all_, 2**24)]
+def _encoded() -> None:
+    """Encode a vector of which all elements are hits: in the format DENSE."""
+    LocalFeedback(np.ones(ELEMENTS, np.float32), Replica.zeros(ELEMENTS)).encode(2**24)
 
 
-def _write(
-    kind: type[HostFeedback], change: Float32Array, multiple: int
-) -> tuple[HostFeedback, list[bytes]]:
-    mine = kind(change, Replica.zeros(len(change)))
-    return mine, [bytes(body) for body in mine.encode(multiple)]
+def _packed() -> None:
+    """Pack and unpack a block of a replica."""
+    unpack_block(pack_block(np.zeros(ELEMENTS, np.int32)), ELEMENTS)
 
 
-def _contribute(kind: type[HostFeedback]) -> None:
-    """Do what workers and a master do in a round."""
-    mine = kind(np.ones(1000, np.float32), Replica.zeros(1000))
-    bodies = encode_dense(mine, [(0, 1000)], COUNT_MAX, bytes_max=BYTES_MAX)
-    _share(kind, mine, bodies)
-
-
-def _share(kind: type[HostFeedback], mine: HostFeedback, bodies: list[bytes]) -> None:
-    """Do what workers and a master do with what one feedback has encoded."""
-    elements = len(mine.replica)
-    theirs = kind(np.zeros(elements, np.float32), Replica.zeros(elements))
-    replica = Replica.zeros(elements)
-    digests = BlockDigests.of(replica.values, elements)
-    for body in bodies:
-        update = decode(body, ELEMENTS_MAX)
-        merge([update, update], elements)
-        _read(replica, digests, update, body)
-        _receive(theirs, update, body)
-    theirs.apply_sum(mine.replica.values)
-    theirs.correct_replica(mine.replica.values)
-    before = theirs.residual()
-    theirs.add_growth(before, np.float32(0.5))
-    theirs.read_residual(before)
-    theirs.drop_residual()
-
-
-def _read(replica: Replica, digests: BlockDigests, update: Update, body: bytes) -> None:
-    """Do what a master does with an update."""
-    assert len(update.index) == update.hits
+def _weighed() -> None:
+    """Do what a master does before it takes an update."""
+    update, replica = _update(), Replica.zeros(ELEMENTS)
+    BlockDigests.of(replica.values, ELEMENTS).add(update)
     replica.first_outside(update)
-    digests.add(update)
+
+
+def _applied() -> None:
+    """Do what is done with an update that was read."""
+    update, replica = _update(), Replica.zeros(ELEMENTS)
     replica.apply(update)
-    replica.apply(body)
-    digest_of(replica.values)
-    unpack_block(pack_block(replica.values), len(replica.values))
-    elements = len(replica)
-    ranges = [(0, elements)]
-    for total in (RoundSum(elements, ranges), OuterSum(elements, ranges, rate=0.5, momentum=0.5)):
-        total.add(update)
-        total.take_mean(1, COUNT_MAX)
-        total.take_mean(1, None)
-
-
-def _receive(theirs: HostFeedback, update: Update, body: bytes) -> None:
-    """Do what a worker does with an update of another one."""
+    theirs = LocalFeedback(np.zeros(ELEMENTS, np.float32), replica)
     theirs.apply(update)
-    theirs.apply(body)
-    look_ahead([update], 0.5, np.zeros(len(theirs.replica), np.int32))
+    replica.write_parameters(theirs.parameters)
+
+
+def _scaled() -> None:
+    """Scale what the optimizer has changed."""
+    mine = LocalFeedback(np.zeros(ELEMENTS, np.float32), Replica.zeros(ELEMENTS))
+    before = mine.residual()
+    mine.read_residual(before)
+    mine.add_growth(before, np.float32(0.5))
+
+
+def _merged() -> None:
+    merge([_update(), _update()], ELEMENTS)
+
+
+def _decoded() -> None:
+    for body in list(examples_of(EXAMPLES))[:-1]:  # the last one is in the format BYTES
+        decode(body, ELEMENTS)
+
+
+def _update() -> Update:
+    return Update(0, ELEMENTS, 1, np.arange(4, dtype=np.uint32), np.ones(4, np.int32))
+
+
+def _dense() -> DenseUpdate:
+    return DenseUpdate(0, ELEMENTS, 1, np.ones(ELEMENTS, np.int8))
+
+
+def _contributed() -> None:
+    """Do what workers do in a round, with both kinds of residuals."""
+    for kind in KINDS:
+        mine = kind(np.ones(ELEMENTS, np.float32), Replica.zeros(ELEMENTS))
+        encode_dense(mine, [(0, ELEMENTS)], COUNT_MAX, bytes_max=BYTES_MAX)
+        mine.apply(_dense())
+    look_ahead([_dense()], 0.5, np.zeros(ELEMENTS, np.int32))
+
+
+def _summed() -> None:
+    """Do what a master does in a round."""
+    ranges = [(0, ELEMENTS)]
+    replica = Replica.zeros(ELEMENTS)
+    digests = BlockDigests.of(replica.values, ELEMENTS)
+    for update in (_dense(), _update()):
+        for total in (
+            RoundSum(ELEMENTS, ranges),
+            OuterSum(ELEMENTS, ranges, rate=0.5, momentum=0.5),
+        ):
+            total.add(update)
+            total.take_mean(1, COUNT_MAX)
+            total.take_mean(1, None)
+    digests.add(_dense())
+    replica.first_outside(_dense())
+    replica.apply(_dense())
+    _ = _dense().index
+
+
+def _stored() -> None:
+    """Do what a residual takes that has a vector of its own."""
+    mine = SharedFeedback(np.ones(ELEMENTS, np.float32), Replica.zeros(ELEMENTS))
+    mine.encode(2**24)
+    mine.absorb()
+
+
+def _applied_encoded() -> None:
+    """Add updates as they came, as programs that use the codec alone do it."""
+    for body in examples_of(EXAMPLES):
+        decode(body, ELEMENTS)
+        replica = Replica.zeros(ELEMENTS)
+        replica.apply(body)
+        LocalFeedback(np.zeros(ELEMENTS, np.float32), replica).apply(body)
+
+
+SHARING: Final = "sharing"
+REST: Final = "rest"
+
+TASKS: Final[dict[str, tuple[Callable[[], object], ...]]] = {
+    SHARING: (_encoded, _written, _packed, _applied, _scaled, _weighed, _merged, _decoded),
+    REST: (_stored, _contributed, written_examples, _summed, _applied_encoded),
+}

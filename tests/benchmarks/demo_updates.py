@@ -17,7 +17,8 @@ import torch
 
 from benchmarks.rivals.dl4j import encode
 from gradwire.cli.demo.command import DENSITY, WORKERS
-from gradwire.cli.demo.model import CONTEXT, Batches, load_text, loss_of, new_model
+from gradwire.cli.demo.model import CONTEXT, loss_of, new_model
+from gradwire.cli.demo.text import Batches, load_text
 from gradwire.cli.demo.train import BATCH, LEARNING_RATE, MOMENTUM_SHARED
 from gradwire.replica.thresholds import Thresholds
 from gradwire.settings.settings import Settings

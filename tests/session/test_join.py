@@ -228,6 +228,21 @@ def test_parameters_that_no_quantum_expresses_are_refused_without_a_promise(
 # The codec.
 
 
+@pytest.mark.parametrize(
+    ("settings", "is_compiled"),
+    [({}, False), ({"mode": "averaging"}, True), ({"feedback": "shared"}, True)],
+)
+def test_what_sharing_does_not_take_is_compiled_where_the_settings_need_it(
+    monkeypatch: pytest.MonkeyPatch, settings: dict[str, Any], is_compiled: bool
+) -> None:
+    compiled: list[bool] = []
+    monkeypatch.setattr(join_module, "warm_up_rest", lambda: compiled.append(True))
+    with pytest.raises(gradwire.UnreachableError):
+        gradwire.join(target(), master="nowhere.invalid:1", **settings)
+
+    assert bool(compiled) == is_compiled
+
+
 def test_compiling_is_mentioned_while_it_takes_long(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

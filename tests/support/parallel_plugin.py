@@ -26,7 +26,7 @@ from support.tier_plugin import is_controlled
 
 PROCESSES_MAX: Final = 16
 
-COMPILE: Final = "from gradwire_codecs import warm_up; warm_up()"
+COMPILE: Final = "from gradwire_codecs.warm_up import *; warm_up(); warm_up_rest()"
 ROOT: Final = Path(__file__).parents[2]
 SPARK: Final = "tests/integration/spark/"
 DEALT_SINGLY: Final = ("tests/integration/test_benchmarks.py",)

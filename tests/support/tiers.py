@@ -48,12 +48,14 @@ DEEP_PATHS: Final = {
     "integration/test_bad_networks.py": "real sockets between network namespaces",
     "integration/test_chaos.py": "processes that are killed for a minute",
     "integration/test_compiled_modules.py": "frameworks: torch's compiler",
+    "integration/test_packages.py": "packages: installed into empty environments",
     "integration/test_two_machines.py": "real processes between network namespaces",
     "session/integrations": "frameworks: Lightning, transformers, loggers",
 }
 """Folders and files that are not even imported in the quick tier, and what is in them."""
 
 APART: Final = {
+    "packages": ("integration/test_packages.py",),
     "page": ("integration/page",),
     "spark": ("integration/spark", "unit/client/spark"),
     "frameworks": ("session/integrations", "integration/test_examples.py"),
@@ -61,7 +63,7 @@ APART: Final = {
 """Slices of the deep tier by name: what needs the packages of `make frameworks`.
 
 They are in no slice by number. CI runs one where what it tests has changed. The page needs
-Chromium as well.
+Chromium as well; packages need none of it, and pip's index.
 """
 
 LEFT_OUT: Final = Counter[str]()

@@ -1,9 +1,11 @@
 """The files with hashes have the versions that are tested."""
 
 import re
+import tomllib
 from pathlib import Path
 
 import pytest
+import yaml
 
 REPOSITORY = Path(__file__).parents[2]
 
@@ -15,6 +17,15 @@ def pins_in(file: Path) -> dict[str, str]:
 
 
 PINS = pins_in(REPOSITORY / "constraints.txt")
+
+
+def test_who_cites_gradwire_cites_the_version_that_is_here() -> None:
+    cited = yaml.safe_load((REPOSITORY / "CITATION.cff").read_text(encoding="utf-8"))
+    project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+
+    assert (cited["version"], cited["license"]) == (project["version"], project["license"])
+    assert cited["cff-version"] == "1.2.0"
+    assert cited["authors"]
 
 
 @pytest.mark.parametrize("name", ["runtime.txt", "build.txt", "develop.txt"])

@@ -21,10 +21,10 @@ MACHINE_CODE: Final = "*.nb[ci]"
 """Pattern of numba's files."""
 
 PROGRAM: Final = (
-    "from gradwire_codecs.warm_up import warm_up, warm_up_optimizers; "
-    "warm_up(); warm_up_optimizers()"
+    "from gradwire_codecs.warm_up import warm_up, warm_up_optimizers, warm_up_rest; "
+    "warm_up(); warm_up_rest(); warm_up_optimizers()"
 )
-"""Compiles also what only some masters need: an image may be read-only."""
+"""Compiles also what only some runs need: an image may be read-only."""
 
 
 def warm_up(

@@ -22,6 +22,7 @@ from gradwire.threads.lookup import Lookup
 from gradwire.threads.waits import SILENT_SECONDS
 from gradwire_codecs import warm_up
 from gradwire_codecs.kernels.compiled import cache_folder
+from gradwire_codecs.warm_up import warm_up_rest
 from gradwire_protocol.settings import declared_settings
 
 logger = logging.getLogger("gradwire.join")
@@ -110,9 +111,9 @@ def join(
     _warn_of_parameters(target)
     parameters = parameters_of(target)
     stop_averaging(target)
-    _compile_kernels()
     found = lookup.first(resolved.connect_timeout_seconds, resolved.start_timeout_seconds)
     resolved = resolved.with_announced(found.settings, given, resolved.master)
+    _compile_kernels(resolved)
     session = attempt(resolved, parameters, target, optimizer, lookup, found.destinations)
     with _joined_lock:
         _joined[session] = identities
@@ -175,8 +176,13 @@ def _warn_of_parameters(target: object) -> None:
         )
 
 
-def _compile_kernels() -> None:
-    """Compile the kernels now, or load them from the cache: no training step waits for it."""
+def _compile_kernels(settings: Settings) -> None:
+    """Compile the kernels now, or load them from the cache: no training step waits for it.
+
+    Where the run has rounds, and only the master knows it, the first round compiles theirs.
+    """
+    mode = settings.run_mode
+    needs_rest = settings.feedback != "local" or (mode is not None and mode.has_rounds)
     folder = cache_folder()
     kept = f"kept in {folder}" if folder else "not kept: no folder can be written to"
     text = "compiling the codec for this processor, once, here or in another process; the result is"
@@ -185,6 +191,8 @@ def _compile_kernels() -> None:
     notice.start()
     try:
         warm_up()
+        if needs_rest:
+            warm_up_rest()
     finally:
         notice.cancel()
     if monotonic() - began > SILENT_SECONDS:

@@ -19,7 +19,7 @@ from typing import Final, cast
 import numpy as np
 
 from gradwire_codecs.arrays import UInt8Array, UInt32Array, UInt64Array
-from gradwire_codecs.kernels.compiled import compiled, trailing_zeros
+from gradwire_codecs.kernels.compiled import internal, trailing_zeros
 
 BLOCK: Final = 64
 """Values that share a parameter. With 32, recorded updates of a transformer take 1 % less, and
@@ -36,10 +36,11 @@ INVALID: Final = -1
 
 signed = cast(Callable[[object], int], np.int64)
 """Convert to a signed number. In a kernel, ``int`` of an unsigned number stays unsigned, and numba
-turns an operation of that and a signed number into one of floats."""
+turns an operation of that and a signed number into one of floats. And where a kernel is called with
+a constant, numba compiles a version for it alone; with ``signed`` of the constant, it does not."""
 
 
-@compiled
+@internal
 def parameter_of(values: UInt32Array, n: int) -> tuple[int, int]:
     """Return the parameter with which `n` values take the fewest bits, and these bits.
 
@@ -69,7 +70,7 @@ def parameter_of(values: UInt32Array, n: int) -> tuple[int, int]:
     return k, least
 
 
-@compiled
+@internal
 def _rice_bits(values: UInt32Array, n: int, k: int) -> int:
     zeros = np.uint64(0)
     for i in range(n):
@@ -77,7 +78,7 @@ def _rice_bits(values: UInt32Array, n: int, k: int) -> int:
     return signed(zeros) + n * (k + 1)
 
 
-@compiled
+@internal
 def heads_bits(parameters: UInt8Array, blocks: int) -> int:
     """Return the bits that the heads of the first blocks take."""
     bits = FIRST_PARAMETER_BITS
@@ -86,12 +87,12 @@ def heads_bits(parameters: UInt8Array, blocks: int) -> int:
     return bits
 
 
-@compiled
+@internal
 def _zeros_of_step(step: int) -> int:
     return 2 * step - 1 if step > 0 else -2 * step
 
 
-@compiled
+@internal
 def write_bits(words: UInt64Array, position: int, value: np.uint64, bits: int) -> int:
     """Write 1 to 64 bits over zeros; return the position after them.
 
@@ -103,7 +104,7 @@ def write_bits(words: UInt64Array, position: int, value: np.uint64, bits: int) -
     return position + bits
 
 
-@compiled
+@internal
 def write_rice(words: UInt64Array, position: int, value: np.uint32, k: int) -> int:
     """Write a value over zeros; return the position after it."""
     rest = np.uint64(value) & ((np.uint64(1) << np.uint64(k)) - np.uint64(1))
@@ -111,17 +112,17 @@ def write_rice(words: UInt64Array, position: int, value: np.uint32, k: int) -> i
     return write_bits(words, position + zeros, rest << np.uint64(1) | np.uint64(1), k + 1)
 
 
-@compiled
+@internal
 def write_head(words: UInt64Array, position: int, parameters: UInt8Array, block: int) -> int:
     """Write the head of a block over zeros; return the position after it."""
     k = signed(parameters[block])
     if block == 0:
-        return write_bits(words, position, np.uint64(k), FIRST_PARAMETER_BITS)
+        return write_bits(words, position, np.uint64(k), signed(FIRST_PARAMETER_BITS))
     zeros = _zeros_of_step(k - signed(parameters[block - 1]))
-    return write_bits(words, position + zeros, np.uint64(1), 1)
+    return write_bits(words, position + zeros, np.uint64(1), signed(1))
 
 
-@compiled
+@internal
 def peek(words: UInt64Array, position: int) -> np.uint64:
     """Return the 64 bits from a position on; it is at most the end of the input."""
     word, offset = np.uint64(position) >> np.uint64(6), np.uint64(position) & np.uint64(63)
@@ -130,7 +131,7 @@ def peek(words: UInt64Array, position: int) -> np.uint64:
     return window
 
 
-@compiled
+@internal
 def read_rice(words: UInt64Array, position: int, end: int, k: int) -> tuple[int, int]:
     """Read a value; return it, or `INVALID`, and the position after it, which is at most `end`.
 
@@ -146,7 +147,7 @@ def read_rice(words: UInt64Array, position: int, end: int, k: int) -> tuple[int,
     return _read_long_rice(words, position, end, k)
 
 
-@compiled
+@internal
 def _read_long_rice(words: UInt64Array, position: int, end: int, k: int) -> tuple[int, int]:
     quotient = 0
     while peek(words, position) == np.uint64(0):
@@ -163,7 +164,7 @@ def _read_long_rice(words: UInt64Array, position: int, end: int, k: int) -> tupl
     return quotient << k | signed(peek(words, position) & mask), position + k
 
 
-@compiled
+@internal
 def read_head(
     words: UInt64Array, position: int, end: int, done: int, previous: int
 ) -> tuple[int, int]:
@@ -184,7 +185,7 @@ def read_head(
     return k, position
 
 
-@compiled
+@internal
 def ends_at(words: UInt64Array, position: int, end: int) -> bool:
     """Return whether only the zeros that fill up a byte are left before the end."""
     left = end - position

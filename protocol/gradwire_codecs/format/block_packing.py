@@ -17,7 +17,7 @@ import numpy as np
 
 from gradwire_codecs.arrays import Buffer, Int32Array, UInt8Array, as_bytes
 from gradwire_codecs.errors import CodecError
-from gradwire_codecs.kernels.compiled import compiled
+from gradwire_codecs.kernels.compiled import compiled, internal
 
 GROUP: Final = 64
 """Elements that share a width: neighbours in a layer have about the same scale, and a byte for each
@@ -59,7 +59,7 @@ def _pack(values: Int32Array, packed: UInt8Array) -> int:
     return at
 
 
-@compiled
+@internal
 def _unpack_group(packed: UInt8Array, at: int, width: int, values: Int32Array) -> None:
     """Fill `values` from `packed`; at least eight more bytes have to follow their last one."""
     mask = (np.uint64(1) << np.uint64(width)) - np.uint64(1)
@@ -72,7 +72,7 @@ def _unpack_group(packed: UInt8Array, at: int, width: int, values: Int32Array) -
         values[i] = np.int32((v >> 1) ^ -(v & 1))
 
 
-@compiled
+@internal
 def _unpack_last_group(packed: UInt8Array, at: int, width: int, values: Int32Array) -> None:
     """Fill `values` from `packed`, and read no byte after their last one."""
     mask = (np.uint64(1) << np.uint64(width)) - np.uint64(1)

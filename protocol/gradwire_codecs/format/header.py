@@ -7,7 +7,7 @@ from typing import Final
 
 from gradwire_codecs.arrays import Int64Array, UInt8Array
 from gradwire_codecs.format.bits import signed
-from gradwire_codecs.kernels.compiled import compiled
+from gradwire_codecs.kernels.compiled import compiled, internal
 
 PLAIN: Final = 1
 """Sparse; every count is +1 or -1."""
@@ -78,7 +78,7 @@ FAULTS: Final = {
 """The message for each error that a kernel returns."""
 
 
-@compiled
+@internal
 def _number(data: UInt8Array, at: int) -> tuple[int, int]:
     """Read a number; return it, or `NO_NUMBER`, and the place after it."""
     number = 0
@@ -93,12 +93,6 @@ def _number(data: UInt8Array, at: int) -> tuple[int, int]:
                 break
             return number, at
     return NO_NUMBER, at
-
-
-@compiled
-def _field(data: UInt8Array, header: Int64Array, field: int) -> bool:
-    header[field], header[OFFSET] = _number(data, header[OFFSET])
-    return bool(header[field] != NO_NUMBER)
 
 
 @compiled
@@ -120,19 +114,21 @@ def read_header(data: UInt8Array, elements: int, header: Int64Array) -> int:
     if not PLAIN <= form <= BYTES:
         return UNKNOWN_FORMAT
     header[OFFSET] = 1
-    read = _field(data, header, START) and _field(data, header, STOP)
+    for field in range(START, POSITIONS_BYTES + 1):
+        if (
+            field <= HITS
+            or (field == LISTED_HITS and form == LISTED)
+            or (field == MAGNITUDE_MAX and form == DENSE)
+            or (field == POSITIONS_BYTES and form in (LISTED, EVERY))
+        ):
+            header[field], header[OFFSET] = _number(data, header[OFFSET])
+            if header[field] == NO_NUMBER:
+                return NO_NUMBER
     header[STOP] += header[START]  # the update has the length
-    read = read and _field(data, header, MULTIPLE) and _field(data, header, HITS)
-    if form == LISTED:
-        read = read and _field(data, header, LISTED_HITS)
-    if form == DENSE:
-        read = read and _field(data, header, MAGNITUDE_MAX)
-    if form in (LISTED, EVERY):
-        read = read and _field(data, header, POSITIONS_BYTES)
-    return _check_fields(header, data.size - header[OFFSET], elements) if read else NO_NUMBER
+    return _check_fields(header, data.size - header[OFFSET], elements)
 
 
-@compiled
+@internal
 def _check_fields(header: Int64Array, left: int, elements: int) -> int:
     """Check a header against the bytes that follow it and the length of the vector."""
     form = header[FORMAT]

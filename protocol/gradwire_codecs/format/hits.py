@@ -39,7 +39,7 @@ from gradwire_codecs.format.header import (
     STOP,
     TOO_LARGE,
 )
-from gradwire_codecs.kernels.compiled import compiled, trailing_zeros
+from gradwire_codecs.kernels.compiled import compiled, internal, trailing_zeros
 
 ROOM: Final = 2 * BLOCK
 """Most hits that are read at a time, in whole blocks. If each touches a cache line of two vectors,
@@ -88,7 +88,7 @@ def begin_reading(header: Int64Array, size: int, state: Int64Array) -> None:
         state[DIGITS] = digits_per_word(header[MAGNITUDE_MAX])
 
 
-@compiled
+@internal
 def next_hits(
     words: UInt64Array,
     header: Int64Array,
@@ -130,7 +130,7 @@ def next_hits(
     return n
 
 
-@compiled
+@internal
 def _next_positions(
     words: UInt64Array,
     header: Int64Array,
@@ -177,7 +177,7 @@ def _next_positions(
     return int(n)
 
 
-@compiled
+@internal
 def _read_list(
     words: UInt64Array, header: Int64Array, state: Int64Array, n: int, count: Int32Array
 ) -> bool:
@@ -213,7 +213,7 @@ def _read_list(
     return True
 
 
-@compiled
+@internal
 def _read_magnitudes(words: UInt64Array, state: Int64Array, n: int, count: Int32Array) -> bool:
     """Multiply the counts of `n` hits by their magnitudes."""
     end, done = state[MAGNITUDES_END], state[DONE]
@@ -232,7 +232,7 @@ def _read_magnitudes(words: UInt64Array, state: Int64Array, n: int, count: Int32
     return True
 
 
-@compiled
+@internal
 def _next_digits(
     words: UInt64Array,
     header: Int64Array,
@@ -271,7 +271,7 @@ def _next_digits(
     return n
 
 
-@compiled
+@internal
 def scale(multiple: int, n: int, count: Int32Array) -> int:
     """Turn thresholds of `n` hits into quanta, in place; return `n`, or `TOO_LARGE`."""
     largest = np.int64(0)

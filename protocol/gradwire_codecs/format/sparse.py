@@ -54,7 +54,7 @@ def _measure_list(
     Return the number of these hits, and the bits that the list takes.
     """
     gaps, rest = np.empty(BLOCK, np.uint32), np.empty(BLOCK, np.uint32)
-    expected = listed = block = n = bits = 0
+    expected = listed = block = n = bits = signed(0)
     for i in range(count.size):
         magnitude = abs(np.int64(count[i]))
         if magnitude > 1:
@@ -97,7 +97,7 @@ def _write_positions(
 ) -> int:
     """Write gaps and signs; return the bits."""
     expected = np.uint32(start)
-    position = 0
+    position = signed(0)
     for block in range(parameters.size):
         position = write_head(words, position, parameters, block)
         k = signed(parameters[block])
@@ -112,8 +112,8 @@ def _write_positions(
                 code = code << np.uint64(1) | negative
                 position = write_bits(words, position, code, zeros + k + 2)
             else:
-                position = write_bits(words, position, negative, 1)
-                position = write_rice(words, position, gap, k)
+                position = write_bits(words, position, negative, signed(1))
+                position = write_rice(words, position, np.uint32(gap), k)
     return position
 
 

@@ -53,6 +53,12 @@ PORTABLE: Final = {
 """Kinds of processors that machine code is prepared for, the quickest first, and what each needs.
 x86-64-v3 is what x86 processors can do since about 2015."""
 
+OPTIONS: Final[dict[str, Any]] = {"nogil": True, "no_cfunc_wrapper": True}
+"""Of all kernels: nothing calls them by a pointer of C, and a wrapper for that takes time to
+compile."""
+
+INTERNAL: Final[dict[str, Any]] = {**OPTIONS, "no_cpython_wrapper": True}
+
 FOR_WRITING: Final = 1
 INTO_FIRST_LEVEL: Final = 3
 DATA: Final = 1
@@ -182,7 +188,12 @@ def compiled(function: Callable[P, R]) -> Callable[P, R]:
     If no folder can be written to, and nothing is prepared, every process compiles for itself,
     which only takes longer.
     """
-    return _cached(function, numba.njit(nogil=True))
+    return _cached(function, numba.njit(**OPTIONS))
+
+
+def internal(function: Callable[P, R]) -> Callable[P, R]:
+    """Compile `function` for kernels alone: Python cannot call it, which saves time compiling."""
+    return _cached(function, numba.njit(**INTERNAL))
 
 
 def dividing(function: Callable[P, R]) -> Callable[P, R]:
@@ -190,7 +201,7 @@ def dividing(function: Callable[P, R]) -> Callable[P, R]:
 
     A check of each divisor would keep loops from being vectorised.
     """
-    return _cached(function, numba.njit(nogil=True, error_model="numpy"))
+    return _cached(function, numba.njit(**OPTIONS, error_model="numpy"))
 
 
 def _cached(function: Callable[P, R], compiling: Any) -> Callable[P, R]:
@@ -206,7 +217,7 @@ def inlined(function: Callable[P, R]) -> Callable[P, R]:
     Hot loops need it: as functions of their own they were a fifth slower when they were loaded from
     the cache than when they had just been compiled.
     """
-    dispatcher: Any = numba.njit(nogil=True, forceinline=True)(function)
+    dispatcher: Any = numba.njit(**INTERNAL, forceinline=True)(function)
     return cast("Callable[P, R]", dispatcher)
 
 
@@ -243,6 +254,18 @@ def _prefetch(_: Any, array: Any, index: Any) -> Any:
 
     return types.void(array, index), generate
 
+
+def _bits(_: Any, number: Any) -> Any:
+    """Return the type of `bits_of`, and the function that emits its code."""
+
+    def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+        return builder.bitcast(arguments[0], ir.IntType(32))
+
+    return types.int32(number), generate
+
+
+bits_of: Callable[[np.float32], np.int32] = instruction(_bits)
+"""The bits of a float32."""
 
 prefetch: Callable[[Any, Any], None] = instruction(_prefetch)
 """Load ``array[index]`` into the cache; `index` is unsigned, and may be outside of the array."""

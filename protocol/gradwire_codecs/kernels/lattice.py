@@ -15,7 +15,7 @@ from typing import Final
 import numpy as np
 
 from gradwire_codecs.arrays import Float32Array, Int8Array, Int32Array, UInt32Array
-from gradwire_codecs.kernels.compiled import compiled, dividing, inlined
+from gradwire_codecs.kernels.compiled import bits_of, compiled, dividing, inlined
 
 BLOCK: Final = 1024
 """Elements that stay in the first-level cache from one loop over them to the next."""
@@ -27,10 +27,10 @@ def max_magnitude_bits(vector: Float32Array, start: int, stop: int) -> np.int32:
 
     As integers, these bits have the order of the numbers, with infinity and NaN above all others.
     """
-    bits = vector[start:stop].view(np.int32)
+    part = vector[start:stop]
     top = np.int32(0)
-    for i in range(bits.size):
-        top = max(top, bits[i] & np.int32(0x7FFFFFFF))
+    for i in range(part.size):
+        top = max(top, bits_of(part[i]) & np.int32(0x7FFFFFFF))
     return top
 
 
@@ -232,13 +232,7 @@ def take_ahead(
 def max_ahead_bits(parameters: Float32Array, values: Int32Array, quantum: np.float32) -> np.int32:
     """Return the largest distance of a parameter from the replica, as `max_magnitude_bits` does."""
     top = np.int32(0)
-    ahead = np.empty(BLOCK, np.float32)
-    bits = ahead.view(np.int32)
-    for low in range(0, parameters.size, BLOCK):
-        high = min(low + BLOCK, parameters.size)
-        p, s = parameters[low:high], values[low:high]
-        for i in range(high - low):
-            ahead[i] = p[i] - np.float32(s[i]) * quantum
-        for i in range(high - low):
-            top = max(top, bits[i] & np.int32(0x7FFFFFFF))
+    for i in range(parameters.size):
+        d = parameters[i] - np.float32(values[i]) * quantum
+        top = max(top, bits_of(d) & np.int32(0x7FFFFFFF))
     return top

@@ -31,7 +31,13 @@ from llvmlite import ir
 from numba import types
 
 from gradwire_codecs.arrays import Float32Array, Int32Array, Int64Array, UInt32Array
-from gradwire_codecs.kernels.compiled import compiled, inlined, instruction, trailing_zeros
+from gradwire_codecs.kernels.compiled import (
+    compiled,
+    inlined,
+    instruction,
+    internal,
+    trailing_zeros,
+)
 from gradwire_codecs.kernels.lattice import BLOCK, absorb
 
 LANES: Final = 64
@@ -191,7 +197,7 @@ def _commit(
         values[i] = np.int32(np.int64(values[i]) + np.int64(count[j]) * multiple)
 
 
-@compiled
+@internal
 def _fault(
     parameters: Float32Array,
     stored: Float32Array,

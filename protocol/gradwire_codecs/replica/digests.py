@@ -21,12 +21,12 @@ import numpy as np
 
 from gradwire_codecs.arrays import Int8Array, Int32Array, UInt32Array, UInt64Array
 from gradwire_codecs.format.update import DenseUpdate, Update
-from gradwire_codecs.kernels.compiled import compiled
+from gradwire_codecs.kernels.compiled import compiled, internal
 
 MODULUS: Final = 2**64
 
 
-@compiled
+@internal
 def _weight(i: int) -> np.uint64:
     x = np.uint64(i + 1) * np.uint64(0x9E3779B97F4A7C15)
     x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
@@ -51,7 +51,7 @@ def _weigh_hits(
     block, low, high = 0, 0, 0
     total = np.uint64(0)
     for j in range(index.size):
-        i = int(index[j])
+        i = int(np.int64(index[j]))  # of unsigned, numba would compile `_weight` once more
         if not low <= i < high:
             blocks[block] += total
             block = i // block_elements

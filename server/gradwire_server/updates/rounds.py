@@ -16,7 +16,7 @@ from gradwire_codecs.replica.outer_step import OuterSum
 from gradwire_codecs.replica.round_sum import RoundSum, ranges_of
 from gradwire_codecs.replica.sparse_sum import SparseSum
 from gradwire_codecs.replica.state_sum import StateSum, ranges_with_state
-from gradwire_codecs.warm_up import warm_up_optimizers
+from gradwire_codecs.warm_up import warm_up_optimizers, warm_up_rest
 from gradwire_protocol import InvalidMessageError
 from gradwire_protocol.delivery.shaped_message import fragment_bytes_of
 from gradwire_protocol.limits import DATAGRAM_BYTES
@@ -52,6 +52,7 @@ class Rounds:
     """
 
     def __init__(self, mode: Mode, layout: Layout, versions: Mapping[int, int]) -> None:
+        warm_up_rest()
         self.mode = mode
         model = model_of(layout)
         self._elements = model.elements if mode.optimizer_state is None else layout.elements

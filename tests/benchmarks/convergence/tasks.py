@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.optim.lr_scheduler import LambdaLR, LinearLR, LRScheduler
 
-from gradwire.cli.demo.model import VOCABULARY, load_text
+from gradwire.cli.demo.text import VOCABULARY, load_text
 from support.digits import load_digits
 
 Batch: TypeAlias = tuple[Tensor, Tensor]

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from benchmarks.convergence.tasks import BATCH, CONTEXT, Batch, windows
-from gradwire.cli.demo.model import VOCABULARY, load_text
+from gradwire.cli.demo.text import VOCABULARY, load_text
 
 WIDTH: Final = 64
 

@@ -13,7 +13,8 @@ import numpy as np
 import torch
 from matplotlib.figure import Figure
 
-from gradwire.cli.demo.model import evaluate, load_text, new_model
+from gradwire.cli.demo.model import evaluate, new_model
+from gradwire.cli.demo.text import load_text
 from gradwire.errors import GradwireError
 
 SMOOTHING: Final = 25

@@ -8,7 +8,8 @@ from typing import Any, Final
 import torch
 
 import gradwire
-from gradwire.cli.demo.model import CONTEXT, Batches, load_text, loss_of, new_model
+from gradwire.cli.demo.model import CONTEXT, loss_of, new_model
+from gradwire.cli.demo.text import Batches, load_text
 
 BATCH: Final = 4
 

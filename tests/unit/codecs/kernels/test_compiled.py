@@ -23,9 +23,11 @@ from gradwire_codecs.format.update import split_update
 from gradwire_codecs.replica.digests import BlockDigests
 from gradwire_codecs.replica.outer_step import OuterSum, look_ahead
 from gradwire_codecs.replica.round_sum import RoundSum
+from gradwire_codecs.warm_up import warm_up_rest
 
 warm_up()
-before = [list(kernel.signatures) for kernel in KERNELS]
+warm_up_rest()
+before = {kernel: list(kernel.signatures) for kernel in KERNELS}
 
 def work(kind, elements):
     random = np.random.default_rng(elements)
@@ -75,7 +77,53 @@ for kind in (LocalFeedback, SharedFeedback):
     for elements in (1, 77, 2 * 8 * 2**15 + 5):
         work(kind, elements)
 
-assert [list(kernel.signatures) for kernel in KERNELS] == before
+compiled = [kernel for kernel, signatures in before.items() if kernel.signatures != signatures]
+assert not compiled, compiled
+"""
+
+SHARING = """
+import numpy as np
+
+from gradwire_codecs import *
+from gradwire_codecs.format.block_packing import pack_block, unpack_block
+from gradwire_codecs.format.update import split_update
+from gradwire_codecs.kernels.compiled import KERNELS
+from gradwire_codecs.replica.digests import BlockDigests
+from gradwire_codecs.replica.merging import merge
+
+warm_up()
+before = {kernel: list(kernel.signatures) for kernel in KERNELS}
+
+def work(elements):
+    random = np.random.default_rng(elements)
+    master = Replica.zeros(elements)
+    mine = LocalFeedback(np.zeros(elements, np.float32), Replica.zeros(elements))
+    peer = LocalFeedback(np.zeros(elements, np.float32), Replica.zeros(elements))
+    digests = BlockDigests.of(master.values, 1000)
+    # The last one is the end of training, which sends the whole residual.
+    for scale, multiple, most in ((1e-2, 2**17, 127), (1e-3, 2**16, 127), (1e-7, 1, 2**31 - 1)):
+        before = mine.residual()
+        mine.read_residual(before)
+        mine.parameters += random.normal(0, scale, elements).astype(np.float32)
+        mine.add_growth(before, np.float32(0.9))
+        bodies = mine.encode(multiple, magnitude_max=most, bytes_max=2**16)
+        updates = [decode(body, elements) for body in bodies]
+        for update in updates:
+            master.first_outside(update)
+            digests.add(update)
+            master.apply(update)
+        for body in split_update(merge(updates, elements), 2**16) if updates else []:
+            peer.apply(decode(body, elements))
+    unpack_block(pack_block(master.values), elements)
+    peer.apply_sum(mine.replica.values - peer.replica.values)
+    peer.drop_residual()
+    assert peer.replica.digest() == mine.replica.digest() == digests.whole
+
+for elements in (1, 77, 2**17 + 5):
+    work(elements)
+
+compiled = [kernel for kernel, signatures in before.items() if kernel.signatures != signatures]
+assert not compiled, compiled
 """
 
 LOADS = """
@@ -144,6 +192,10 @@ def hits(folder: Path, *, code: str = PROGRAM, processor: str = "", **places: Pa
 def test_after_a_warm_up_nothing_is_compiled_any_more() -> None:
     """For whatever a session gives the kernels: feedback, sizes, alignment, densities."""
     subprocess.run(command(SESSION), check=True)
+
+
+def test_what_sharing_takes_is_compiled_without_the_rest() -> None:
+    subprocess.run(command(SHARING), check=True)
 
 
 def test_kernels_that_are_in_the_cache_are_loaded_without_the_compiler() -> None:
