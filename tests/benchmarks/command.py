@@ -10,8 +10,7 @@ benchmark has ended. ``--curves`` draws what the documentation shows.
 With ``--quick``, everything is tiny and takes seconds, to see that it still runs. The figures say
 nothing and are marked so, no aim is met or missed, and drawings are made and thrown away.
 
-What else is given are options of the benchmark, if only one is named: ``time-to-loss --help`` says
-which it has.
+Where one benchmark is named alone, other options are its own: ``time-to-loss --links 10``.
 
 A benchmark that fails stops no other. Exit status: 0 all ran to their ends, 1 some failed, and are
 named last, 2 usage.

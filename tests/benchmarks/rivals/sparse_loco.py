@@ -145,9 +145,8 @@ def mean_of(sent: Sequence[Sent], elements: int, *, over_senders: bool) -> Float
     for places, values in sent:  # nobody sends an element twice
         total[places] += values
         senders[places] += 1
-    if over_senders:
-        return total / np.maximum(senders, np.float32(1))
-    return total / np.float32(len(sent))
+    total /= np.maximum(senders, 1) if over_senders else len(sent)
+    return total
 
 
 @contextmanager

@@ -9,7 +9,8 @@ Few cores would measure themselves. So a step takes as long as that of a slower 
 meanwhile what the small one needs. The schedules of learning rates follow the time.
 
 Each training is kept in a file when it has ended, and not made again: a run that was broken off
-goes on, and a part can be measured by ``--tasks``, ``--links``, ``--methods``.
+goes on, and a part can be measured by ``--tasks``, ``--links``, ``--methods``. What the machine was
+too slow for is not kept: the next run makes it again.
 """
 
 import argparse
@@ -63,6 +64,9 @@ class Plan:
     pick_link: float = 100.0
     pick_seconds: float = 30.0
     """The learning rates are tried on that link for so long."""
+    late_max: float = 0.05
+    """The most forward passes, of all, that may take longer than they should: beyond it the machine
+    was too slow, and the training is neither kept nor shown."""
     workers: int = 4
     seed: int = 0
     folder: Path = FOLDER
@@ -81,7 +85,8 @@ class Plan:
 FULL: Final = Plan()
 QUICK: Final = Plan(
     tasks=("lstm",), links=(100.0,), methods=("sharing", DDP, "sparseloco"),
-    rates=1, seconds=0.6, step_seconds=0.01, workers=2, folder=FOLDER / "quick", goes_on=False,
+    rates=1, seconds=0.6, step_seconds=0.01, late_max=1.0, workers=2, folder=FOLDER / "quick",
+    goes_on=False,
 )  # fmt: skip
 
 Found: TypeAlias = Mapping[tuple[str, float, str], tuple[Cell, Outcome]]
@@ -106,12 +111,38 @@ def run(plan: Plan) -> list[Figure]:
     if not can_have_links():
         print("no namespaces or TUN devices here: no link can be emulated", file=sys.stderr)
         return []
-    missing = [method for method in plan.methods if not is_there(method)]
-    if missing:
-        print(f"not installed, left out: {', '.join(missing)}", file=sys.stderr)
-        plan = replace(plan, methods=[each for each in plan.methods if each not in missing])
+    plan = possible(plan)
     if not plan.goes_on:
         plan.file.unlink(missing_ok=True)
+    kept = Cells(plan.file)
+    commit = commit_of(Path(__file__).parent)
+    found = {}
+    with Progress() as shown, crew() as trained:
+
+        def outcome(cell: Cell) -> Outcome:
+            if cell not in kept:
+                made = trained.train(cell)
+                if made.late > plan.late_max * made.steps:
+                    raise RuntimeError(too_slow(cell, made))
+                kept.add(cell, made, commit)
+            return kept.outcome(cell)
+
+        places = list(product(plan.tasks, plan.links, plan.methods))
+        bar = shown.add_task("time-to-loss", total=len(places))
+        for place in places:
+            try:
+                found[place] = at_best_rate(plan, *place, outcome)
+                shown.console.print(_line(*found[place]))
+            except RuntimeError as error:  # others go on
+                shown.console.print(f"{', '.join(map(str, place))}: {error}", markup=False)
+            shown.advance(bar)
+    for task, link in product(plan.tasks, plan.links):
+        show({key[2]: found[key] for key in found if key[:2] == (task, link)})
+    return figures_of(found, plan)
+
+
+def possible(plan: Plan) -> Plan:
+    """Return what can be measured of a plan here, and say how, and what cannot."""
     print(
         f"A step takes {1000 * plan.step_seconds:g} ms, as that of a slower model; small ones are "
         "computed meanwhile.",
@@ -123,28 +154,10 @@ def run(plan: Plan) -> list[Figure]:
             f"{plan.pick_link:g} Mbit/s; used on all links.",
             file=sys.stderr,
         )
-    kept = Cells(plan.file)
-    commit = commit_of(Path(__file__).parent)
-    found = {}
-    with Progress() as shown, crew() as trained:
-
-        def outcome(cell: Cell) -> Outcome:
-            if cell not in kept:
-                kept.add(cell, trained.train(cell), commit)
-            return kept.outcome(cell)
-
-        places = list(product(plan.tasks, plan.links, plan.methods))
-        bar = shown.add_task("time-to-loss", total=len(places))
-        for place in places:
-            try:
-                found[place] = at_best_rate(plan, *place, outcome)
-                shown.console.print(_line(*found[place]))
-            except RuntimeError as error:  # others go on
-                shown.console.print(f"{place}: {error}", markup=False)
-            shown.advance(bar)
-    for task, link in product(plan.tasks, plan.links):
-        show({key[2]: found[key] for key in found if key[:2] == (task, link)})
-    return figures_of(found, plan)
+    missing = [method for method in plan.methods if not is_there(method)]
+    if missing:
+        print(f"not installed, left out: {', '.join(missing)}", file=sys.stderr)
+    return replace(plan, methods=[each for each in plan.methods if each not in missing])
 
 
 def at_best_rate(
@@ -228,6 +241,14 @@ def show(here: Mapping[str, tuple[Cell, Outcome]]) -> None:
             str(outcome.late),
         )
     Console(stderr=True, width=120).print(table)
+
+
+def too_slow(cell: Cell, outcome: Outcome) -> str:
+    """Say that a training does not count."""
+    return (
+        f"the machine was too slow at {cell.rate:g}: {outcome.late} of {outcome.steps} forward "
+        f"passes took longer than they should; run it again when less else runs"
+    )
 
 
 def _per_step(outcome: Outcome) -> float:
