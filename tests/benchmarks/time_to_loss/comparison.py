@@ -37,7 +37,7 @@ from benchmarks.programs import TESTS
 from benchmarks.time_to_loss.cells import Cell, Cells, Outcome
 from benchmarks.time_to_loss.drawing import draw_curves
 from benchmarks.time_to_loss.methods import METHODS, MODES, RIVALS, is_there
-from benchmarks.time_to_loss.training import crew
+from benchmarks.time_to_loss.training import Crew
 from support.emulator import can_have_links
 
 FOLDER: Final = TESTS.parent / ".cache" / "time-to-loss"
@@ -117,11 +117,11 @@ def run(plan: Plan) -> list[Figure]:
     kept = Cells(plan.file)
     commit = commit_of(Path(__file__).parent)
     found = {}
-    with Progress() as shown, crew() as trained:
+    with Progress() as shown, Crew() as crew:
 
         def outcome(cell: Cell) -> Outcome:
             if cell not in kept:
-                made = trained.train(cell)
+                made = crew.train(cell)
                 if made.late > plan.late_max * made.steps:
                     raise RuntimeError(too_slow(cell, made))
                 kept.add(cell, made, commit)

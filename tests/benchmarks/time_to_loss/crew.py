@@ -79,15 +79,16 @@ def follow(order: Order) -> dict[str, Any]:
         for pipe in pipes:
             pipe.send(begins)
         pids = [*order.pids, *(worker.pid for worker in workers if worker.pid)]
+        found: list[dict[str, Any]] = []
+        """What the first worker says, before its time where its training has diverged."""
         for point in range(order.points + 1):
             due = begins + order.cell.seconds * point / order.points
             time.sleep(max(0.0, due - time.monotonic()))
+            found += [_next(pipe) for pipe in pipes if pipe.poll()]
             announce(carried=sum(map(_sent_bytes, pids)))
-        said: dict[str, Any] = _next(pipes[0])
-    except RuntimeError as error:  # the next order may go well
+        return found[0] if found else _next(pipes[0])
+    except (RuntimeError, OSError) as error:  # the next order may go well
         return {"error": str(error)}
-    else:
-        return said
     finally:
         # Those that are left go on, or wait for the first one.
         for worker in workers:
@@ -105,7 +106,7 @@ def _prepare(task: Task) -> None:
     task.optimizer(model, task.rates[0]).step()
 
 
-def _next(pipe: Connection) -> Any:
+def _next(pipe: Connection) -> dict[str, Any]:
     """Return what a worker says next.
 
     Raises
@@ -116,7 +117,7 @@ def _next(pipe: Connection) -> Any:
     if not pipe.poll(READ_SECONDS_MAX):
         raise RuntimeError(f"a worker has said nothing for {READ_SECONDS_MAX:g} s")
     try:
-        said = pipe.recv()
+        said: dict[str, Any] = pipe.recv()
     except EOFError:
         raise RuntimeError("a worker has ended without a word") from None
     if "error" in said:

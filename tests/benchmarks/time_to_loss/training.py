@@ -7,11 +7,10 @@ machines' devices, headers and acknowledgements included, each packet once.
 import json
 import os
 import sys
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import asdict
 from tempfile import TemporaryDirectory
-from typing import Any, Final
+from typing import Any, Final, Self
 
 from benchmarks.masters import Master
 from benchmarks.programs import Program
@@ -30,16 +29,19 @@ POINTS: Final = 30
 
 
 class Crew:
-    """What trains one cell after the other.
+    """What trains one cell after the other, for as long as the block lasts."""
 
-    Parameters
-    ----------
-    program : Program
-        A process that makes workers.
-    """
+    def __init__(self) -> None:
+        self._program: Program | None = None
+        """The process that makes workers, once there is one."""
 
-    def __init__(self, program: Program) -> None:
-        self._program = program
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        if self._program is not None:
+            self._program.__exit__()
+            self._program = None
 
     def train(self, cell: Cell) -> Outcome:
         """Train as a cell says; return what came of it.
@@ -65,11 +67,22 @@ class Crew:
             order = Order(
                 cell=cell, machines=places, environ=environ, folder=folder, pids=pids, points=POINTS
             )
+            carried, said = self._ask(order)
+        return outcome_of(cell, carried, said)
+
+    def _ask(self, order: Order) -> tuple[list[int], dict[str, Any]]:
+        """Return the bytes that the link had carried at each time, and what else was said."""
+        if self._program is None:
+            self._program = _started()
+        carried: list[int] = []
+        try:
             self._program.tell(json.dumps(asdict(order)))
-            carried: list[int] = []
             while "carried" in (said := self._program.read()):
                 carried.append(said["carried"])
-        return outcome_of(cell, carried, said)
+        except BaseException:
+            self.__exit__()  # the next order would get what is left of this answer
+            raise
+        return carried, said
 
 
 def outcome_of(cell: Cell, carried: list[int], said: dict[str, Any]) -> Outcome:
@@ -83,12 +96,10 @@ def outcome_of(cell: Cell, carried: list[int], said: dict[str, Any]) -> Outcome:
     )
 
 
-@contextmanager
-def crew() -> Iterator[Crew]:
+def _started() -> Program:
     """Start the process that makes workers."""
     # Each process has a thread for computing, and torchft from wherever it is.
     environ = {"OMP_NUM_THREADS": "1"}
     if torchft_path():
         environ["PYTHONPATH"] = os.pathsep.join(filter(None, [*sys.path, torchft_path()]))
-    with Program("benchmarks.time_to_loss.crew", quiet=True, environ=environ) as program:
-        yield Crew(program)
+    return Program("benchmarks.time_to_loss.crew", quiet=True, environ=environ)
