@@ -7,6 +7,7 @@ from typing import Any
 
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure as Picture
+from matplotlib.ticker import FuncFormatter, LogFormatter
 
 from benchmarks.figures import machine
 from benchmarks.time_to_loss.cells import Outcome
@@ -44,6 +45,8 @@ def _draw(
                     legend[method] = _line(axes, found[task, link, method], field, method)
             axes.set_xscale(scale)
             axes.set_yscale("log")
+            axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+            axes.yaxis.set_minor_formatter(LogFormatter(labelOnlyBase=False))
             axes.grid(which="both", color="0.92")
             axes.set_title(f"{task}, {link:g} Mbit/s", fontsize=9)
         row[0].set_ylabel("held-out loss")
@@ -62,8 +65,7 @@ def _line(axes: Any, outcome: Outcome, field: str, method: str) -> Any:
         for x, loss in zip(getattr(outcome, field), outcome.losses, strict=True)
         if isfinite(loss) and x > 0
     ]
-    number = (MODES if ours else METHODS[len(MODES) :]).index(method)
     xs, losses = zip(*points, strict=True) if points else ((), ())
-    [line] = axes.plot(xs, losses, color=f"C{number}", linewidth=2.2 if ours else 1.3,
+    [line] = axes.plot(xs, losses, color=f"C{METHODS.index(method) % 10}", linewidth=2.2 if ours else 1.3,
                        linestyle="-" if ours else "--", label=method)  # fmt: skip
     return line
