@@ -52,7 +52,8 @@ def _draw(
         row[0].set_ylabel("held-out loss")
     for axes in rows[-1]:
         axes.set_xlabel("seconds" if field == "seconds" else "MB that the link has carried")
-    picture.legend(legend.values(), legend, ncols=3, fontsize=8, loc="outside lower center")
+    picture.legend(legend.values(), legend, ncols=1 + len(links), fontsize=8,
+                   loc="outside lower center")  # fmt: skip
     picture.suptitle(f"each method at its best learning rate\n{machine()}", fontsize=9)
     picture.savefig(path, dpi=110)
 
@@ -66,6 +67,7 @@ def _line(axes: Any, outcome: Outcome, field: str, method: str) -> Any:
         if isfinite(loss) and x > 0
     ]
     xs, losses = zip(*points, strict=True) if points else ((), ())
-    [line] = axes.plot(xs, losses, color=f"C{METHODS.index(method) % 10}", linewidth=2.2 if ours else 1.3,
+    color = f"C{METHODS.index(method) % 10}"
+    [line] = axes.plot(xs, losses, color=color, linewidth=2.2 if ours else 1.3,
                        linestyle="-" if ours else "--", label=method)  # fmt: skip
     return line
