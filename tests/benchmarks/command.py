@@ -10,6 +10,8 @@ benchmark has ended. ``--curves`` draws what the documentation shows.
 With ``--quick``, everything is tiny and takes seconds, to see that it still runs. The figures say
 nothing and are marked so, no aim is met or missed, and drawings are made and thrown away.
 
+Where one benchmark is named alone, other options are its own: ``time-to-loss --links 10``.
+
 A benchmark that fails stops no other. Exit status: 0 all ran to their ends, 1 some failed, and are
 named last, 2 usage.
 """
@@ -40,6 +42,8 @@ class Output:
     commit: str
     json: Path | None
     curves: Path | None
+    options: Sequence[str]
+    """Of the one benchmark that runs, where it has any."""
 
 
 def main(
@@ -47,13 +51,15 @@ def main(
 ) -> int:
     """Run what was asked for; return the exit status."""
     parser = _parser(benchmarks)
-    given = parser.parse_args(arguments)
+    given, others = parser.parse_known_args(arguments)
     if given.list:
         width = max(map(len, benchmarks))
         for name, benchmark in benchmarks.items():
             print(f"{name:{width}}  {benchmark.description}")
         return 0
     names = _names(parser, given, benchmarks)
+    if others and not (len(names) == 1 and benchmarks[names[0]].has_options):
+        parser.error(f"unrecognized arguments: {' '.join(others)}")
     if given.json is not None:
         given.json.parent.mkdir(parents=True, exist_ok=True)
         given.json.write_text("", encoding="utf-8")
@@ -67,6 +73,7 @@ def main(
             commit=commit_of(Path(__file__).parent),
             json=given.json,
             curves=curves,
+            options=others,
         )
         failed = [name for name in names if not _ends_well(name, benchmarks[name], output)]
     if failed:
@@ -131,6 +138,8 @@ def _ends_well(name: str, benchmark: Benchmark, output: Output) -> bool:
     print(f"\n{name}: measuring", file=sys.stderr, flush=True)
     try:
         plan = benchmark.plan(quick=output.quick, keys=output.keys)
+        if output.options:
+            plan = benchmark.with_options(plan, output.options)
         figures = benchmark.run(plan)
         if figures:
             _show(name, figures, output)

@@ -11,10 +11,12 @@ Each is a module with these, and is imported only when it is to run:
     Measures; returns figures.
 ``draw(figures, folder, plan)``
     Draws them for the documentation, where it shows them.
+``with_options(plan, arguments)``
+    Returns a plan that options of its own have changed, where it has any.
 """
 
 import ast
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from importlib import import_module
@@ -60,6 +62,15 @@ class Benchmark:
         plan = self.module.QUICK if quick else self.module.FULL
         return replace(plan, keys=keys) if self.has_keyless_form else plan
 
+    @property
+    def has_options(self) -> bool:
+        """Whether it has options of its own."""
+        return hasattr(self.module, "with_options")
+
+    def with_options(self, plan: Any, arguments: Sequence[str]) -> Any:
+        """Return a plan as changed by options of its own."""
+        return self.module.with_options(plan, arguments)
+
     def run(self, plan: Any) -> list[Figure]:
         """Measure."""
         figures: list[Figure] = self.module.run(plan)
@@ -88,6 +99,7 @@ BENCHMARKS: Final[Mapping[str, Benchmark]] = {
     "slowlink": Benchmark("benchmarks.slowlink"),
     "spark": Benchmark("benchmarks.spark"),
     "start": Benchmark("benchmarks.start"),
+    "time-to-loss": Benchmark("benchmarks.time_to_loss.comparison"),
     "transport": Benchmark("benchmarks.transport"),
     "watching": Benchmark("benchmarks.watching"),
 }

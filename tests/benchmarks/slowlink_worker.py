@@ -18,13 +18,12 @@ from typing import Final, NamedTuple
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
 from torch.nn.functional import cross_entropy, interpolate
-from torch.nn.parallel import DistributedDataParallel
 
 from benchmarks.programs import announce, end_with_parent
-from benchmarks.rivals.ddp_hooks import BUCKET_MEGABYTES, FIRST_COMPRESSED_STEP
-from benchmarks.slowlink_methods import ALONE, FP16, GRADWIRE, METHODS, POWER_SGD, WORKERS
+from benchmarks.rivals.ddp import data_parallel
+from benchmarks.rivals.ddp_hooks import FIRST_COMPRESSED_STEP
+from benchmarks.slowlink_methods import ALONE, GRADWIRE, METHODS, WORKERS
 from support.digits import load_digits
 
 BATCH: Final = 8
@@ -75,17 +74,7 @@ def make_model(widths: Sequence[int]) -> nn.Sequential:
 def parallel(model: nn.Module, method: str, rank: int, folder: str) -> nn.Module:
     """Return the model as DistributedDataParallel trains it with another process."""
     dist.init_process_group("gloo", f"file://{folder}/store", rank=rank, world_size=WORKERS)
-    wrapped = DistributedDataParallel(model, bucket_cap_mb=BUCKET_MEGABYTES)
-    if method == FP16:
-        wrapped.register_comm_hook(None, default_hooks.fp16_compress_hook)
-    elif method in POWER_SGD:
-        state = powerSGD_hook.PowerSGDState(
-            process_group=None,
-            matrix_approximation_rank=POWER_SGD[method],
-            start_powerSGD_iter=FIRST_COMPRESSED_STEP,
-        )
-        wrapped.register_comm_hook(state, powerSGD_hook.powerSGD_hook)
-    return wrapped
+    return data_parallel(model, method)
 
 
 def trainer(

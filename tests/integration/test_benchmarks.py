@@ -23,14 +23,15 @@ FIELDS = {
     "commit", "quick",
 }  # fmt: skip
 
-NEED_MACHINES = ("convergence", "defaults", "lossy", "modes", "slowlink")
+NEED_MACHINES = ("convergence", "defaults", "lossy", "modes", "slowlink", "time-to-loss")
 """Without network namespaces these have nothing to measure; others leave some figures out."""
 
 OF_THEIR_OWN = ("codec", "codec-size", "sealed", "spark")
 """These have tests of their own; that of the last one is ``spark/test_benchmark.py``."""
 
 KEYLESS = (
-    "convergence", "defaults", "latency", "overhead", "relay", "scale", "slowlink", "watching",
+    "convergence", "defaults", "latency", "overhead", "relay", "scale", "slowlink", "time-to-loss",
+    "watching",
 )  # fmt: skip
 """These can be measured without keys as well."""
 

@@ -1,4 +1,4 @@
-"""Two machines with a long, slow or bad network between them, for real sockets.
+"""Machines with a long, slow or bad network between them, for real sockets: two, or more of them.
 
 Each machine has a TUN device, and a process between them passes on what the one sends to the
 other, when and if a `Link` says so. It is the network of `support.network`, in real time: UDP and
@@ -13,14 +13,21 @@ import pickle
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from types import TracebackType
-from typing import Final
+from typing import Final, Generic, TypeVar
 
 from support.emulator_process import READY, Order, Report
 from support.link import Link
-from support.namespaces import DEVICE, Machine, ip, plug_in, unconnected_machines
+from support.namespaces import (
+    DEVICE,
+    Machine,
+    ip,
+    machines_apart,
+    plug_in,
+    unconnected_machines,
+)
 from support.processes import with_tests
 from support.tun import open_tun
 
@@ -29,19 +36,30 @@ QUEUE_PACKETS: Final = 10_000
 there; `Direction.unread` tells of it."""
 
 
-class EmulatedLink:
-    """What `emulated_link` returns."""
+Machines = TypeVar("Machines", bound=tuple[Machine, ...])
 
-    def __init__(self, links: tuple[Link, Link], seed: int, mtu: int, gro_seconds: float) -> None:
+
+class EmulatedLink(Generic[Machines]):
+    """What `emulated_link` and `emulated_network` return."""
+
+    def __init__(
+        self,
+        machines: AbstractContextManager[Machines],
+        links: tuple[Link, ...],
+        seed: int,
+        mtu: int,
+        gro_seconds: float,
+    ) -> None:
         self.report: Report
         """What the emulator did; known when the block has ended."""
+        self._machines = machines
         self._links = links
         self._seed = seed
         self._mtu = mtu
         self._gro_seconds = gro_seconds
         self._lasting = self._last()
 
-    def __enter__(self) -> tuple[Machine, Machine]:
+    def __enter__(self) -> Machines:
         return self._lasting.__enter__()
 
     def __exit__(
@@ -53,8 +71,8 @@ class EmulatedLink:
         return self._lasting.__exit__(kind, error, traceback)
 
     @contextmanager
-    def _last(self) -> Iterator[tuple[Machine, Machine]]:
-        with unconnected_machines() as machines, _emulator() as process:
+    def _last(self) -> Iterator[Machines]:
+        with self._machines as machines, _emulator() as process:
             assert process.stdin is not None
             assert process.stdout is not None
             order = Order(machines=machines, links=self._links, seed=self._seed, mtu=self._mtu)
@@ -82,7 +100,7 @@ def emulated_link(
     seed: int = 0,
     mtu: int = 1500,
     gro_seconds: float = 0.0,
-) -> EmulatedLink:
+) -> EmulatedLink[tuple[Machine, Machine]]:
     """Make two machines with a network between them, for as long as a ``with`` block lasts.
 
     Parameters
@@ -106,7 +124,27 @@ def emulated_link(
     ...     sock = one.inside(socket.socket)
     >>> link.report.forward.late_seconds_p99  # doctest: +SKIP
     """
-    return EmulatedLink((forward, back or forward), seed, mtu, gro_seconds)
+    links = forward, back or forward
+    return EmulatedLink(unconnected_machines(), links, seed, mtu, gro_seconds)
+
+
+def emulated_network(
+    link: Link, count: int, *, seed: int = 0, mtu: int = 1500
+) -> EmulatedLink[tuple[Machine, ...]]:
+    """Make machines that share a link, for as long as a ``with`` block lasts.
+
+    Whatever one of them sends to another waits in the same queue for its part of the same rate.
+
+    Parameters
+    ----------
+    link : Link
+        From each machine to each other one.
+    count : int
+        Of machines, 2 to 26.
+    seed, mtu : int
+        As in `emulated_link`.
+    """
+    return EmulatedLink(machines_apart(count), (link,), seed, mtu, 0.0)
 
 
 def _wait_for_more(machine: Machine, seconds: float) -> None:

@@ -1,4 +1,4 @@
-"""What runs between two emulated machines: takes packets here, gives them there when it is time.
+"""What runs between emulated machines: takes packets here, gives them there when it is time.
 
 A process of its own, started by `support.emulator`, which tells it what to do through its standard
 input and ends it by closing that; so it ends with its parent, however that ends. It answers with
@@ -15,7 +15,7 @@ import pickle
 import signal
 import sys
 from collections import Counter, deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -23,6 +23,7 @@ from math import inf
 from pathlib import Path
 from random import Random
 from select import select
+from socket import inet_aton
 from time import monotonic, process_time, sleep
 from typing import Final
 
@@ -39,6 +40,12 @@ NAP_SECONDS: Final = 0.0001
 """Time that is left to packets to come together, instead of waking up for each of them: a quarter
 of the work at 200 Mbit/s. It makes them late by half of it, on average, at either end."""
 
+DESTINATION: Final = slice(16, 20)
+"""Where it is in the header of IPv4."""
+
+NOWHERE: Final = -1
+"""A file that nothing can be written to."""
+
 Waiting = tuple[float, int, bytes]
 """When it is due; a number, for packets that are due together; and the packet."""
 
@@ -51,16 +58,16 @@ LATENESS_STEPS: Final = 100_000
 class Order:
     """What to do."""
 
-    machines: tuple[Machine, Machine]
-    links: tuple[Link, Link]
-    """From the first to the second, and back."""
+    machines: tuple[Machine, ...]
+    links: tuple[Link, ...]
+    """From the first to the second, and back; or one, which all machines share."""
     seed: int
     mtu: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Direction:
-    """What became of the packets of one direction."""
+    """What became of the packets of one direction, or of one machine where all share a link."""
 
     offered: int
     """That were read."""
@@ -82,25 +89,48 @@ class Direction:
 class Report:
     """What was done."""
 
-    forward: Direction
-    back: Direction
+    directions: Sequence[Direction]
     seconds: float
     cpu_seconds: float
 
+    @property
+    def forward(self) -> Direction:
+        """From the first of two machines to the second."""
+        return self.directions[0]
+
+    @property
+    def back(self) -> Direction:
+        """From the second to the first."""
+        return self.directions[1]
+
 
 class Line:
-    """One direction: from the file of one device, through a channel, to that of another."""
+    """One direction: from the file of one device, through a channel, to that of another.
 
-    def __init__(self, source: int, target: int, link: Link, seed: int, mtu: int) -> None:
+    Parameters
+    ----------
+    source : int
+        The file that packets are read from.
+    target : callable
+        Returns the file that a packet is written to.
+    channel : Channel
+        That of several lines where they share it.
+    seed, mtu : int
+    """
+
+    def __init__(
+        self, source: int, target: Callable[[bytes], int], channel: Channel, seed: int, mtu: int
+    ) -> None:
         self.source = source
-        self.channel = Channel(link)
+        self.channel = channel
         self._random = Random(seed)
         self._target = target
+        self._offered = 0
         self._mtu = mtu
         self._queue: deque[Waiting] | list[Waiting]
         self._push: Callable[[Waiting], object]
         self._pop: Callable[[], Waiting]
-        if link.keeps_order:
+        if channel.link.keeps_order:
             self._queue = line = deque[Waiting]()
             self._push, self._pop = line.append, line.popleft
         else:
@@ -119,6 +149,7 @@ class Line:
         with suppress(BlockingIOError):
             for _ in range(BATCH):
                 packet = os.read(source, mtu)
+                self._offered += 1
                 for at, is_marked, is_damaged in admit(len(packet), monotonic(), random):
                     copy = damage(packet, random) if is_damaged else packet
                     push((at, self.channel.offered, marked(copy) if is_marked else copy))
@@ -135,7 +166,7 @@ class Line:
                 return at
             packet = pop()[2]
             try:
-                self._delivered_bytes += os.write(target, packet)
+                self._delivered_bytes += os.write(target(packet), packet)
                 self._delivered += 1
             except OSError:
                 self._refused += 1
@@ -146,7 +177,7 @@ class Line:
     def report(self, unread: int) -> Direction:
         """Return what became of the packets."""
         return Direction(
-            offered=self.channel.offered,
+            offered=self._offered,
             unread=unread,
             delivered=self._delivered,
             delivered_bytes=self._delivered_bytes,
@@ -165,7 +196,27 @@ class Line:
         return 0.0
 
 
-def run(lines: tuple[Line, Line], stop: int) -> None:
+def lines_of(order: Order, files: Sequence[int]) -> Sequence[Line]:
+    """Return what carries packets between the devices of some machines, by their files."""
+    if len(order.links) == 1:
+        channel = Channel(order.links[0])
+        by_address = {
+            inet_aton(machine.address): file
+            for machine, file in zip(order.machines, files, strict=True)
+        }
+
+        def addressed(packet: bytes) -> int:
+            return by_address.get(packet[DESTINATION], NOWHERE)
+
+        return [Line(file, addressed, channel, order.seed, order.mtu) for file in files]
+    (one, two), (there, back) = files, order.links
+    return (
+        Line(one, lambda _: two, Channel(there), 2 * order.seed, order.mtu),
+        Line(two, lambda _: one, Channel(back), 2 * order.seed + 1, order.mtu),
+    )
+
+
+def run(lines: Sequence[Line], stop: int) -> None:
     """Carry packets until the file `stop` ends."""
     by_source = {line.source: line for line in lines}
     files = [*by_source, stop]
@@ -202,18 +253,17 @@ def main() -> None:
     """Do what standard input orders."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides when it is enough
     order: Order = pickle.load(sys.stdin.buffer)
-    one, two = [machine.inside(partial(open_tun, DEVICE)) for machine in order.machines]
-    there = Line(one, two, order.links[0], 2 * order.seed, order.mtu)
-    back = Line(two, one, order.links[1], 2 * order.seed + 1, order.mtu)
+    lines = lines_of(
+        order, [machine.inside(partial(open_tun, DEVICE)) for machine in order.machines]
+    )
     sys.stdout.buffer.write(READY)
     sys.stdout.buffer.flush()
     hurry()
     began, cpu_began = monotonic(), process_time()
-    run((there, back), sys.stdin.fileno())
+    run(lines, sys.stdin.fileno())
     unread = [machine.inside(dropped_by_device) for machine in order.machines]
     report = Report(
-        forward=there.report(unread[0]),
-        back=back.report(unread[1]),
+        directions=[line.report(lost) for line, lost in zip(lines, unread, strict=True)],
         seconds=monotonic() - began,
         cpu_seconds=process_time() - cpu_began,
     )

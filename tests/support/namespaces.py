@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
+from string import ascii_lowercase
 from typing import Final, TypeVar
 
 from support.offloads import GRO, TCP_SEGMENTATION, UDP_SEGMENTATION, set_offloads
@@ -44,13 +45,17 @@ class Machine:
         with ThreadPoolExecutor(1) as executor:  # namespaces are a matter of threads
             return executor.submit(self._enter_and_do, action).result()
 
-    def _enter_and_do(self, action: Callable[[], T]) -> T:
+    def enter(self) -> None:
+        """Move the calling thread there, and what it starts from now on."""
         fd = os.open(Path("/run/netns", self.namespace), os.O_RDONLY)
         try:
             if _libc.setns(fd, CLONE_NEWNET):
                 raise OSError(ctypes.get_errno(), "setns", self.namespace)
         finally:
             os.close(fd)
+
+    def _enter_and_do(self, action: Callable[[], T]) -> T:
+        self.enter()
         return action()
 
 
@@ -62,8 +67,18 @@ def ip(*arguments: str) -> str:
 @contextmanager
 def unconnected_machines() -> Iterator[tuple[Machine, Machine]]:
     """Make two namespaces, for as long as the block lasts, with nothing between them."""
+    with machines_apart(2) as (one, two):
+        yield one, two
+
+
+@contextmanager
+def machines_apart(count: int) -> Iterator[tuple[Machine, ...]]:
+    """Make so many namespaces, for as long as the block lasts, with nothing between them."""
     name = f"gw{os.getpid()}n{next(_serial)}"
-    machines = Machine(f"{name}a", "10.213.7.1"), Machine(f"{name}b", "10.213.7.2")
+    machines = tuple(
+        Machine(f"{name}{letter}", f"10.213.7.{number}")
+        for number, letter in enumerate(ascii_lowercase[:count], 1)
+    )
     made: list[Machine] = []
     try:
         for machine in machines:

@@ -41,6 +41,9 @@ def torchft_diloco(
     run: str,
     begin: Callable[[], None],
     outcome: dict[str, Any],
+    *,
+    every: int = EVERY,
+    host: str = HOST,
 ) -> Iterator[tuple[nn.Module, Callable[[], None]]]:
     """Share a model among the processes of torch's default group.
 
@@ -56,6 +59,10 @@ def torchft_diloco(
         Called when all is set up.
     outcome : dict
         Gets nothing: torchft has no figures of its own.
+    every : int
+        Steps from one synchronization to the next.
+    host : str
+        Address of the machine that this process runs on.
 
     Yields
     ------
@@ -76,30 +83,30 @@ def torchft_diloco(
         nonlocal steps
         steps += 1
 
-    with _manager(f"{run} {dist.get_rank()}") as manager:
+    with _manager(f"{run} {dist.get_rank()}", host) as manager:
         outer = torch.optim.SGD(model.parameters(), **OUTER)
-        with local_sgd.DiLoCo(manager, [model], optimizer, outer, sync_every=EVERY):
+        with local_sgd.DiLoCo(manager, [model], optimizer, outer, sync_every=every):
             begin()
             yield model, step
-        if steps % EVERY:
+        if steps % every:
             local_sgd.LocalSGD(manager, model, optimizer, sync_every=1).sync()
         dist.barrier()  # the lighthouse must not end before the last replica
 
 
 @contextmanager
-def _manager(replica: str) -> Iterator[Any]:
+def _manager(replica: str, host: str) -> Iterator[Any]:
     """Make torchft's manager of this process, and the lighthouse where the rank is 0."""
     workers = dist.get_world_size()
     with ExitStack() as stack:
         address = [""]
         if dist.get_rank() == 0:
             servers = import_module("torchft.coordination")
-            lighthouse = servers.LighthouseServer(bind=f"{HOST}:0", min_replicas=workers)
+            lighthouse = servers.LighthouseServer(bind=f"{host}:0", min_replicas=workers)
             stack.callback(lighthouse.shutdown)
             # It says the name of the machine, which a network namespace need not resolve.
-            address[0] = f"http://{HOST}:{urlsplit(lighthouse.address()).port}"
+            address[0] = f"http://{host}:{urlsplit(lighthouse.address()).port}"
         dist.broadcast_object_list(address)
-        store = TCPStore(HOST, 0, is_master=True, wait_for_workers=False, timeout=WAIT_MAX)
+        store = TCPStore(host, 0, is_master=True, wait_for_workers=False, timeout=WAIT_MAX)
         manager = import_module("torchft.manager").Manager(
             pg=import_module("torchft.process_group").ProcessGroupGloo(timeout=WAIT_MAX),
             load_state_dict=None,  # DiLoCo has functions of its own
@@ -111,11 +118,11 @@ def _manager(replica: str) -> Iterator[Any]:
             connect_timeout=WAIT_MAX,
             rank=0,
             world_size=1,
-            store_addr=HOST,
+            store_addr=host,
             store_port=store.port,
             lighthouse_addr=address[0],
             replica_id=replica,
-            hostname=HOST,
+            hostname=host,
             init_sync=False,  # all begin with the same model
             max_retries=0,
         )

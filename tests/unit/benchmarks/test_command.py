@@ -1,8 +1,8 @@
 """The command that runs benchmarks: what it lists and refuses, and what one that fails leaves."""
 
 import json
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -32,6 +32,19 @@ class Invented(Benchmark):
         return SimpleNamespace(FULL=Plan(), QUICK=Plan(runs=1), run=self.measure)
 
 
+@dataclass(frozen=True)
+class Tunable(Invented):
+    """One with an option of its own."""
+
+    @property
+    def module(self) -> Any:
+        def with_options(plan: Plan, arguments: Sequence[str]) -> Plan:
+            assert arguments[0] == "--runs"
+            return replace(plan, runs=int(arguments[1]))
+
+        return SimpleNamespace(**vars(super().module), with_options=with_options)
+
+
 def cost(plan: Plan) -> list[Figure]:
     return [
         at_most(f"cost, keys {plan.keys}", 1.0, "s", "rival", 2.0, aim=1.3, runs=plan.runs),
@@ -48,6 +61,8 @@ INVENTED = {
     "broken": Invented("none", fail),
     "last": Invented("none", cost),
 }
+
+WITH_TUNABLE = INVENTED | {"tunable": Tunable("none", cost)}
 
 
 def lines_of(path: Path) -> list[dict[str, Any]]:
@@ -91,19 +106,29 @@ def test_full_figures_have_verdicts_and_quick_ones_say_that_they_are_none(
     assert "not to be quoted" in shown["quick"]
 
 
+def test_one_that_runs_alone_has_options_of_its_own(tmp_path: Path) -> None:
+    file = tmp_path / "figures"
+
+    assert command.main(["tunable", "--json", str(file), "--runs", "3"], WITH_TUNABLE) == 0
+
+    assert lines_of(file)[0]["runs"] == 3
+
+
 @pytest.mark.parametrize(
     ("arguments", "named"),
     [
         (["nothing"], "nothing"),
         ([], "all"),
         (["first", "--quick", "--curves", "docs"], "--curves"),
+        (["first", "--runs", "3"], "--runs"),
+        (["tunable", "first", "--runs", "3"], "--runs"),
     ],
 )
 def test_what_makes_no_sense_is_refused(
     arguments: list[str], named: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit) as ended:
-        command.main(arguments, INVENTED)
+        command.main(arguments, WITH_TUNABLE)
 
     assert ended.value.code == 2
     assert named in capsys.readouterr().err.splitlines()[-1]
