@@ -20,7 +20,7 @@ MODES: Final = (
     f"diloco(every={EVERY})",
     f"diloco(every={EVERY}, streams=3)",
     f"diloco(every={EVERY}, sparse=1/64)",
-    "diloco(every=8, sparse=1/64)",
+    "diloco(sparse=1/64)",
     "central",
 )
 """gradwire's, as text."""
