@@ -56,6 +56,7 @@ from gradwire_protocol.messages.kinds import (
 )
 from gradwire_protocol.messages.link import EntriesReceived, Link, Message
 from gradwire_protocol.messages.modes.mode import elements_max
+from gradwire_protocol.messages.relays import Elsewhere
 from gradwire_protocol.messages.replicas import Blocks, Digest, Snapshot
 from gradwire_protocol.messages.updates import (
     Aside,
@@ -380,6 +381,9 @@ class Worker:
                 self.work.receive(message)
             case StopTraining():
                 self._membership.on_stop_training(message.reason)
+            case Elsewhere():
+                for master in message.masters:
+                    self._reconnection.add_master(master)
             case _:
                 raise InvalidMessageError(f"{type(message).__name__} from a master")
 

@@ -221,7 +221,7 @@ class Departures:
     def drop_for_memory(self) -> None:
         """Expel the members that are furthest behind, while the log takes too much memory."""
         run = self._state.run
-        while run is not None and (slowest := run.relay.drop_slowest()) is not None:
+        while run is not None and (slowest := run.relay.drop_slowest(self._state.now)) is not None:
             member, reason = slowest
             self.expel(member, EndCode.TOO_SLOW, reason, Departure.TOO_SLOW)
 

@@ -508,6 +508,10 @@ class Master:
     def _relay(self, run: Run) -> None:
         """Send every member what it lacks and can take."""
         run.relay.serve(self._state.now)
+        if run.relay.feeds.has_news:
+            run.relay.feeds.has_news = False
+            self._departures.finish_run_if_complete()
+            self._departures.end_run_if_over()
         self._departures.drop_for_memory()
         self._state.queues_grew = True
 

@@ -30,6 +30,7 @@ from gradwire_server.runs.background import Background
 from gradwire_server.runs.masters import INTERNAL_ERROR, Masters
 from gradwire_server.runs.newcomers import Newcomers
 from gradwire_server.runs.orders import Order, Orders
+from gradwire_server.runs.trunks import Trunks
 from gradwire_server.state.run import Run
 from gradwire_server.state.runs_over import RunsOver
 
@@ -77,6 +78,7 @@ class Runs:
             on_failed=on_failed,
         )
         self._newcomers = Newcomers(config, metrics, self._masters)
+        self._trunks = Trunks(config, self._masters)
         self._orders = Orders(
             lambda: self._masters.in_progress, self.over, self._set_draining, on_denied
         )
@@ -117,6 +119,11 @@ class Runs:
         """Act on an event of a connection."""
         masters = self._masters
         masters.now = now
+        if self._trunks.serves(connection, event):
+            for branch, of_branch in self._trunks.handle_event(connection, event, now):
+                self.handle_event(branch, of_branch, now)
+            self._conclude()
+            return
         if isinstance(event, Disconnected):
             masters.lobby.leave(connection)
         served = masters.by_connection.get(connection)
@@ -151,6 +158,7 @@ class Runs:
         masters.lobby.close(reason, now, code)
         for served in masters:
             masters.guard(served, partial(served.master.stop, broken=broken), reason, now)
+        self._trunks.stop(reason)
 
     def close(self) -> None:
         """Drop the updates that are not decoded, and end the threads for that."""
@@ -209,6 +217,9 @@ class Runs:
     def _conclude(self) -> None:
         """Do what is due after every event."""
         self._masters.conclude()
+        while (lost := self._trunks.pop_lost()) is not None:
+            for branch, end in lost.lose_branches():
+                self.handle_event(branch, end, self._masters.now)
         if self._orders.draining and not any(each.master.roster.workers for each in self._masters):
             self._on_drained("the master was stopped by an operator, who drained it")
 

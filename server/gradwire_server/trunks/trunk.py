@@ -1,0 +1,170 @@
+"""`ServedTrunk`: the connection of a relay, as its parent serves it.
+
+It makes events of the workers behind the relay of what comes from there. A relay behind a relay
+is a branch, too, whose own messages are those of a trunk.
+"""
+
+from collections.abc import Iterator
+
+from gradwire_protocol import (
+    CloseCode,
+    Connected,
+    Connection,
+    Disconnected,
+    Event,
+    InvalidMessageError,
+    MessageDelivered,
+    MessageReceived,
+    ShapedMessage,
+)
+from gradwire_protocol.limits import charge_of
+from gradwire_protocol.messages.link import Link
+from gradwire_protocol.messages.relays import (
+    CLOSED,
+    MESSAGE,
+    OPENED,
+    Branch,
+    Closed,
+    Have,
+    Opened,
+    Receipts,
+    Trunk,
+    Unfed,
+)
+from gradwire_server.trunks.branch import BranchConnection, Feed
+
+BranchEvent = tuple[BranchConnection, Event]
+
+
+class ServedTrunk:
+    """A relay.
+
+    Parameters
+    ----------
+    link : Link
+        To it.
+    window_bytes : int
+        What each worker behind it may have here.
+    branches_max : int
+        How many there may be.
+    """
+
+    def __init__(self, link: Link, window_bytes: int, branches_max: int) -> None:
+        self.link = link
+        self.feed: Feed | None = None
+        self.feeds = 0
+        """How many it has had."""
+        self.lost: Disconnected | None = None
+        """How the connection has ended."""
+        self._window_bytes = window_bytes
+        self._branches_max = branches_max
+        self._branches: dict[int, BranchConnection] = {}
+        link.send(Trunk(window_bytes))
+
+    @property
+    def connection(self) -> Connection:
+        """The one to the relay."""
+        return self.link.connection
+
+    @property
+    def depth(self) -> int:
+        """How many relays are between, with this one."""
+        connection = self.connection
+        return 1 + (connection.depth if isinstance(connection, BranchConnection) else 0)
+
+    def handle_event(self, event: Event, now: float) -> Iterator[BranchEvent]:
+        """Act on an event of the connection to the relay; yield what it says of workers."""
+        match event:
+            case MessageReceived() if self.lost is None:
+                try:
+                    for message in self.link.receive(event):
+                        yield from self._receive(message)
+                except InvalidMessageError as error:
+                    self.give_up(CloseCode.INVALID_MESSAGE, str(error), now)
+            case MessageDelivered() if self.feed is not None:
+                self.feed.on_delivered(event, now)
+            case Disconnected():
+                self.lost = event
+            case _:
+                pass
+
+    def give_up(self, code: int, reason: str, now: float) -> None:
+        """Close the connection; `lose_branches` has to be called next."""
+        if self.lost is None:
+            self.lost = Disconnected(code, reason, by_peer=False)
+            self.connection.close(code, reason, now)
+
+    def lose_branches(self) -> list[BranchEvent]:
+        """Return the ends of all connections behind a relay that is lost."""
+        assert self.lost is not None
+        if self.feed is not None:
+            self.feed.end()
+        reason = f"its relay was lost: {self.lost.reason}"
+        lost = Disconnected(CloseCode.LOST, reason, by_peer=False)
+        ended = [each for each in self._branches.values() if each.has_opened and not each.is_over]
+        self._branches.clear()
+        for each in ended:
+            each.is_over = True
+        return [(each, lost) for each in ended]
+
+    def _receive(self, message: object) -> Iterator[BranchEvent]:
+        match message:
+            case Branch():
+                yield from self._receive_branch(message)
+            case Receipts():
+                for number, stream, of in message:
+                    branch = self._branches.get(number)
+                    if branch is not None and branch.take_receipt(stream, of):
+                        yield branch, MessageDelivered(stream, of)
+            case Have():
+                if self.feed is not None and message.feed == self.feeds:
+                    self.feed.hear(message)
+            case Unfed():
+                if self.feed is not None and message.feed == self.feeds:
+                    self.feed.take_back(message.branch)
+            case _:
+                raise InvalidMessageError(f"{type(message).__name__} from a relay")
+
+    def _receive_branch(self, message: Branch) -> Iterator[BranchEvent]:
+        branch = self._branches.get(message.branch)
+        if branch is None:
+            if len(self._branches) >= 2 * self._branches_max:
+                raise InvalidMessageError(f"a relay has {len(self._branches)} branches")
+            branch = self._branches[message.branch] = BranchConnection(
+                self, message.branch, self._window_bytes, self.depth
+            )
+        branch.hold(charge_of(len(message.body)))
+        for each in branch.incoming.insert(message.index, message):
+            yield from self._act(branch, each)
+
+    def _act(self, branch: BranchConnection, message: Branch) -> Iterator[BranchEvent]:
+        charge = charge_of(len(message.body))
+        if message.act == OPENED and not branch.has_opened:
+            branch.hold(-charge)
+            branch.identity = Opened.parse(message.body).identity
+            branch.has_opened = True
+            if sum(not each.is_over for each in self._branches.values()) > self._branches_max:
+                reason = f"no room: {self._branches_max} connections of a relay are open"
+                branch.close(CloseCode.FULL, reason, 0.0)
+            else:
+                yield branch, Connected()
+        elif message.act == CLOSED and branch.has_opened:
+            closed = Closed.parse(message.body)
+            del self._branches[branch.branch]
+            if not branch.is_over:
+                branch.is_over = True
+                yield branch, Disconnected(closed.code, closed.reason, closed.by_peer)
+        elif message.act == MESSAGE and branch.has_opened and message.body:
+            if branch.is_over:
+                branch.hold(-charge)  # it is dropped
+            else:
+                shaped = ShapedMessage.of(
+                    message.stream,
+                    message.number,
+                    message.kind,
+                    message.body,
+                    branch.sender.fragment_bytes,
+                )
+                yield branch, MessageReceived(shaped, charge)
+        else:
+            raise InvalidMessageError(f"act {message.act} of branch {branch.branch} out of turn")
