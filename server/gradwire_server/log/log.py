@@ -245,6 +245,8 @@ class Log:
         position = min(chain(counted, self.reported()), default=self.head)
         for segment in self._after(self._stable_at):
             if segment.stop > position:
+                # What others report may lie in a sum, of which no part can be told.
+                position = min(position, segment.start)
                 break
             raise_to(self._stable, segment.after)
             raise_to(self._stable, segment.closes)
@@ -300,7 +302,8 @@ class Log:
         """Drop what all have, where memory is short."""
         if self.nbytes <= self.limit:
             return
-        needed = min((cursor.acknowledged for cursor in self._cursors), default=self.head)
+        held = (cursor.acknowledged for cursor in self._cursors)
+        needed = min(chain(held, self.reported()), default=self.head)
         if self._segments[0].stop <= needed:
             _ = self.stable  # it is told by the segments
         while self.nbytes > self.limit and self._segments and self._segments[0].stop <= needed:
@@ -311,6 +314,9 @@ class Log:
     def _merge(self, bytes_max: float) -> None:
         """Merge what lies between two cursors, the first updates that take so many bytes."""
         positions = {position for cursor in self._cursors for position in cursor.positions}
+        # What others report is stable when it is the whole of a segment, which must not grow.
+        for reported in self.reported():
+            positions |= {next((s.stop for s in self._segments if s.stop >= reported), self.head)}
         kept: deque[Segment] = deque()
         run: list[Segment] = []
         for segment in self._segments:

@@ -71,6 +71,11 @@ class LogFeed:
         return self.trunk.link
 
     @property
+    def acknowledged(self) -> int:
+        """Up to where it needs the log no more."""
+        return min(self.cursor.acknowledged, self.have) if self.handed else self.cursor.acknowledged
+
+    @property
     def source(self) -> "LogFeed":
         """The one that is sent the log from here, and feeds this one: this one, or before it."""
         connection = self.link.connection

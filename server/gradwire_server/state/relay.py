@@ -251,11 +251,11 @@ class Relay:
         # One that a relay feeds does not hold up the log here; its relay does.
         held = {each: c for each, c in self._members.items() if not self.feeds.feeds(each)}
         slowest = min(held, key=lambda each: held[each].acknowledged, default=None)
-        relay = min(self.feeds, key=lambda each: each.cursor.acknowledged, default=None)
+        relay = min(self.feeds, key=lambda each: each.acknowledged, default=None)
         why = "and there is no room to keep them, though added up: of the "
         why += f"{limit} bytes for all slow workers {taken} are in use"
         if relay is not None and (
-            slowest is None or relay.cursor.acknowledged < held[slowest].acknowledged
+            slowest is None or relay.acknowledged < held[slowest].acknowledged
         ):
             relay.trunk.give_up(EndCode.TOO_SLOW, f"this relay lacks updates, {why}", now)
             return None
