@@ -242,6 +242,7 @@ class ServerMetrics(_Metrics):
     )
     orders: Counter = _counter("Orders of operators that were carried out.")
     runs: Gauge = _gauge("Runs in progress.")
+    relays: Gauge = _gauge("Relays that are connected, those behind others included.")
     runs_failed: Counter = _counter(
         "Times that an internal error has ended the service of one run; the log has it."
     )

@@ -51,7 +51,7 @@ class RelayedRun(SimulatedRun):
             self.network.kill(host)
             if back_after is not None:
                 parent = self.parents[name]
-                self.network.after(back_after, lambda: self.start_relay(name, parent) and None)
+                self.network.after(back_after, partial(self.start_relay, name, parent))
 
     def join_at(self, dialled: str, n: int = 1) -> list[SimulatedWorker]:
         """Let workers join through a relay, or at the master, and wait until they are live."""

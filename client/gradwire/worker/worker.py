@@ -352,6 +352,9 @@ class Worker:
                 self.state.link.send(Promise(self.state.term))
             case Refuse():
                 self._take_refusal(message, now)
+            case Elsewhere():
+                for master in message.masters:
+                    self._reconnection.add_master(master)
             case _:
                 self._take_news(message)
 
@@ -381,9 +384,6 @@ class Worker:
                 self.work.receive(message)
             case StopTraining():
                 self._membership.on_stop_training(message.reason)
-            case Elsewhere():
-                for master in message.masters:
-                    self._reconnection.add_master(master)
             case _:
                 raise InvalidMessageError(f"{type(message).__name__} from a master")
 

@@ -51,8 +51,8 @@ Updates travel to the master in the stream of their origin's rank, with their se
 `CONTROL_STREAM` carries the rest in order, numbered from 0 on each connection. `SNAPSHOT_STREAM`
 numbers blocks from 0. In `LOG_STREAM` numbers rise, and leave out some: they count the messages
 that a master makes of its log, so that members can share these. `LOGGED_STREAM` has what a worker
-logs, numbered from 0; and what a relay says to a worker by itself. On the connection of a relay, which has no rank, `BRANCH_STREAM` carries what
-is said by and to the workers behind it, numbered from 0.
+logs, numbered from 0, and what a relay says to a worker by itself. On the connection of a relay,
+which has no rank, `BRANCH_STREAM` carries what is said by and to the workers behind it.
 
 Every message is a msgpack map, checked field by field (see `schema`). Encoded updates and values of
 blocks are opaque here.

@@ -121,14 +121,7 @@ class EntriesReceived:
 
 
 Message: TypeAlias = (
-    Control
-    | Snapshot
-    | EntriesReceived
-    | UpdateReceived
-    | Logged
-    | Histograms
-    | Branch
-    | Elsewhere
+    Control | Snapshot | EntriesReceived | UpdateReceived | Logged | Histograms | Branch | Elsewhere
 )
 
 

@@ -31,7 +31,6 @@ from gradwire_protocol.messages.admission import Place
 from gradwire_protocol.messages.fields import (
     RANK,
     VERSIONS_BYTES_MAX,
-    HostPort,
     Position,
     Versions,
 )
@@ -151,11 +150,14 @@ class Receipts(Record):
         """Return the one for so many messages: branch, stream and number of each."""
         return cls(b"".join(RECEIPT.pack(*each) for each in receipts))
 
-    def __iter__(self) -> "Iterable[tuple[int, int, int]]":  # type: ignore[misc]
-        """Iterate over branch, stream and number of each."""
+    @property
+    def all(self) -> list[tuple[int, int, int]]:
+        """Branch, stream, number of each; raises `InvalidMessageError` for a part of one."""
         if len(self.packed) % RECEIPT.size:
             raise InvalidMessageError(f"Receipts of {len(self.packed)} bytes")
-        return RECEIPT.iter_unpack(self.packed)  # type: ignore[return-value]
+        return [
+            (branch, stream, number) for branch, stream, number in RECEIPT.iter_unpack(self.packed)
+        ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,7 +199,7 @@ class Fed(Record):
     position: Position
     """Up to here its parent has sent it the log."""
     told: Position
-    """Where the last message to it ended: from there to the position are only updates of its own."""
+    """Where the last message to it ended: from there on, there are only updates of its own."""
     number: Count
     """In the stream of the log, messages to it have to have this number or a higher one."""
     rank: Annotated[int, RANK] | None = None

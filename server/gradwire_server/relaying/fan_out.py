@@ -1,8 +1,8 @@
 """`FanOut`: the log as a relay's parent sends it, and the children that it is sent on to.
 
-It has the positions of the master, so a child that has lost its relay can go on anywhere. Nothing is
-kept for long that cannot be had again: what all children have is dropped where memory is short, and
-a child that is too slow for it is sent away, to come back.
+It has the positions of the master, so a child that has lost its relay can go on anywhere. Nothing
+is kept that cannot be had again: what all children have is dropped where memory is short, and a
+child that is too slow for it is sent away, to come back.
 """
 
 from collections import deque

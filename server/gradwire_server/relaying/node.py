@@ -32,7 +32,7 @@ from gradwire_protocol import (
 )
 from gradwire_protocol.connection.timers import earliest
 from gradwire_protocol.messages.admission import RefusalCode, Refuse
-from gradwire_protocol.messages.kinds import CONTROL_STREAM, LOG_STREAM, EndCode
+from gradwire_protocol.messages.kinds import LOG_STREAM, EndCode
 from gradwire_protocol.messages.link import EntriesReceived, Link, Message
 from gradwire_protocol.messages.relays import (
     CLOSED,
@@ -228,14 +228,8 @@ class RelayNode:
             case Returned():
                 if message.branch in self._by_number:
                     self._by_number[message.branch].give_back(message.charge)
-            case EntriesReceived():
-                self._receive_entries(parent, message)
-            case Feed():
-                first = self._next_of_log + NUMBERS_SPARE
-                self._fan_out = FanOut(message, first, self._numbers, self._config.relay)
-                self._is_due = True
-            case Fed():
-                self._receive_fed(message)
+            case Feed() | Fed() | EntriesReceived():
+                self._receive_of_log(parent, message)
             case Elsewhere():
                 known = {*self._parents}
                 self._learned = [each for each in message.masters if each not in known]
@@ -274,18 +268,21 @@ class RelayNode:
         else:
             raise InvalidMessageError(f"act {message.act} from a parent")
 
-    def _receive_entries(self, parent: Link, received: EntriesReceived) -> None:
-        if self._fan_out is None:
-            raise InvalidMessageError("Entries without a Feed")
-        last = self._fan_out.receive(received, self._now)
-        if last is not None:
+    def _receive_of_log(self, parent: Link, message: Feed | Fed | EntriesReceived) -> None:
+        fan_out = self._fan_out
+        if isinstance(message, Feed):
+            first = self._next_of_log + NUMBERS_SPARE
+            self._fan_out = FanOut(message, first, self._numbers, self._config.relay)
+            self._is_due = True
+        elif fan_out is None:
+            raise InvalidMessageError(f"{type(message).__name__} without a Feed")
+        elif isinstance(message, Fed):
+            if message.feed != fan_out.number:
+                raise InvalidMessageError(f"Fed of feed {message.feed}, not {fan_out.number}")
+            fan_out.add(self._by_number.get(message.branch), message)
+        elif (last := fan_out.receive(message, self._now)) is not None:
             self._next_of_log = last + 1
             parent.connection.skip_to(LOG_STREAM, self._next_of_log)
-
-    def _receive_fed(self, fed: Fed) -> None:
-        if self._fan_out is None or fed.feed != self._fan_out.number:
-            raise InvalidMessageError(f"Fed of feed {fed.feed}, which is not the last one")
-        self._fan_out.add(self._by_number.get(fed.branch), fed)
 
     # The children.
 

@@ -79,6 +79,7 @@ class Runs:
         )
         self._newcomers = Newcomers(config, metrics, self._masters)
         self._trunks = Trunks(config, self._masters)
+        metrics.relays.set_function(self._trunks.__len__)
         self._orders = Orders(
             lambda: self._masters.in_progress, self.over, self._set_draining, on_denied
         )

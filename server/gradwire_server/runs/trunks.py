@@ -15,7 +15,7 @@ from gradwire_protocol import (
     Role,
 )
 from gradwire_protocol.messages.kinds import CONTROL_STREAM, Kind
-from gradwire_protocol.messages.relays import RELAYS_DEEP_MAX, Trunk
+from gradwire_protocol.messages.relays import RELAYS_DEEP_MAX
 from gradwire_protocol.messages.updates import Stopping
 from gradwire_server.config import MasterConfig
 from gradwire_server.runs.masters import Masters

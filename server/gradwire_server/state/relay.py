@@ -259,8 +259,10 @@ class Relay:
         ):
             relay.trunk.give_up(EndCode.TOO_SLOW, f"this relay lacks updates, {why}", now)
             return None
-        return None if slowest is None else (
-            slowest, f"this worker lacks {self.lacks(slowest)} updates, {why}"
+        return (
+            None
+            if slowest is None
+            else (slowest, f"this worker lacks {self.lacks(slowest)} updates, {why}")
         )
 
     # Private.

@@ -112,7 +112,7 @@ class ServedTrunk:
             case Branch():
                 yield from self._receive_branch(message)
             case Receipts():
-                for number, stream, of in message:
+                for number, stream, of in message.all:
                     branch = self._branches.get(number)
                     if branch is not None and branch.take_receipt(stream, of):
                         yield branch, MessageDelivered(stream, of)
