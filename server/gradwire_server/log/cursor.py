@@ -119,6 +119,10 @@ class Cursor:
         """Whether parts of a segment were not sent yet: nothing may follow before."""
         return bool(self._feeds)
 
+    def skip_to(self, number: int) -> None:
+        """Send no message with a number below this one, also none that others were sent."""
+        self._last_number = max(self._last_number, number - 1)
+
     def is_under_way(self, number: int) -> bool:
         """Return whether a message was sent, and is not delivered."""
         return number in self._messages

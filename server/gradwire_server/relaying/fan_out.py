@@ -106,6 +106,7 @@ class FanOut:
             self._numbers.skip_to(fed.number)
             rank = NO_RANK if fed.rank is None else fed.rank
             cursor = self.log.subscribe(rank, now, fed.position, told=fed.told)
+            cursor.skip_to(fed.number)
             self._cursors[child] = cursor, Link(child.connection)
         return unfed
 

@@ -110,6 +110,7 @@ class LogFeed:
                 self._owner.settle(each)
         self.have = max(self.have, have.position)
         self._owner.numbers.skip_to(have.number)
+        self.cursor.skip_to(have.number)
         self.is_taken = True
         self._owner.on_heard()
 
