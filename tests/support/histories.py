@@ -145,6 +145,10 @@ class History(SimulatedRun):
         """Return what a host is called in the trace."""
         return next((p.name for p in self.processes if p.host is host), MASTER)
 
+    def unrest(self) -> list[str]:
+        """Return what is still to happen, besides what concerns workers and their master."""
+        return []
+
     # Whom a fault strikes.
 
     def choose(self, which: float) -> Machine | None:

@@ -61,6 +61,8 @@ RECEIPT: Final = struct.Struct("<IHI")
 RECEIPTS_MAX: Final = 4_096
 """In one message: more make another one."""
 
+RELAY_ID_BYTES: Final = 16
+
 ELSEWHERE_MAX: Final = 3
 """Addresses besides the one that a worker knows."""
 
@@ -74,6 +76,9 @@ class Trunk(Record):
 
     window_bytes: Annotated[int, integer(0, WINDOW_BYTES)] = 0
     """Of the parent: bytes of each branch that may wait there. A relay says 0."""
+    relay_id: Annotated[bytes, blob(0, RELAY_ID_BYTES)] = b""
+    """Random, and constant for the life of the relay: its older connection is over. A parent says
+    nothing."""
 
     KIND: ClassVar[Kind] = Kind.TRUNK
 

@@ -101,8 +101,11 @@ class Listening:
             counters=self.counters,
             connections_elsewhere=lambda: len(self._tcp),
             credentials=self._credentials(
-                (STANDBY_NAME, Role.STANDBY) if config.standby_of is not None
-                else None if relay is None else (relay, Role.RELAY)
+                (STANDBY_NAME, Role.STANDBY)
+                if config.standby_of is not None
+                else None
+                if relay is None
+                else (relay, Role.RELAY)
             ),
             source_of=source_of,
         )

@@ -13,6 +13,7 @@ from time import monotonic
 from typing import Any, Final
 
 from gradwire_codecs import warm_up
+from gradwire_protocol.messages.relays import RELAY_ID_BYTES
 from gradwire_server.config import MasterConfig
 from gradwire_server.daemon.key_source import KeySource
 from gradwire_server.daemon.listening import Listening, Transport
@@ -56,7 +57,8 @@ class RelayDaemon:
         name = f"relay-{platform.node()[:HOST_CHARACTERS_MAX] or 'host'}-{os.getpid()}"
         keyring, insecure = keys.read(), keys.insecure
         self._listening = Listening(config, transport, keyring, insecure=insecure, relay=name)
-        self.node = RelayNode(config, parents, self._listening.dial, monotonic())
+        relay_id = os.urandom(RELAY_ID_BYTES)
+        self.node = RelayNode(config, parents, self._listening.dial, relay_id, monotonic())
         self._stopping = asyncio.Event()
         self._reason = ""
         self._failure: BaseException | None = None

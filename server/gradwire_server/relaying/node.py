@@ -77,6 +77,8 @@ class RelayNode:
         Where its parent can be reached, in the order to try.
     dial : callable
         Given an address and the time, begins a connection, or raises `GradwireError`.
+    relay_id : bytes
+        Random.
     now : float
     """
 
@@ -85,9 +87,11 @@ class RelayNode:
         config: MasterConfig,
         parents: Sequence[str],
         dial: Callable[[str, float], Connection],
+        relay_id: bytes,
         now: float,
     ) -> None:
         self._config = config
+        self._relay_id = relay_id
         self._parents = list(parents)
         self._learned: list[str] = []
         """Addresses of which the parent has told."""
@@ -189,7 +193,7 @@ class RelayNode:
     def _from_parent(self, parent: Link, event: Event) -> None:
         match event:
             case Connected():
-                parent.send(Trunk())
+                parent.send(Trunk(relay_id=self._relay_id))
             case MessageReceived():
                 try:
                     for message in parent.receive(event):

@@ -79,7 +79,7 @@ class Runs:
         )
         self._newcomers = Newcomers(config, metrics, self._masters)
         self._trunks = Trunks(config, self._masters)
-        metrics.relays.set_function(self._trunks.__len__)
+        metrics.relays.set_function(lambda: self.relays)
         self._orders = Orders(
             lambda: self._masters.in_progress, self.over, self._set_draining, on_denied
         )
@@ -209,6 +209,11 @@ class Runs:
         """Iterate over the names of runs, also of some that are over, and their masters."""
         for served in self._masters:
             yield served.name or self.config.run or RUN_DEFAULT, served.master
+
+    @property
+    def relays(self) -> int:
+        """How many relays are connected, those behind others included."""
+        return len(self._trunks)
 
     @property
     def writes(self) -> bool:

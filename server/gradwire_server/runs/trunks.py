@@ -15,7 +15,7 @@ from gradwire_protocol import (
     Role,
 )
 from gradwire_protocol.messages.kinds import CONTROL_STREAM, Kind
-from gradwire_protocol.messages.relays import RELAYS_DEEP_MAX
+from gradwire_protocol.messages.relays import RELAYS_DEEP_MAX, Trunk
 from gradwire_protocol.messages.updates import Stopping
 from gradwire_server.config import MasterConfig
 from gradwire_server.runs.masters import Masters
@@ -75,16 +75,20 @@ class Trunks:
         if identity is not None and identity.role is not Role.RELAY:
             return False  # a newcomer may not say this
         try:
-            [_] = link.receive(event)
+            [said] = link.receive(event)
         except InvalidMessageError as error:
             lobby.expel(connection, CloseCode.INVALID_MESSAGE, str(error), now)
             return True
+        assert isinstance(said, Trunk)
         window, most = self._config.window_bytes, self._config.connections_max
-        trunk = ServedTrunk(link, window, most)
+        trunk = ServedTrunk(link, window, most, said.relay_id)
         if trunk.depth > RELAYS_DEEP_MAX:
             reason = f"{trunk.depth} relays one behind the other; the limit is {RELAYS_DEEP_MAX}"
             lobby.expel(connection, CloseCode.INVALID_MESSAGE, reason, now)
             return True
         lobby.leave(connection)
+        for other in self._trunks.values():
+            if other.relay_id == said.relay_id != b"" and other.connection.identity == identity:
+                other.give_up(CloseCode.REPLACED, "this relay is back over another one", now)
         self._trunks[connection] = trunk
         return True

@@ -218,6 +218,7 @@ class Feeds:
     def on_progress(self, feed: LogFeed) -> None:
         """Note that a relay has taken something."""
         connection = feed.link.connection
+        self.is_due |= self._log.nbytes > self._log.limit
         if not feed.is_fed:
             self.is_due |= feed.cursor.sent < self._log.head
         elif isinstance(connection, BranchConnection):
@@ -236,6 +237,7 @@ class Feeds:
         if handed.is_taken and handed.cursor.is_idle:
             self._log.unsubscribe(handed.cursor)
             self._settled.add(handed.cursor)
+            self.is_due = True
 
     def take_back(self, handed: _HandedOver) -> None:
         """Send somebody the log from here again: the relay cannot."""

@@ -47,10 +47,12 @@ class ServedTrunk:
         What each worker behind it may have here.
     branches_max : int
         How many there may be.
+    relay_id : bytes
     """
 
-    def __init__(self, link: Link, window_bytes: int, branches_max: int) -> None:
+    def __init__(self, link: Link, window_bytes: int, branches_max: int, relay_id: bytes) -> None:
         self.link = link
+        self.relay_id = relay_id
         self.feed: Feed | None = None
         self.feeds = 0
         """How many it has had."""

@@ -1,0 +1,109 @@
+"""`RelayedHistory`: a history in which workers reach the master through relays, which may die."""
+
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+from gradwire_protocol.messages.modes.mode import Mode
+from support.cuts import FROM_MASTER, TO_MASTER, Cuts
+from support.histories import History
+from support.network import Host
+from support.plans import SHARING, Plan
+from support.playing import FOLDER, play
+from support.relays import WithRelays
+from support.trace import Trace
+from support.trainee import Machine
+from support.training import MASTER
+
+RELAY: Final = "relay"
+BEHIND: Final = "behind"
+"""A relay of the relay."""
+
+NEAR: Final = frozenset({MASTER, RELAY, BEHIND})
+"""What a machine is cut off from when it is cut off."""
+
+BACK_SECONDS: Final = (0.01, 0.3, 2.0)
+"""After which another relay begins in the place of one that was killed."""
+
+
+class RelayedCuts(Cuts):
+    """Cuts machines off from the master, and from relays alike."""
+
+    def lets_through(self, source: str, target: str) -> bool:
+        """Return whether a datagram from one address to another arrives."""
+        to_master = target in NEAR
+        machine = self._machine_at.get(source if to_master else target)
+        if machine is None:
+            return True
+        if not to_master and source in NEAR and machine in self._deaf:
+            return False
+        return not self._cuts[machine, TO_MASTER if to_master else FROM_MASTER]
+
+
+class RelayedHistory(WithRelays, History):
+    """A history with a relay, and in half of them another one behind it.
+
+    Parameters
+    ----------
+    plan : Plan
+    trace : Trace
+    kills : bool
+        Whether relays are killed. What a relay alone has acknowledged is lost with it and its
+        worker; so it is known of a worker that was killed only what the master has.
+    """
+
+    def __init__(self, plan: Plan, trace: Trace, *, kills: bool) -> None:
+        self.kills = kills
+        self.is_deep = plan.seed % 4 < 2
+        super().__init__(plan, trace)
+        self.cuts = RelayedCuts(MASTER)
+        self.start_relay(RELAY)
+        if self.is_deep:
+            self.start_relay(BEHIND, RELAY)
+        if kills:
+            for act in range(len(plan.acts)):
+                at = sum(each.seconds for each in plan.acts[:act]) + 1.0
+                for _ in range(self.random.randint(1, 2)):
+                    self.network.after(at + self.random.uniform(0, 4), self._kill_one)
+        self.fed_most = 0
+
+    def _kill_one(self) -> None:
+        name = self.random.choice(sorted({RELAY, BEHIND} & self.relays.keys()) or [RELAY])
+        if name in self.relays and self.relays[name].alive and self.is_training:
+            self.note(name, "is killed")
+            self.kill_relay(name, back_after=self.random.choice(BACK_SECONDS))
+
+    def _start(self, machine: Machine) -> None:
+        doors = [MASTER, *self.relays, *self.relays]
+        self.dialled = self.random.choice(doors)
+        super()._start(machine)
+
+    def unrest(self) -> list[str]:
+        alive = sum(host.alive for host in self.relays.values())
+        here = self.runs.relays
+        return [] if here == alive else [f"of {alive} relays, the master has {here}"]
+
+    def _require(self, rank: int, sequence: int) -> None:
+        if self.kills:
+            run = self.master.run
+            sequence = min(sequence, 0 if run is None else run.accepted(rank))
+        super()._require(rank, sequence)
+
+    def _after_turn(self, host: Host) -> None:
+        super()._after_turn(host)
+        for name, each in self.relays.items():
+            if each is host:
+                self.fed_most = max(self.fed_most, self.node(name).feeds)
+        run = self.founded
+        if run is not None and run.finished and self.master.run is None and self.relays:
+            self.stop_relays()
+            self.relays = {}
+
+
+def play_with_relays(
+    seed: int, mode: Mode = SHARING, *, kills: bool, folder: Path = FOLDER
+) -> RelayedHistory:
+    """Carry out the history of a seed with relays; see `play`."""
+    history = play(seed, mode=mode, folder=folder, make=partial(RelayedHistory, kills=kills))
+    assert isinstance(history, RelayedHistory)
+    return history
