@@ -367,7 +367,10 @@ class History(SimulatedRun):
         if run is not None and run.founded and run is not self.founded:
             self.founded = run
             if not run.recovered:
-                self.initial = run.replica.values.copy()
+                # Behind a relay, its first updates may come in the turn of the last block.
+                relayed = run.relayed(run.relay.versions)
+                added = self.ledger.sum_of(relayed, self.replica_elements)
+                self.initial = run.replica.values - added
 
     def known_to(self, process: Trainee) -> list[tuple[int, int]]:
         """Return ranks, and the last update of each that a worker has."""

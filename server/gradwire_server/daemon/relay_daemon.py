@@ -9,6 +9,7 @@ import signal
 import sys
 from collections.abc import Sequence
 from importlib.metadata import version
+from ipaddress import ip_address
 from time import monotonic
 from typing import Any, Final
 
@@ -18,7 +19,8 @@ from gradwire_server.config import MasterConfig
 from gradwire_server.daemon.key_source import KeySource
 from gradwire_server.daemon.listening import Listening, Transport
 from gradwire_server.relaying.node import RelayNode
-from gradwire_udp import Drivers, show_address
+from gradwire_udp import Drivers, show_address, split_address
+from gradwire_udp.sockets import PORT
 from gradwire_udp.udp.refusals import LOOK_SECONDS, Refusals
 
 logger = logging.getLogger("gradwire.relay")
@@ -58,7 +60,11 @@ class RelayDaemon:
         keyring, insecure = keys.read(), keys.insecure
         self._listening = Listening(config, transport, keyring, insecure=insecure, relay=name)
         relay_id = os.urandom(RELAY_ID_BYTES)
-        self.node = RelayNode(config, parents, self._listening.dial, relay_id, monotonic())
+        # Workers elsewhere would take an address of loopback for one of their own machine.
+        tells = _is_loopback(listen) or not any(map(_is_loopback, parents))
+        self.node = RelayNode(
+            config, parents, self._listening.dial, relay_id, monotonic(), tells=tells
+        )
         self._stopping = asyncio.Event()
         self._reason = ""
         self._failure: BaseException | None = None
@@ -125,3 +131,12 @@ class RelayDaemon:
         logger.critical("internal error", exc_info=self._failure)
         self._reason = "the relay was stopped by an internal error"
         self._stopping.set()
+
+
+def _is_loopback(address: str) -> bool:
+    """Return whether only this machine has an address."""
+    host = split_address(address, PORT)[0]
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"

@@ -80,6 +80,8 @@ class RelayNode:
     relay_id : bytes
         Random.
     now : float
+    tells : bool
+        Whether workers are told of the parents, to dial them when the relay is lost.
     """
 
     def __init__(
@@ -89,14 +91,18 @@ class RelayNode:
         dial: Callable[[str, float], Connection],
         relay_id: bytes,
         now: float,
+        *,
+        tells: bool = True,
     ) -> None:
         self._config = config
         self._relay_id = relay_id
+        self._tells = tells
         self._parents = list(parents)
         self._learned: list[str] = []
         """Addresses of which the parent has told."""
         self._dial = dial
         self._tries = 0
+        self._dialled = ""
         self._parent: Link | None = None
         self._window_bytes: int | None = None
         """What the parent keeps of one child; None while it has not said so."""
@@ -184,6 +190,7 @@ class RelayNode:
         address = addresses[self._tries % len(addresses)]
         self._tries += 1
         self._dial_at = None
+        self._dialled = address
         try:
             self._parent = Link(self._dial(address, self._now))
         except GradwireError as error:
@@ -226,7 +233,7 @@ class RelayNode:
     def _receive(self, parent: Link, message: Message) -> None:
         match message:
             case Trunk():
-                self._begin(parent, message)
+                self._begin(message)
             case Branch():
                 self._receive_branch(message)
             case Returned():
@@ -245,13 +252,13 @@ class RelayNode:
             case _:
                 raise InvalidMessageError(f"{type(message).__name__} from a parent")
 
-    def _begin(self, parent: Link, trunk: Trunk) -> None:
+    def _begin(self, trunk: Trunk) -> None:
         if self._window_bytes is not None or not trunk.window_bytes:
             raise InvalidMessageError("Trunk for a second time, or without a window")
         self._window_bytes, self._complaint = trunk.window_bytes, ""
         self._last_number = self._next_of_log = 0
         self._said = (0, -1, -1)
-        logger.info("relaying for %s", parent.connection.address)
+        logger.info("relaying for the master at %s", self._dialled)
 
     def _receive_branch(self, message: Branch) -> None:
         child = self._by_number.get(message.branch)
@@ -314,15 +321,20 @@ class RelayNode:
         """Let a child in; without a parent, tell it so."""
         if self._parent is None or self._window_bytes is None or self._parent_stops:
             reason = "this relay has no connection to its master, and dials it: try again"
-            where = next(iter([*self._parents, *self._learned]), None)
+            where = next(iter(self._elsewhere), None)
             refuse = Refuse(RefusalCode.NOT_IN_CHARGE, reason, where)
             self._refused[connection] = Link(connection).send(refuse)
             return
         self._last_number += 1
         child = Child(connection, self._last_number, self._parent, self._window_bytes)
         self._children[connection] = self._by_number[child.number] = child
-        elsewhere = (*self._parents, *self._learned)[:ELSEWHERE_MAX]
-        Link(connection).send_logged(Elsewhere(elsewhere))
+        Link(connection).send_logged(Elsewhere(tuple(self._elsewhere)))
+
+    @property
+    def _elsewhere(self) -> list[str]:
+        """Where else workers may reach the master."""
+        told = [*(self._parents if self._tells else ()), *self._learned]
+        return told[:ELSEWHERE_MAX]
 
     def _note_delivered(self, child: Child, event: MessageDelivered) -> None:
         number = event.number if event.stream == LOG_STREAM else None

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
-from gradwire_protocol import Connection, Disconnected, Event, UsageError
+from gradwire_protocol import Connection, Disconnected, Event, Keyring, UsageError
 from gradwire_protocol.connection.timers import earliest
 from gradwire_protocol.messages.kinds import EndCode
 from gradwire_server.config import MasterConfig
@@ -115,6 +115,12 @@ class Runs:
             raise UsageError(INTERNAL_ERROR)
         self.metrics.orders.inc()
         return done
+
+    def set_keyring(self, keyring: Keyring, now: float) -> None:
+        """Let in only workers of a keyring, also those behind relays."""
+        self._masters.now = now
+        for branch, end in self._trunks.admit(keyring, now):
+            self.handle_event(branch, end, now)
 
     def handle_event(self, connection: Connection, event: Event, now: float) -> None:
         """Act on an event of a connection."""

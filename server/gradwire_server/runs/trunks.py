@@ -4,13 +4,15 @@ A relay says first that it is one. From then on what it says is made into events
 which masters handle as those of any other connection.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from gradwire_protocol import (
     CloseCode,
     Connection,
     Event,
+    Identity,
     InvalidMessageError,
+    Keyring,
     MessageReceived,
     Role,
 )
@@ -29,6 +31,7 @@ class Trunks:
         self._config = config
         self._masters = masters
         self._trunks: dict[Connection, ServedTrunk] = {}
+        self._admits: Callable[[Identity | None], bool] = lambda identity: True
 
     def __len__(self) -> int:
         """Return how many relays there are, those behind others included."""
@@ -60,6 +63,15 @@ class Trunks:
                 return self._trunks.pop(connection)
         return None
 
+    def admit(self, keyring: Keyring, now: float) -> list[BranchEvent]:
+        """Let in only workers of a keyring from now on; return the ends of all others."""
+        self._admits = lambda identity: identity is not None and keyring.admits(identity)
+        ends = []
+        for trunk in self._trunks.values():
+            trunk.admits = self._admits
+            ends += trunk.deny(now)
+        return ends
+
     def stop(self, reason: str) -> None:
         """Let all relays end their connections, when they have closed those of their workers."""
         for trunk in self._trunks.values():
@@ -81,7 +93,7 @@ class Trunks:
             return True
         assert isinstance(said, Trunk)
         window, most = self._config.window_bytes, self._config.connections_max
-        trunk = ServedTrunk(link, window, most, said.relay_id)
+        trunk = ServedTrunk(link, window, most, said.relay_id, self._admits)
         if trunk.depth > RELAYS_DEEP_MAX:
             reason = f"{trunk.depth} relays one behind the other; the limit is {RELAYS_DEEP_MAX}"
             lobby.expel(connection, CloseCode.INVALID_MESSAGE, reason, now)

@@ -150,7 +150,9 @@ class BranchConnection(Connection):
     @property
     def address(self) -> Address:
         """That of the relay, and which of its workers."""
-        return f"{self.trunk.link.connection.address} #{self.branch}"
+        address = self.trunk.link.connection.address
+        relay = ":".join(map(str, address[:2])) if isinstance(address, tuple) else address
+        return f"{relay} #{self.branch}"
 
     @property
     def sender(self) -> Sender:

@@ -4,7 +4,8 @@ It makes events of the workers behind the relay of what comes from there. A rela
 is a branch, too, whose own messages are those of a trunk.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Final
 
 from gradwire_protocol import (
     CloseCode,
@@ -17,6 +18,7 @@ from gradwire_protocol import (
     MessageReceived,
     ShapedMessage,
 )
+from gradwire_protocol.crypto.keys import Identity
 from gradwire_protocol.limits import charge_of
 from gradwire_protocol.messages.link import Link
 from gradwire_protocol.messages.relays import (
@@ -35,6 +37,8 @@ from gradwire_server.trunks.branch import BranchConnection, Feed
 
 BranchEvent = tuple[BranchConnection, Event]
 
+DENIED: Final = "the key of this worker is not accepted"
+
 
 class ServedTrunk:
     """A relay.
@@ -48,11 +52,21 @@ class ServedTrunk:
     branches_max : int
         How many there may be.
     relay_id : bytes
+    admits : callable
+        Returns whether somebody may take part, as proved to the relay; None has proved nothing.
     """
 
-    def __init__(self, link: Link, window_bytes: int, branches_max: int, relay_id: bytes) -> None:
+    def __init__(
+        self,
+        link: Link,
+        window_bytes: int,
+        branches_max: int,
+        relay_id: bytes,
+        admits: Callable[[Identity | None], bool],
+    ) -> None:
         self.link = link
         self.relay_id = relay_id
+        self.admits = admits
         self.feed: Feed | None = None
         self.feeds = 0
         """How many it has had."""
@@ -95,6 +109,17 @@ class ServedTrunk:
         if self.lost is None:
             self.lost = Disconnected(code, reason, by_peer=False)
             self.connection.close(code, reason, now)
+
+    def deny(self, now: float) -> list[BranchEvent]:
+        """Close the connections of those who are not admitted any more; return their ends."""
+        denied = [
+            each
+            for each in self._branches.values()
+            if each.has_opened and not each.is_over and not self.admits(each.identity)
+        ]
+        for each in denied:
+            each.close(CloseCode.DENIED, DENIED, now)
+        return [(each, Disconnected(CloseCode.DENIED, DENIED, by_peer=False)) for each in denied]
 
     def lose_branches(self) -> list[BranchEvent]:
         """Return the ends of all connections behind a relay that is lost."""
@@ -145,7 +170,9 @@ class ServedTrunk:
             branch.hold(-charge)
             branch.identity = Opened.parse(message.body).identity
             branch.has_opened = True
-            if sum(not each.is_over for each in self._branches.values()) > self._branches_max:
+            if not self.admits(branch.identity):
+                branch.close(CloseCode.DENIED, DENIED, 0.0)
+            elif sum(not each.is_over for each in self._branches.values()) > self._branches_max:
                 reason = f"no room: {self._branches_max} connections of a relay are open"
                 branch.close(CloseCode.FULL, reason, 0.0)
             else:
