@@ -67,6 +67,8 @@ class History(SimulatedRun):
         """Behind which update something happens, after how many seconds, and what."""
         self.founded: Run | None = None
         """The last run that has got its first parameters."""
+        self._has_begun = False
+        """Whether any master had the first parameters."""
         self._master_was_lost = False
         self.is_training = True
         """Whether workers train; else they only take what comes."""
@@ -366,8 +368,10 @@ class History(SimulatedRun):
         run = self.master.run
         if run is not None and run.founded and run is not self.founded:
             self.founded = run
-            if not run.recovered:
-                # Behind a relay, its first updates may come in the turn of the last block.
+            if not run.recovered or not self._has_begun:
+                # Behind a relay, the first worker goes on when that has its parameters: its updates
+                # come as soon as these, and the master may be lost before.
+                self._has_begun = True
                 relayed = run.relayed(run.relay.versions)
                 added = self.ledger.sum_of(relayed, self.replica_elements)
                 self.initial = run.replica.values - added

@@ -79,9 +79,12 @@ class RelayedHistory(WithRelays, History):
         super()._start(machine)
 
     def unrest(self) -> list[str]:
-        alive = sum(host.alive for host in self.relays.values())
+        alive = [name for name, host in self.relays.items() if host.alive]
         here = self.runs.relays
-        return [] if here == alive else [f"of {alive} relays, the master has {here}"]
+        closed = [f"{name} is not open" for name in alive if not self.node(name).is_open]
+        if here != len(alive):
+            closed.append(f"of {len(alive)} relays, the master has {here}")
+        return closed
 
     def _require(self, rank: int, sequence: int) -> None:
         if self.kills:
