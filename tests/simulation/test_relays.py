@@ -5,14 +5,13 @@
 
 import re
 from collections.abc import Callable, Iterator
-from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Any
 
 import pytest
 
-from gradwire.errors import ConnectionLostError, RefusedError
+from gradwire.errors import ConnectionLostError
 from gradwire_protocol import Role
 from gradwire_protocol.messages.admission import RefusalCode, Refuse
 from gradwire_protocol.messages.modes.mode import parse_mode
@@ -45,7 +44,10 @@ def small(seed: int = 1, link: Link = LINK, *, sealed: bool = False, **settings:
         connect_timeout_seconds=2.0,
         run_key=RUN_KEY if sealed else None,
         master=MasterConfig(
-            idle_timeout_seconds=IDLE_SECONDS, recovery_seconds=4.0, takeover_seconds=1.0, **settings
+            idle_timeout_seconds=IDLE_SECONDS,
+            recovery_seconds=4.0,
+            takeover_seconds=1.0,
+            **settings,
         ),
     )
     run.start_relay()

@@ -15,8 +15,9 @@ from gradwire_protocol.messages.admission import (
 )
 from gradwire_protocol.messages.buffers.layout import Buffers
 from gradwire_protocol.messages.fields import WORKER_ID_BYTES
-from gradwire_protocol.messages.histograms import HISTOGRAM, Histograms
 from gradwire_protocol.messages.layout import Layout, Tensor
+from gradwire_protocol.messages.logged.histograms import HISTOGRAM, Histograms
+from gradwire_protocol.messages.logged.scalars import POINT, Logged
 from gradwire_protocol.messages.modes.kept_state import KeptState
 from gradwire_protocol.messages.modes.mode import AVERAGING, Mode
 from gradwire_protocol.messages.modes.optimizer import Optimizer
@@ -35,7 +36,6 @@ from gradwire_protocol.messages.relays import (
     Unfed,
 )
 from gradwire_protocol.messages.replicas import Blocks, Contents, Digest, Snapshot, Want
-from gradwire_protocol.messages.scalars import POINT, Logged
 from gradwire_protocol.messages.schema import Record
 from gradwire_protocol.messages.updates import (
     Aside,

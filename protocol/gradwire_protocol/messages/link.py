@@ -24,7 +24,6 @@ from gradwire_protocol.messages.admission import (
     Welcome,
 )
 from gradwire_protocol.messages.buffers.layout import Buffers
-from gradwire_protocol.messages.histograms import Histograms
 from gradwire_protocol.messages.kinds import (
     BRANCH_STREAM,
     CONTROL_STREAM,
@@ -34,6 +33,8 @@ from gradwire_protocol.messages.kinds import (
     SNAPSHOT_STREAM,
     Kind,
 )
+from gradwire_protocol.messages.logged.histograms import Histograms
+from gradwire_protocol.messages.logged.scalars import Logged
 from gradwire_protocol.messages.relays import (
     Branch,
     Elsewhere,
@@ -46,7 +47,6 @@ from gradwire_protocol.messages.relays import (
     Unfed,
 )
 from gradwire_protocol.messages.replicas import Blocks, Contents, Digest, Snapshot, Want
-from gradwire_protocol.messages.scalars import Logged
 from gradwire_protocol.messages.updates import (
     Aside,
     EncodedUpdate,

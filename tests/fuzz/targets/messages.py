@@ -11,12 +11,12 @@ import numpy as np
 from gradwire_protocol.errors import InvalidMessageError
 from gradwire_protocol.messages.admission import CODEC_VERSION, Join, Peer, Roster, Welcome
 from gradwire_protocol.messages.fields import BLOCK_ELEMENTS, WORKER_ID_BYTES
-from gradwire_protocol.messages.histograms import NUMBERS, QUANTITIES, Histograms
 from gradwire_protocol.messages.kinds import Kind
 from gradwire_protocol.messages.layout import Layout, Tensor
 from gradwire_protocol.messages.link import CONTROL_RECORDS, LOGGED_RECORDS
+from gradwire_protocol.messages.logged.histograms import NUMBERS, QUANTITIES, Histograms
+from gradwire_protocol.messages.logged.scalars import Logged
 from gradwire_protocol.messages.replicas import Snapshot
-from gradwire_protocol.messages.scalars import Logged
 from gradwire_protocol.messages.schema import Record
 from gradwire_protocol.messages.snapshots import SnapshotAssembly
 from gradwire_protocol.messages.updates import (

@@ -50,13 +50,6 @@ from gradwire_protocol.messages.fields import (
     count_updates,
     covers,
 )
-from gradwire_protocol.messages.histograms import (
-    HISTOGRAM,
-    HISTOGRAMS_MAX,
-    LAYERS_MAX,
-    Histograms,
-    ratio_series,
-)
 from gradwire_protocol.messages.kinds import RANK_END, RANKS_MAX, EndCode, Kind
 from gradwire_protocol.messages.layout import (
     DIMENSIONS_MAX,
@@ -69,6 +62,22 @@ from gradwire_protocol.messages.layout import (
     Tensor,
 )
 from gradwire_protocol.messages.link import CONTROL_RECORDS, LOGGED_RECORDS
+from gradwire_protocol.messages.logged.histograms import (
+    HISTOGRAM,
+    HISTOGRAMS_MAX,
+    LAYERS_MAX,
+    Histograms,
+    ratio_series,
+)
+from gradwire_protocol.messages.logged.scalars import (
+    COUNT_MAX,
+    POINT,
+    POINTS_MAX,
+    SERIES_MAX,
+    SERIES_NAME_CHARACTERS_MAX,
+    STEP_MAX,
+    Logged,
+)
 from gradwire_protocol.messages.modes.kept_state import KeptState
 from gradwire_protocol.messages.modes.mode import (
     AVERAGING,
@@ -100,15 +109,6 @@ from gradwire_protocol.messages.relays import (
     Unfed,
 )
 from gradwire_protocol.messages.replicas import Blocks, Contents, Digest, Snapshot, Want
-from gradwire_protocol.messages.scalars import (
-    COUNT_MAX,
-    POINT,
-    POINTS_MAX,
-    SERIES_MAX,
-    SERIES_NAME_CHARACTERS_MAX,
-    STEP_MAX,
-    Logged,
-)
 from gradwire_protocol.messages.schema import Record
 from gradwire_protocol.messages.updates import (
     NORM_MAX,
