@@ -634,8 +634,8 @@ def test_a_part_of_a_receipt_is_refused(packed: bytes) -> None:
 
 
 def test_every_message_is_tested_here() -> None:
-    messages = {*CONTROL_RECORDS.values(), *LOGGED_RECORDS.values()}
-    messages |= {EncodedUpdate, Snapshot, Entries, Branch}
+    others: set[Any] = {EncodedUpdate, Snapshot, Entries, Branch}
+    messages = {*CONTROL_RECORDS.values(), *LOGGED_RECORDS.values(), *others}
 
     assert messages == {row[0] for row in FIELDS}, "FIELDS has what each can hold"
     assert messages <= {type(example) for example in EXAMPLES}, "support/records.py has one of each"
