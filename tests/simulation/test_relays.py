@@ -24,6 +24,7 @@ from gradwire_server.relaying.fan_out import FanOut
 from gradwire_server.state.feeds import LogFeed
 from gradwire_server.trunks.branch import BranchConnection
 from support.keyed import RUN_KEY
+from support.ledger import Ledger
 from support.network import Link, bad_link
 from support.playing import HistoryFailed
 from support.relayed_histories import play_with_relays
@@ -44,10 +45,7 @@ def small(seed: int = 1, link: Link = LINK, *, sealed: bool = False, **settings:
         connect_timeout_seconds=2.0,
         run_key=RUN_KEY if sealed else None,
         master=MasterConfig(
-            idle_timeout_seconds=IDLE_SECONDS,
-            recovery_seconds=4.0,
-            takeover_seconds=1.0,
-            **settings,
+            **{"idle_timeout_seconds": IDLE_SECONDS, "recovery_seconds": 4.0, **settings}
         ),
     )
     run.start_relay()
@@ -203,6 +201,40 @@ def test_a_master_that_stops_in_order_tells_the_workers_behind_a_relay() -> None
 
     assert ["its machine is needed" in str(worker.error) for worker in run.workers] == [True, True]
     run.network.run(lambda: not run.node().is_open, seconds=10)
+
+
+def test_a_master_is_drained_with_workers_behind_relays() -> None:
+    run = small()
+    run.join_at("relay", 2)
+    run.join_at(MASTER, 1)
+    run.train(3)
+
+    run.runs.drain("its machine is needed", run.network.now)
+    run.turn_master()
+    for _ in range(5):  # they are told when they make a step
+        run.train(1)
+    run.network.run(lambda: run.drained is not None, seconds=30)
+
+
+@pytest.mark.parametrize("door", ["relay", "behind"])
+def test_one_run_after_the_other_has_the_same_relays(door: str) -> None:
+    run = small(recovery_seconds=0.0)
+    run.start_relay("behind", "relay")
+    run.wait_until_open()
+    for _ in range(3):
+        run.workers, run.ledger = [], Ledger()
+        run.join_at(door, 2)
+        run.train(8)
+        run.wait_until_fed(door, 2)
+
+        for worker in run.workers:
+            worker.finish()
+        run.network.run(lambda: all(w.try_to_complete() for w in run.workers), seconds=60)
+        run.network.run(lambda: all(w.closed for w in run.workers), seconds=60)
+
+        assert [worker.error for worker in run.workers] == [None, None]
+        run.network.run(lambda: run.master.run is None, seconds=60)
+    assert run.runs.relays == 2
 
 
 def test_a_slow_worker_behind_a_relay_holds_nobody_up() -> None:
