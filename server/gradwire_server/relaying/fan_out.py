@@ -6,10 +6,12 @@ child that is too slow for it is sent away, to come back.
 """
 
 from collections import deque
+from collections.abc import Iterator
+from typing import Final
 
 from gradwire_protocol import InvalidMessageError
 from gradwire_protocol.messages.link import EntriesReceived, Link
-from gradwire_protocol.messages.relays import Fed, Feed
+from gradwire_protocol.messages.relays import Fed, Feed, Have
 from gradwire_protocol.messages.updates import WAITING_SUMS_BYTES_MAX, EntriesAssembly
 from gradwire_server.config import RelayLimits
 from gradwire_server.log.cursor import Cursor, Numbers
@@ -18,7 +20,11 @@ from gradwire_server.log.received import next_received
 from gradwire_server.relaying.child import Child
 from gradwire_server.state.relay import has_room
 
-NO_RANK = -1
+NO_RANK: Final = -1
+
+HAVE_SECONDS: Final = 0.05
+"""Least time between two times that a relay says what its workers have: one message is for many
+updates, and workers hear what is stable at longer intervals."""
 
 
 class FanOut:
@@ -44,6 +50,9 @@ class FanOut:
         """The last FED that was acted on."""
         self.is_due = False
         """Whether there may be something to send."""
+        self._said: Have | None = None
+        self._said_at = 0.0
+        self._has_news = True
         self._has_rounds = feed.has_rounds
         self._limits = limits
         self._numbers = numbers
@@ -148,10 +157,23 @@ class FanOut:
         self.is_due |= is_ours or cursor.sent < self.log.head
         return is_ours
 
-    def stalls_at(self, slow_seconds: float) -> float | None:
-        """Return when a child that is behind, and takes nothing, has to be sent away."""
-        behind = [c for c, _ in self._cursors.values() if not c.is_idle or c.sent < self.log.head]
-        return min((cursor.progress_at + slow_seconds for cursor in behind), default=None)
+    def news(self, now: float) -> Have | None:
+        """Return what to tell the parent of all children: at intervals, or if one is fed."""
+        have = Have(self.number, self.have, self.index, self.first)
+        said, self._has_news = self._said, have != self._said
+        is_due = said is None or said.index != self.index or now >= self._said_at + HAVE_SECONDS
+        if not self._has_news or not is_due:
+            return None
+        self._said, self._said_at, self._has_news = have, now, False
+        return have
+
+    def deadlines(self, slow_seconds: float) -> Iterator[float]:
+        """Iterate over when there is news, and when one is too slow that takes nothing."""
+        if self._has_news and self._said is not None:
+            yield self._said_at + HAVE_SECONDS
+        for cursor, _ in self._cursors.values():
+            if not cursor.is_idle or cursor.sent < self.log.head:
+                yield cursor.progress_at + slow_seconds
 
     def too_slow(self, slow_seconds: float, now: float) -> list[tuple[Child, str]]:
         """Return the children to send away, each with the reason."""

@@ -44,7 +44,6 @@ from gradwire_protocol.messages.relays import (
     Elsewhere,
     Fed,
     Feed,
-    Have,
     Receipts,
     Returned,
     Trunk,
@@ -116,8 +115,6 @@ class RelayNode:
         self._fan_out: FanOut | None = None
         self._next_of_log = 0
         """The number after the last one in the stream of the log."""
-        self._said = (0, -1, -1)
-        """What the last HAVE was: feed, position, index."""
         self._receipts: deque[tuple[int, int, int]] = deque()
         self._is_due = False
         self._parent_stops = False
@@ -180,8 +177,8 @@ class RelayNode:
         is_due = self._is_due or (fan_out is not None and fan_out.is_due)
         # When all is handled that has come in: so what has come together is passed on together.
         due = self._now if is_due else None
-        slow = None if fan_out is None else fan_out.stalls_at(self._config.slow_seconds)
-        return earliest((self._dial_at, due, slow))
+        later = () if fan_out is None else fan_out.deadlines(self._config.slow_seconds)
+        return earliest((self._dial_at, due, *later))
 
     # The parent.
 
@@ -257,7 +254,6 @@ class RelayNode:
             raise InvalidMessageError("Trunk for a second time, or without a window")
         self._window_bytes, self._complaint = trunk.window_bytes, ""
         self._last_number = self._next_of_log = 0
-        self._said = (0, -1, -1)
         logger.info("relaying for the master at %s", self._dialled)
 
     def _receive_branch(self, message: Branch) -> None:
@@ -377,10 +373,9 @@ class RelayNode:
             logger.warning("branch %d is sent away: %s", child.number, reason)
             child.connection.close(EndCode.TOO_SLOW, reason, self._now)
             self._lose_child(child, EndCode.TOO_SLOW, reason, by_peer=False)
-        said = fan_out.number, fan_out.have, fan_out.index
-        if said != self._said:
-            self._said = said
-            parent.send(Have(*said, fan_out.first))
+        have = fan_out.news(self._now)
+        if have is not None:
+            parent.send(have)
 
     def _complain(self, what: str) -> None:
         if what != self._complaint:
