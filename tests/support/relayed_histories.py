@@ -48,13 +48,20 @@ class RelayedHistory(WithRelays, History):
     plan : Plan
     trace : Trace
     kills : bool
-        Whether relays are killed. What a relay alone has acknowledged is lost with it and its
-        worker; so it is known of a worker that was killed only what the master has.
+        Whether relays are killed. What a relay alone has acknowledged is lost where both it, or its
+        connection, and its worker are: then what has to be there is only what the master had.
     """
 
     def __init__(self, plan: Plan, trace: Trace, *, kills: bool) -> None:
         self.kills = kills
         self.is_deep = plan.seed % 4 < 2
+        self.fed_most = 0
+        self._acknowledged: dict[int, int] = {}
+        """By rank: what workers were told that were killed, and relays have to pass on."""
+        self._open: set[str] = set()
+        """Relays that are connected."""
+        self._all_stayed = not kills
+        """Whether no relay has lost its connection."""
         super().__init__(plan, trace)
         self.cuts = RelayedCuts(MASTER)
         self.start_relay(RELAY)
@@ -65,7 +72,6 @@ class RelayedHistory(WithRelays, History):
                 at = sum(each.seconds for each in plan.acts[:act]) + 1.0
                 for _ in range(self.random.randint(1, 2)):
                     self.network.after(at + self.random.uniform(0, 4), self._kill_one)
-        self.fed_most = 0
 
     def _kill_one(self) -> None:
         name = self.random.choice(sorted({RELAY, BEHIND} & self.relays.keys()) or [RELAY])
@@ -84,16 +90,23 @@ class RelayedHistory(WithRelays, History):
         closed = [f"{name} is not open" for name in alive if not self.node(name).is_open]
         if here != len(alive):
             closed.append(f"of {len(alive)} relays, the master has {here}")
+        run = self.master.run
+        if self._all_stayed and run is not None:
+            lacking = [r for r, s in self._acknowledged.items() if run.accepted(r) < s]
+            closed += [f"an update of rank {rank} was not passed on" for rank in lacking]
         return closed
 
     def _require(self, rank: int, sequence: int) -> None:
-        if self.kills:
-            run = self.master.run
-            sequence = min(sequence, 0 if run is None else run.accepted(rank))
-        super()._require(rank, sequence)
+        run = self.master.run
+        self._acknowledged[rank] = max(self._acknowledged.get(rank, 0), sequence)
+        super()._require(rank, min(sequence, 0 if run is None else run.accepted(rank)))
 
     def _after_turn(self, host: Host) -> None:
         super()._after_turn(host)
+        opened = {name for name in self.relays if self.node(name).is_open}
+        if self.relays and (self._open - opened or self.runs.relays < len(self._open)):
+            self._all_stayed = False
+        self._open = opened
         for name, each in self.relays.items():
             if each is host:
                 self.fed_most = max(self.fed_most, self.node(name).feeds)
