@@ -48,8 +48,9 @@ class Child:
         self.number = number
         self._parent = parent
         self._window_bytes = window_bytes
-        self.is_over = False
-        """Whether its connection is."""
+        self._end: Closed | None = None
+        """How its connection has ended."""
+        self._is_told = False
         self._index = 0
         self._lent = 0
         """Bytes that the parent has not given back."""
@@ -69,13 +70,24 @@ class Child:
 
     def end(self, code: int, reason: str, *, by_peer: bool) -> None:
         """Tell the parent that the connection is over, after all that was received."""
-        self.is_over = True
-        self._lent = 0  # nothing more comes, so what waits is all
-        self._go_on(at_once=True)
-        body = Closed.of(code, reason, by_peer=by_peer).pack()
-        self._tell(Branch(self.number, 0, CLOSED, body=body), Priority.CONTROL)
+        self._end = Closed.of(code, reason, by_peer=by_peer)
+        self._go_on()
 
-    def _go_on(self, *, at_once: bool = False) -> None:
+    def drop(self) -> None:
+        """Pass nothing on any more: the parent has ended the connection."""
+        self._waiting.clear()
+
+    @property
+    def is_over(self) -> bool:
+        """Whether its connection is."""
+        return self._end is not None
+
+    @property
+    def is_told(self) -> bool:
+        """Whether the parent was told that it is over."""
+        return self._is_told
+
+    def _go_on(self) -> None:
         """Pass on what the parent has room for.
 
         It gives back a quarter of its window at a time, so there is room for the largest message if
@@ -85,7 +97,7 @@ class Child:
             event = self._waiting[0]
             charge = charge_of(event.message.total)
             is_full = self._lent + charge > self._window_bytes
-            if is_full and self._lent > self._window_bytes // 4 and not at_once:
+            if is_full and self._lent > self._window_bytes // 4:
                 return
             self._waiting.popleft()
             self._lent += charge
@@ -95,6 +107,10 @@ class Child:
             )  # fmt: skip
             self._tell(said, priority_of(event.kind))
             self.connection.release(event.charge)
+        if self._end is not None and not self._is_told:
+            self._is_told = True
+            closed = Branch(self.number, 0, CLOSED, body=self._end.pack())
+            self._tell(closed, Priority.CONTROL)
 
     def _tell(self, said: Branch, priority: Priority) -> None:
         branch = Branch(

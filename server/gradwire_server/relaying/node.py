@@ -222,7 +222,8 @@ class RelayNode:
         for connection in [*self._children, *self._refused]:
             connection.close(code, reason, self._now)
         for child in self._children.values():
-            child.is_over = True
+            child.drop()
+            child.end(code, reason, by_peer=False)
         self._children.clear()
         self._by_number.clear()
         self._refused.clear()
@@ -236,6 +237,7 @@ class RelayNode:
             case Returned():
                 if message.branch in self._by_number:
                     self._by_number[message.branch].give_back(message.charge)
+                    self._forget_if_told(message.branch)
             case Feed() | Fed() | EntriesReceived():
                 self._receive_of_log(parent, message)
             case Elsewhere():
@@ -263,6 +265,7 @@ class RelayNode:
         elif message.act == CLOSED:
             closed = Closed.parse(message.body)
             child.connection.close(closed.code, closed.reason, self._now)
+            child.drop()
             self._lose_child(child, closed.code, closed.reason, by_peer=False)
         elif message.act == MESSAGE and message.body:
             child.connection.send(
@@ -340,15 +343,21 @@ class RelayNode:
         self._is_due = True
 
     def _lose_child(self, child: Child, code: int, reason: str, *, by_peer: bool) -> None:
-        del self._children[child.connection], self._by_number[child.number]
+        self._children.pop(child.connection, None)
         child.end(code, reason, by_peer=by_peer)
+        self._forget_if_told(child.number)
         if self._fan_out is not None:
             self._fan_out.remove(child)
         self._close_if_unused()
 
+    def _forget_if_told(self, number: int) -> None:
+        """Forget a child that is gone, once the parent has all that it has sent."""
+        if self._by_number[number].is_told:
+            del self._by_number[number]
+
     def _close_if_unused(self) -> None:
         """Close the connection to a parent that stops, when all children are gone."""
-        if self._parent_stops and not self._children and self._parent is not None:
+        if self._parent_stops and not self._by_number and self._parent is not None:
             reason = "the parent stops"
             self._parent.connection.close(EndCode.STOPPED, reason, self._now)
             self._lose_parent(EndCode.STOPPED, reason)

@@ -77,6 +77,10 @@ class Trunks:
         for trunk in self._trunks.values():
             trunk.link.send(Stopping(reason))
 
+    def _has_room(self) -> bool:
+        """Return whether one more worker, which is counted already, may be behind relays."""
+        return sum(map(len, self._trunks.values())) <= self._config.connections_max
+
     def _begin(self, connection: Connection, event: MessageReceived) -> bool:
         """Take a connection of the lobby as that of a relay; return whether it is one."""
         lobby, now = self._masters.lobby, self._masters.now
@@ -92,8 +96,8 @@ class Trunks:
             lobby.expel(connection, CloseCode.INVALID_MESSAGE, str(error), now)
             return True
         assert isinstance(said, Trunk)
-        window, most = self._config.window_bytes, self._config.connections_max
-        trunk = ServedTrunk(link, window, most, said.relay_id, self._admits)
+        window = self._config.window_bytes
+        trunk = ServedTrunk(link, window, self._has_room, said.relay_id, self._admits)
         if trunk.depth > RELAYS_DEEP_MAX:
             reason = f"{trunk.depth} relays one behind the other; the limit is {RELAYS_DEEP_MAX}"
             lobby.expel(connection, CloseCode.INVALID_MESSAGE, reason, now)

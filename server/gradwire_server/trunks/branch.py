@@ -19,12 +19,12 @@ from gradwire_protocol.crypto.keys import Identity
 from gradwire_protocol.delivery.events import Address
 from gradwire_protocol.delivery.outgoing import check_message
 from gradwire_protocol.delivery.shaped_message import Payload
-from gradwire_protocol.limits import WINDOW_BYTES
 from gradwire_protocol.messages.link import Link
 from gradwire_protocol.messages.relays import CLOSED, MESSAGE, Branch, Closed, Have, Returned
 
-HELD_BYTES_MAX: Final = 2 * WINDOW_BYTES
-"""Of one branch. A relay passes on as much as the window, and a quarter more; see `Child`."""
+HELD_WINDOWS: Final = 2
+"""Windows of bytes that one branch may have here. A relay passes on as much as the window, and a
+quarter more; see `relaying/child.py`."""
 
 
 class Feed(Protocol):
@@ -84,6 +84,7 @@ class BranchConnection(Connection):
         self.is_over = False
         """Whether nothing is received any more, and nothing sent."""
         self._held = 0
+        self._held_max = HELD_WINDOWS * window_bytes
         self._returning = 0
         """Bytes that were used here, and of which the relay was not told yet."""
         self._returns_at = window_bytes // 4
@@ -96,9 +97,9 @@ class BranchConnection(Connection):
     def hold(self, charge: int) -> None:
         """Note that a message has come; raise `InvalidMessageError` if it may not have."""
         self._held += charge
-        if self._held > HELD_BYTES_MAX:
+        if self._held > self._held_max:
             raise InvalidMessageError(
-                f"branch {self.branch} has {self._held} bytes here; the limit is {HELD_BYTES_MAX}"
+                f"branch {self.branch} has {self._held} bytes here; the limit is {self._held_max}"
             )
 
     def take_receipt(self, stream: int, number: int) -> bool:

@@ -20,6 +20,7 @@ from gradwire_protocol import (
 )
 from gradwire_protocol.crypto.keys import Identity
 from gradwire_protocol.limits import charge_of
+from gradwire_protocol.messages.kinds import WORKERS_MAX
 from gradwire_protocol.messages.link import Link
 from gradwire_protocol.messages.relays import (
     CLOSED,
@@ -38,6 +39,10 @@ from gradwire_server.trunks.branch import BranchConnection, Feed
 BranchEvent = tuple[BranchConnection, Event]
 
 DENIED: Final = "the key of this worker is not accepted"
+FULL: Final = "no room: as many connections are open as the master takes, of all relays together"
+
+CONNECTIONS_MAX: Final = WORKERS_MAX
+"""Branches of one relay that are open; as many may be about to end."""
 
 
 class ServedTrunk:
@@ -49,8 +54,8 @@ class ServedTrunk:
         To it.
     window_bytes : int
         What each worker behind it may have here.
-    branches_max : int
-        How many there may be.
+    has_room : callable
+        Returns whether one more worker may be behind relays.
     relay_id : bytes
     admits : callable
         Returns whether somebody may take part, as proved to the relay; None has proved nothing.
@@ -60,7 +65,7 @@ class ServedTrunk:
         self,
         link: Link,
         window_bytes: int,
-        branches_max: int,
+        has_room: Callable[[], bool],
         relay_id: bytes,
         admits: Callable[[Identity | None], bool],
     ) -> None:
@@ -73,7 +78,7 @@ class ServedTrunk:
         self.lost: Disconnected | None = None
         """How the connection has ended."""
         self._window_bytes = window_bytes
-        self._branches_max = branches_max
+        self._has_room = has_room
         self._branches: dict[int, BranchConnection] = {}
         link.send(Trunk(window_bytes))
 
@@ -81,6 +86,10 @@ class ServedTrunk:
     def connection(self) -> Connection:
         """The one to the relay."""
         return self.link.connection
+
+    def __len__(self) -> int:
+        """Return how many workers are behind it."""
+        return sum(each.has_opened and not each.is_over for each in self._branches.values())
 
     @property
     def depth(self) -> int:
@@ -155,7 +164,7 @@ class ServedTrunk:
     def _receive_branch(self, message: Branch) -> Iterator[BranchEvent]:
         branch = self._branches.get(message.branch)
         if branch is None:
-            if len(self._branches) >= 2 * self._branches_max:
+            if len(self._branches) >= 2 * CONNECTIONS_MAX:
                 raise InvalidMessageError(f"a relay has {len(self._branches)} branches")
             branch = self._branches[message.branch] = BranchConnection(
                 self, message.branch, self._window_bytes, self.depth
@@ -172,9 +181,8 @@ class ServedTrunk:
             branch.has_opened = True
             if not self.admits(branch.identity):
                 branch.close(CloseCode.DENIED, DENIED, 0.0)
-            elif sum(not each.is_over for each in self._branches.values()) > self._branches_max:
-                reason = f"no room: {self._branches_max} connections of a relay are open"
-                branch.close(CloseCode.FULL, reason, 0.0)
+            elif not self._has_room():
+                branch.close(CloseCode.FULL, FULL, 0.0)
             else:
                 yield branch, Connected()
         elif message.act == CLOSED and branch.has_opened:

@@ -83,9 +83,26 @@ def test_what_waits_is_passed_on_before_the_end_is_told() -> None:
         sides.say(number)
 
     sides.child.end(1, "lost", by_peer=False)
+    assert sides.passed == [1]
+    assert not sides.child.is_told
 
+    sides.child.give_back(CHARGE)
+    sides.child.give_back(CHARGE)
     assert sides.passed == [1, 2, 3]
     assert sides.told[-1].act == CLOSED
+    assert sides.child.is_told
+
+
+def test_what_waits_is_dropped_where_the_parent_has_ended_the_connection() -> None:
+    sides = Sides(1)
+    sides.say(1)
+    sides.say(2)
+
+    sides.child.drop()
+    sides.child.end(1, "expelled", by_peer=False)
+
+    assert sides.passed == [1]
+    assert sides.child.is_told
 
 
 @pytest.mark.parametrize(

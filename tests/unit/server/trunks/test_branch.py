@@ -10,7 +10,7 @@ from gradwire_protocol import Connection, InvalidMessageError, Priority, UsageEr
 from gradwire_protocol.connection.connection import Connection as Transport
 from gradwire_protocol.messages.kinds import Kind
 from gradwire_protocol.messages.relays import CLOSED, MESSAGE, Branch, Closed, Returned
-from gradwire_server.trunks.branch import HELD_BYTES_MAX, BranchConnection, Carrier
+from gradwire_server.trunks.branch import HELD_WINDOWS, BranchConnection, Carrier
 
 WINDOW = 40_000
 
@@ -72,9 +72,9 @@ def test_credit_is_given_back_a_quarter_of_the_window_at_a_time(trunk: Trunk) ->
 
 
 def test_a_worker_that_has_more_here_than_a_relay_may_pass_on_is_an_error(trunk: Trunk) -> None:
-    trunk.branch.hold(HELD_BYTES_MAX)
+    trunk.branch.hold(HELD_WINDOWS * WINDOW)
 
-    with pytest.raises(InvalidMessageError, match=str(HELD_BYTES_MAX)):
+    with pytest.raises(InvalidMessageError, match=str(HELD_WINDOWS * WINDOW)):
         trunk.branch.hold(1)
 
 
