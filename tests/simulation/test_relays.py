@@ -160,6 +160,19 @@ def test_a_relay_that_is_cut_off_from_its_master_sends_its_workers_there() -> No
     run.finish()
 
 
+def test_a_run_does_not_finish_without_the_workers_of_a_relay_that_has_just_gone() -> None:
+    run = small()
+    run.join_at("relay", 2)
+    run.join_at(MASTER, 1)
+    run.train(5)
+
+    run.node().stop("its machine is needed", run.network.now)
+    run.network.turn(run.relays["relay"])
+    run.network.after(0.01, run.kill_relay)
+
+    run.finish()  # none was refused for being late
+
+
 def test_a_worker_that_is_back_elsewhere_is_the_same_worker() -> None:
     run = small()
     [worker, _] = run.join_at("relay", 2)

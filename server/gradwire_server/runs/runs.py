@@ -145,6 +145,8 @@ class Runs:
         masters = self._masters
         masters.now = now
         masters.lobby.handle_timer(now)
+        for branch, end in self._trunks.pop_lost(now):
+            self.handle_event(branch, end, now)
         for served in masters:
             masters.guard(served, served.master.handle_timer, now)
         self._conclude()
@@ -178,7 +180,7 @@ class Runs:
         """Return when `handle_timer` has to be called at the latest."""
         masters = self._masters
         deadlines = [masters.guard(served, served.master.next_timer) for served in masters]
-        deadlines.append(masters.lobby.next_timer())
+        deadlines += [masters.lobby.next_timer(), self._trunks.next_timer()]
         return earliest(deadlines)
 
     def status(self) -> dict[str, Any]:
@@ -229,9 +231,7 @@ class Runs:
     def _conclude(self) -> None:
         """Do what is due after every event."""
         self._masters.conclude()
-        while (lost := self._trunks.pop_lost()) is not None:
-            for branch, end in lost.lose_branches():
-                self.handle_event(branch, end, self._masters.now)
+        self._trunks.conclude()
         if self._orders.draining and not any(each.master.roster.workers for each in self._masters):
             self._on_drained("the master was stopped by an operator, who drained it")
 

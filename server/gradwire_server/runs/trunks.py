@@ -5,6 +5,7 @@ which masters handle as those of any other connection.
 """
 
 from collections.abc import Callable, Iterator
+from typing import Final
 
 from gradwire_protocol import (
     CloseCode,
@@ -21,7 +22,11 @@ from gradwire_protocol.messages.relays import RELAYS_DEEP_MAX, Trunk
 from gradwire_protocol.messages.updates import Stopping
 from gradwire_server.config import MasterConfig
 from gradwire_server.runs.masters import Masters
-from gradwire_server.trunks.trunk import BranchEvent, ServedTrunk
+from gradwire_server.trunks.trunk import BranchEvent, ServedTrunk, depth_of
+
+BACK_SECONDS: Final = 3.0
+"""How long the workers of a relay that is lost still take part: they are back sooner, by another
+way, and a run must not finish without them meanwhile."""
 
 
 class Trunks:
@@ -31,6 +36,8 @@ class Trunks:
         self._config = config
         self._masters = masters
         self._trunks: dict[Connection, ServedTrunk] = {}
+        self._lost: list[tuple[float, ServedTrunk]] = []
+        """Relays that are lost, and until when their workers still take part."""
         self._admits: Callable[[Identity | None], bool] = lambda identity: True
 
     def __len__(self) -> int:
@@ -56,12 +63,23 @@ class Trunks:
         if trunk is not None:
             yield from trunk.handle_event(event, now)
 
-    def pop_lost(self) -> ServedTrunk | None:
-        """Forget a relay that is lost, and return it; None without any."""
-        for connection, trunk in self._trunks.items():
-            if trunk.lost is not None:
-                return self._trunks.pop(connection)
-        return None
+    def conclude(self) -> None:
+        """Forget relays that are lost, but not their workers yet."""
+        lost = [each for each, trunk in self._trunks.items() if trunk.lost is not None]
+        for connection in lost:
+            trunk = self._trunks.pop(connection)
+            trunk.end_feed()
+            self._lost.append((self._masters.now + BACK_SECONDS, trunk))
+
+    def pop_lost(self, now: float) -> list[BranchEvent]:
+        """Return the ends of the connections of those who have not come back by another way."""
+        due = [trunk for until, trunk in self._lost if until <= now]
+        self._lost = [each for each in self._lost if each[0] > now]
+        return [end for trunk in due for end in trunk.lose_branches()]
+
+    def next_timer(self) -> float | None:
+        """Return when to call `pop_lost` at the latest."""
+        return min((until for until, _ in self._lost), default=None)
 
     def admit(self, keyring: Keyring, now: float) -> list[BranchEvent]:
         """Let in only workers of a keyring from now on; return the ends of all others."""
@@ -96,12 +114,12 @@ class Trunks:
             lobby.expel(connection, CloseCode.INVALID_MESSAGE, str(error), now)
             return True
         assert isinstance(said, Trunk)
-        window = self._config.window_bytes
-        trunk = ServedTrunk(link, window, self._has_room, said.relay_id, self._admits)
-        if trunk.depth > RELAYS_DEEP_MAX:
-            reason = f"{trunk.depth} relays one behind the other; the limit is {RELAYS_DEEP_MAX}"
+        if depth_of(connection) > RELAYS_DEEP_MAX:
+            reason = f"relays one behind the other: the limit is {RELAYS_DEEP_MAX}"
             lobby.expel(connection, CloseCode.INVALID_MESSAGE, reason, now)
             return True
+        window = self._config.window_bytes
+        trunk = ServedTrunk(link, window, self._has_room, said.relay_id, self._admits)
         lobby.leave(connection)
         for other in self._trunks.values():
             if other.relay_id == said.relay_id != b"" and other.connection.identity == identity:

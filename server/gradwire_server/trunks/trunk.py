@@ -91,12 +91,6 @@ class ServedTrunk:
         """Return how many workers are behind it."""
         return sum(each.has_opened and not each.is_over for each in self._branches.values())
 
-    @property
-    def depth(self) -> int:
-        """How many relays are between, with this one."""
-        connection = self.connection
-        return 1 + (connection.depth if isinstance(connection, BranchConnection) else 0)
-
     def handle_event(self, event: Event, now: float) -> Iterator[BranchEvent]:
         """Act on an event of the connection to the relay; yield what it says of workers."""
         match event:
@@ -130,11 +124,14 @@ class ServedTrunk:
             each.close(CloseCode.DENIED, DENIED, now)
         return [(each, Disconnected(CloseCode.DENIED, DENIED, by_peer=False)) for each in denied]
 
+    def end_feed(self) -> None:
+        """Send the log no more: the relay is lost."""
+        if self.feed is not None:
+            self.feed.end()
+
     def lose_branches(self) -> list[BranchEvent]:
         """Return the ends of all connections behind a relay that is lost."""
         assert self.lost is not None
-        if self.feed is not None:
-            self.feed.end()
         reason = f"its relay was lost: {self.lost.reason}"
         lost = Disconnected(CloseCode.LOST, reason, by_peer=False)
         ended = [each for each in self._branches.values() if each.has_opened and not each.is_over]
@@ -167,7 +164,7 @@ class ServedTrunk:
             if len(self._branches) >= 2 * CONNECTIONS_MAX:
                 raise InvalidMessageError(f"a relay has {len(self._branches)} branches")
             branch = self._branches[message.branch] = BranchConnection(
-                self, message.branch, self._window_bytes, self.depth
+                self, message.branch, self._window_bytes, depth_of(self.connection)
             )
         branch.hold(charge_of(len(message.body)))
         for each in branch.incoming.insert(message.index, message):
@@ -205,3 +202,8 @@ class ServedTrunk:
                 yield branch, MessageReceived(shaped, charge)
         else:
             raise InvalidMessageError(f"act {message.act} of branch {branch.branch} out of turn")
+
+
+def depth_of(connection: Connection) -> int:
+    """Return how many relays are between, if a connection is that of one."""
+    return 1 + (connection.depth if isinstance(connection, BranchConnection) else 0)
