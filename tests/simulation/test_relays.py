@@ -12,10 +12,12 @@ from typing import Any
 import pytest
 
 from gradwire.errors import ConnectionLostError
-from gradwire_protocol import Keyring, Role
+from gradwire_protocol import Keyring, Priority, Role
+from gradwire_protocol.limits import MESSAGE_BYTES_MAX
 from gradwire_protocol.messages.admission import RefusalCode, Refuse
+from gradwire_protocol.messages.kinds import Kind
 from gradwire_protocol.messages.modes.mode import parse_mode
-from gradwire_protocol.messages.relays import Branch, Fed, Trunk
+from gradwire_protocol.messages.relays import BRANCH_OVERHEAD_BYTES, Branch, Fed, Trunk
 from gradwire_server.config import MasterConfig
 from gradwire_server.log.cursor import Cursor
 from gradwire_server.log.log import Log
@@ -26,6 +28,7 @@ from gradwire_server.trunks.branch import BranchConnection
 from support.keyed import RUN_KEY
 from support.ledger import Ledger
 from support.network import Link, bad_link
+from support.peer import ScriptedPeer
 from support.playing import HistoryFailed
 from support.relayed_histories import play_with_relays
 from support.relays import RelayedRun
@@ -289,6 +292,21 @@ def test_a_relays_key_is_for_a_relay_and_a_workers_is_not() -> None:
     worker.wait_for_end()
 
     assert run.runs.relays == 1
+
+
+def test_a_worker_with_a_message_that_no_relay_can_wrap_is_sent_away() -> None:
+    run = small()
+    run.join_at("relay", 1)
+    rogue = ScriptedPeer(run.network, "rogue", dial="relay")
+    size = MESSAGE_BYTES_MAX - BRANCH_OVERHEAD_BYTES
+
+    rogue.link.connection.send(1, 1, Kind.UPDATE, bytes(size), Priority.UPDATE)
+    run.network.turn(rogue.host)
+    rogue.wait_for_end()
+
+    assert run.node().children == 1
+    run.train(3)
+    run.finish()
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,8 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
+from gradwire_protocol.errors import RefusedError
+from gradwire_protocol.messages.admission import RefusalCode
 from gradwire_protocol.messages.modes.mode import Mode
 from support.cuts import FROM_MASTER, TO_MASTER, Cuts
 from support.histories import History
@@ -12,7 +14,7 @@ from support.plans import SHARING, Plan
 from support.playing import FOLDER, play
 from support.relays import WithRelays
 from support.trace import Trace
-from support.trainee import Machine
+from support.trainee import Machine, Trainee
 from support.training import MASTER
 
 RELAY: Final = "relay"
@@ -83,6 +85,21 @@ class RelayedHistory(WithRelays, History):
         doors = [MASTER, *self.relays, *self.relays]
         self.dialled = self.random.choice(doors)
         super()._start(machine)
+
+    def on_closed(self, process: Trainee) -> None:
+        """Let one begin again of which the relay alone had the first parameters."""
+        welcome, error = process.worker.state.welcome, process.error
+        if (
+            self.kills
+            and isinstance(error, RefusedError)
+            and error.code == RefusalCode.NOT_EXPECTED
+            and welcome is not None
+            and welcome.founder
+        ):
+            self.network.kill(process.host)
+            self.start_later(process.machine, 0.5)
+        else:
+            super().on_closed(process)
 
     def unrest(self) -> list[str]:
         alive = [name for name, host in self.relays.items() if host.alive]

@@ -29,6 +29,7 @@ from gradwire_protocol.errors import InvalidMessageError
 from gradwire_protocol.limits import MESSAGE_BYTES_MAX, REASON_BYTES_MAX, WINDOW_BYTES
 from gradwire_protocol.messages.admission import Place
 from gradwire_protocol.messages.fields import (
+    ADDRESS_CHARACTERS_MAX,
     RANK,
     VERSIONS_BYTES_MAX,
     Position,
@@ -48,8 +49,18 @@ from gradwire_protocol.messages.schema import (
 )
 
 RELAYS_DEEP_MAX: Final = 2
-"""Relays between a worker and its master. Each wraps what passes in 67 bytes, and the largest
-message, of buffers, leaves room for that of two: 256 bytes, of which its own map takes 74."""
+"""Relays between a worker and its master."""
+
+BRANCH_OVERHEAD_BYTES: Final = 80
+"""What BRANCH takes around a message: 67 bytes. The largest message, of buffers, leaves room for
+two: 256 bytes, of which its own map takes 74."""
+
+
+def passes(kind: int, size: int) -> bool:
+    """Return whether a relay can pass a message of a child on, and the next relay, too."""
+    wraps = 1 if kind == Kind.BRANCH else RELAYS_DEEP_MAX
+    return size <= MESSAGE_BYTES_MAX - wraps * BRANCH_OVERHEAD_BYTES
+
 
 MESSAGE: Final = 0
 OPENED: Final = 1
@@ -241,8 +252,8 @@ class Have(Record):
 class Elsewhere(Record):
     """A relay tells a worker where else the run can be reached, should the relay be lost."""
 
-    masters: Annotated[tuple[str, ...], listing(text(300), ELSEWHERE_MAX)] = field(
-        default_factory=tuple
+    masters: Annotated[tuple[str, ...], listing(text(ADDRESS_CHARACTERS_MAX), ELSEWHERE_MAX)] = (
+        field(default_factory=tuple)
     )
     """``host:port`` of each."""
 

@@ -15,6 +15,7 @@ import typer
 
 from gradwire_protocol import GradwireError, UsageError
 from gradwire_protocol.limits import MIB
+from gradwire_protocol.messages.fields import ADDRESS_CHARACTERS_MAX
 from gradwire_protocol.settings import declared_settings, setting
 from gradwire_server.config import MasterConfig
 from gradwire_server.daemon.command import EXIT_ADDRESS_IN_USE, EXIT_USAGE, parameter_of
@@ -95,6 +96,11 @@ def relay(**given: Any) -> None:
             raise UsageError("--of is missing: pass the address of the master, --of HOST:PORT")
         for parent in parents:
             split_address(parent, PORT)  # raises `UsageError` for what is none
+            if len(parent) > ADDRESS_CHARACTERS_MAX:
+                raise UsageError(
+                    f"--of has an address of {len(parent)} characters; the limit is "
+                    f"{ADDRESS_CHARACTERS_MAX}"
+                )
         config = MasterConfig(
             workers_max=options.workers_max,
             update_log_bytes_max=options.update_log_bytes_max,

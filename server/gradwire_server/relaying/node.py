@@ -48,6 +48,7 @@ from gradwire_protocol.messages.relays import (
     Returned,
     Trunk,
     Unfed,
+    passes,
 )
 from gradwire_protocol.messages.updates import Stopping
 from gradwire_server.config import MasterConfig
@@ -303,8 +304,12 @@ class RelayNode:
                 self._enter(connection)
             case MessageReceived() if child is None:
                 connection.release(event.charge)
-            case MessageReceived() if child is not None:
+            case MessageReceived() if child is not None and passes(event.kind, event.message.total):
                 child.pass_on(event)
+            case MessageReceived() if child is not None:
+                reason = f"a message of {event.message.total} bytes, which no relay can pass on"
+                connection.close(CloseCode.INVALID_MESSAGE, reason, self._now)
+                self._lose_child(child, CloseCode.INVALID_MESSAGE, reason, by_peer=False)
             case MessageDelivered() if child is not None:
                 self._note_delivered(child, event)
             case MessageDelivered():

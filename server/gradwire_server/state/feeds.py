@@ -252,6 +252,11 @@ class Feeds:
         """Forget a relay that is lost."""
         feed.trunk.feed = None
         self._feeds.pop(feed.trunk, None)
+        connection = feed.link.connection
+        if isinstance(connection, BranchConnection):
+            before = self.at(connection.trunk)
+            if before is not None:
+                before.handed.pop(connection.branch, None)
         self._settled.discard(feed.cursor)
         self._log.unsubscribe(feed.cursor)
         self.on_heard()

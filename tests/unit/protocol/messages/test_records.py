@@ -91,6 +91,7 @@ from gradwire_protocol.messages.modes.mode import (
 )
 from gradwire_protocol.messages.modes.optimizer import OPTIMIZERS, STEPS_MAX, Optimizer
 from gradwire_protocol.messages.relays import (
+    BRANCH_OVERHEAD_BYTES,
     ELSEWHERE_MAX,
     RECEIPT,
     RECEIPTS_MAX,
@@ -107,6 +108,7 @@ from gradwire_protocol.messages.relays import (
     Returned,
     Trunk,
     Unfed,
+    passes,
 )
 from gradwire_protocol.messages.replicas import Blocks, Contents, Digest, Snapshot, Want
 from gradwire_protocol.messages.schema import Record
@@ -619,10 +621,13 @@ def test_the_largest_buffers_fit_a_branch_of_a_relay_of_a_relay() -> None:
         RANK_END - 1, final=True, leaves=True, layout=b"", floats=b"", integers=b"", others=b""
     )
     size = len(replace(largest, others=bytes(BUFFERS_BYTES_MAX)).pack())
+    kind: int = Kind.BUFFERS
 
     for _ in range(RELAYS_DEEP_MAX):
+        assert passes(kind, size)
         wrapped = Branch(2**32 - 1, 2**32 - 1, 2, 2**16 - 1, 2**32 - 1, 2**16 - 1, bytes(size))
-        size = len(wrapped.pack())
+        assert len(wrapped.pack()) - size <= BRANCH_OVERHEAD_BYTES
+        kind, size = Kind.BRANCH, len(wrapped.pack())
 
     assert size <= MESSAGE_BYTES_MAX
 
