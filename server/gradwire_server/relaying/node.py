@@ -36,7 +36,6 @@ from gradwire_protocol.messages.kinds import LOG_STREAM, EndCode
 from gradwire_protocol.messages.link import EntriesReceived, Link, Message
 from gradwire_protocol.messages.relays import (
     CLOSED,
-    ELSEWHERE_MAX,
     MESSAGE,
     RECEIPTS_MAX,
     Branch,
@@ -55,6 +54,7 @@ from gradwire_server.config import MasterConfig
 from gradwire_server.log.cursor import Numbers
 from gradwire_server.relaying.child import Child, priority_of
 from gradwire_server.relaying.fan_out import FanOut
+from gradwire_server.relaying.parents import Parents
 
 logger = logging.getLogger("gradwire.relay")
 
@@ -96,13 +96,8 @@ class RelayNode:
     ) -> None:
         self._config = config
         self._relay_id = relay_id
-        self._tells = tells
-        self._parents = list(parents)
-        self._learned: list[str] = []
-        """Addresses of which the parent has told."""
+        self._parents = Parents(parents, tells=tells)
         self._dial = dial
-        self._tries = 0
-        self._dialled = ""
         self._parent: Link | None = None
         self._window_bytes: int | None = None
         """What the parent keeps of one child; None while it has not said so."""
@@ -184,11 +179,7 @@ class RelayNode:
     # The parent.
 
     def _dial_parent(self) -> None:
-        addresses = [*self._parents, *self._learned]
-        address = addresses[self._tries % len(addresses)]
-        self._tries += 1
-        self._dial_at = None
-        self._dialled = address
+        address, self._dial_at = self._parents.next(), None
         try:
             self._parent = Link(self._dial(address, self._now))
         except GradwireError as error:
@@ -242,8 +233,7 @@ class RelayNode:
             case Feed() | Fed() | EntriesReceived():
                 self._receive_of_log(parent, message)
             case Elsewhere():
-                known = {*self._parents}
-                self._learned = [each for each in message.masters if each not in known]
+                self._parents.learn(message.masters)
             case Stopping():
                 self._parent_stops = True
                 self._close_if_unused()
@@ -257,7 +247,7 @@ class RelayNode:
             raise InvalidMessageError("Trunk for a second time, or without a window")
         self._window_bytes, self._complaint = trunk.window_bytes, ""
         self._last_number = self._next_of_log = 0
-        logger.info("relaying for the master at %s", self._dialled)
+        logger.info("relaying for the master at %s", self._parents.dialled)
 
     def _receive_branch(self, message: Branch) -> None:
         child = self._by_number.get(message.branch)
@@ -325,20 +315,14 @@ class RelayNode:
         """Let a child in; without a parent, tell it so."""
         if self._parent is None or self._window_bytes is None or self._parent_stops:
             reason = "this relay has no connection to its master, and dials it: try again"
-            where = next(iter(self._elsewhere), None)
+            where = next(iter(self._parents.elsewhere), None)
             refuse = Refuse(RefusalCode.NOT_IN_CHARGE, reason, where)
             self._refused[connection] = Link(connection).send(refuse)
             return
         self._last_number += 1
         child = Child(connection, self._last_number, self._parent, self._window_bytes)
         self._children[connection] = self._by_number[child.number] = child
-        Link(connection).send_logged(Elsewhere(tuple(self._elsewhere)))
-
-    @property
-    def _elsewhere(self) -> list[str]:
-        """Where else workers may reach the master."""
-        told = [*(self._parents if self._tells else ()), *self._learned]
-        return told[:ELSEWHERE_MAX]
+        Link(connection).send_logged(Elsewhere(self._parents.elsewhere))
 
     def _note_delivered(self, child: Child, event: MessageDelivered) -> None:
         number = event.number if event.stream == LOG_STREAM else None
