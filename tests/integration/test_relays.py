@@ -38,7 +38,7 @@ class RelayProcess:
         self.process.end()
 
 
-@pytest.mark.parametrize("kind", variants("sealed", "open"))
+@pytest.mark.parametrize("kind", variants("sealed", "open", "tcp"))
 def test_workers_of_a_relay_that_is_killed_lose_nothing(kind: str, tmp_path: Path) -> None:
     options: tuple[str, ...] = ()
     settings: dict[str, Any] = {"idle_timeout_seconds": SILENCE}
@@ -46,6 +46,8 @@ def test_workers_of_a_relay_that_is_killed_lose_nothing(kind: str, tmp_path: Pat
         key = tmp_path / "run.key"
         assert main(["keygen", str(key)]) == 0
         options, settings = ("--key-file", str(key)), {**settings, "key_file": str(key)}
+    if kind == "tcp":
+        settings = {**settings, "transport": "tcp"}
     with ExitStack() as stack:
         master = stack.enter_context(MasterProcess(*QUICK, *options))
         relay = stack.enter_context(RelayProcess(master.address, *options))
