@@ -243,6 +243,7 @@ class ServerMetrics(_Metrics):
     announced: Gauge = _gauge(
         "With --announce: whether the announcement of this master stands there: 1, or 0."
     )
+    relays: Gauge = _gauge("Relays that are connected, those behind others included.")
     runs_failed: Counter = _counter(
         "Times that an internal error has ended the service of one run; the log has it."
     )

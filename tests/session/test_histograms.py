@@ -10,7 +10,7 @@ from torch import nn
 import gradwire
 from gradwire import Averaging, Central, Session
 from gradwire.features.layer_histograms import LayerHistograms as Feature
-from gradwire_protocol.messages.histograms import ratio_series
+from gradwire_protocol.messages.logged.histograms import ratio_series
 from gradwire_server.series.histograms import LayerHistograms
 from support.curves import Bucket, buckets_of, curves_in
 from support.histograms import shown_in

@@ -12,7 +12,7 @@ import aiohttp
 import numpy as np
 from yarl import URL
 
-from gradwire_protocol.messages.scalars import POINT, Logged
+from gradwire_protocol.messages.logged.scalars import POINT, Logged
 from gradwire_server.http.access import Access
 from gradwire_server.http.api import PREFIX, api_routes
 from gradwire_server.http.assets import page_routes

@@ -3,6 +3,7 @@
 The numbers are those of `limits.py` and of the modules that keep them.
 """
 
+from itertools import chain
 from typing import Final
 
 from gradwire.worker.inbox import Inbox
@@ -24,7 +25,8 @@ from support.network import Host
 
 def bytes_for_members(log: Log) -> int:
     """Return the memory of those segments that a member lacks, or has just been sent."""
-    needed = min((cursor.acknowledged for cursor in log._cursors), default=log.head)
+    acknowledged = (cursor.acknowledged for cursor in log._cursors)
+    needed = min(chain(acknowledged, log.reported()), default=log.head)
     return sum(segment.nbytes for segment in log if segment.stop > needed)
 
 

@@ -8,7 +8,7 @@ from typing import Final, Self
 
 import numpy as np
 
-from gradwire_protocol.messages.scalars import POINT, POINTS_MAX, Logged
+from gradwire_protocol.messages.logged.scalars import POINT, POINTS_MAX, Logged
 from support.api_side import Watched, watching
 from support.members import member
 from support.waiting import SOON

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from gradwire_protocol.messages.scalars import POINT, Logged
+from gradwire_protocol.messages.logged.scalars import POINT, Logged
 from gradwire_server.series.board import Curve
 from gradwire_server.series.series import Series
 

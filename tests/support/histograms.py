@@ -7,7 +7,7 @@ import numpy as np
 
 from gradwire.features.layer_histograms import count_into
 from gradwire_codecs.arrays import Float32Array
-from gradwire_protocol.messages.histograms import HISTOGRAM, QUANTITIES, Histograms
+from gradwire_protocol.messages.logged.histograms import HISTOGRAM, QUANTITIES, Histograms
 from gradwire_server.series.histograms import LayerHistograms
 
 

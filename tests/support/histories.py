@@ -67,6 +67,8 @@ class History(SimulatedRun):
         """Behind which update something happens, after how many seconds, and what."""
         self.founded: Run | None = None
         """The last run that has got its first parameters."""
+        self._has_begun = False
+        """Whether any master had the first parameters."""
         self._master_was_lost = False
         self.is_training = True
         """Whether workers train; else they only take what comes."""
@@ -144,6 +146,10 @@ class History(SimulatedRun):
     def name_of(self, host: Host) -> str:
         """Return what a host is called in the trace."""
         return next((p.name for p in self.processes if p.host is host), MASTER)
+
+    def unrest(self) -> list[str]:
+        """Return what is still to happen, besides what concerns workers and their master."""
+        return []
 
     # Whom a fault strikes.
 
@@ -362,8 +368,13 @@ class History(SimulatedRun):
         run = self.master.run
         if run is not None and run.founded and run is not self.founded:
             self.founded = run
-            if not run.recovered:
-                self.initial = run.replica.values.copy()
+            if not run.recovered or not self._has_begun:
+                # Behind a relay, the first worker goes on when that has its parameters: its updates
+                # come as soon as these, and the master may be lost before.
+                self._has_begun = True
+                relayed = run.relayed(run.relay.versions)
+                added = self.ledger.sum_of(relayed, self.replica_elements)
+                self.initial = run.replica.values - added
 
     def known_to(self, process: Trainee) -> list[tuple[int, int]]:
         """Return ranks, and the last update of each that a worker has."""

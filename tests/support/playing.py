@@ -3,7 +3,7 @@
 ``python tests/simulation SEED`` shows what it sees.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import lru_cache, partial
 from pathlib import Path
@@ -44,6 +44,7 @@ def play(
     bursty: bool = False,
     show: TextIO | None = None,
     folder: Path = FOLDER,
+    make: Callable[[Plan, Trace], History] = History,
 ) -> History:
     """Carry out the history of a seed.
 
@@ -58,6 +59,8 @@ def play(
         Where its trace is written while it happens.
     folder : Path
         Where the trace is written of one that fails.
+    make : callable
+        Makes it of its plan.
 
     Raises
     ------
@@ -70,7 +73,7 @@ def play(
         trace.note("plan", "%s", line)
     with trace.listening(MASTER), _rosters_read_once(), _sums_of_large_models(seed):
         try:
-            history = History(plan, trace)
+            history = make(plan, trace)
             with history.round_accounts.watching(lambda: history.ledger):
                 _play(history)
         except Exception as error:

@@ -171,7 +171,7 @@ def _unrest_of(history: History) -> list[str]:
         unsettled.append(f"a round waits for ranks {run.rounds.awaited - run.rounds.complete}")
     if history.master.unstable:
         unsettled.append(f"{history.master.unstable} updates are not stable")
-    return unsettled
+    return unsettled + history.unrest()
 
 
 def _remains_of(history: History) -> list[str]:

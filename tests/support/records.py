@@ -15,13 +15,27 @@ from gradwire_protocol.messages.admission import (
 )
 from gradwire_protocol.messages.buffers.layout import Buffers
 from gradwire_protocol.messages.fields import WORKER_ID_BYTES
-from gradwire_protocol.messages.histograms import HISTOGRAM, Histograms
 from gradwire_protocol.messages.layout import Layout, Tensor
+from gradwire_protocol.messages.logged.histograms import HISTOGRAM, Histograms
+from gradwire_protocol.messages.logged.scalars import POINT, Logged
 from gradwire_protocol.messages.modes.kept_state import KeptState
 from gradwire_protocol.messages.modes.mode import AVERAGING, Mode
 from gradwire_protocol.messages.modes.optimizer import Optimizer
+from gradwire_protocol.messages.relays import (
+    MESSAGE,
+    Branch,
+    Closed,
+    Elsewhere,
+    Fed,
+    Feed,
+    Have,
+    Opened,
+    Receipts,
+    Returned,
+    Trunk,
+    Unfed,
+)
 from gradwire_protocol.messages.replicas import Blocks, Contents, Digest, Snapshot, Want
-from gradwire_protocol.messages.scalars import POINT, Logged
 from gradwire_protocol.messages.schema import Record
 from gradwire_protocol.messages.updates import (
     Aside,
@@ -88,4 +102,15 @@ EXAMPLES: tuple[Record, ...] = (
     WorkState(PLAN, LEDGER),
     Logged(1, ("loss",), bytes(POINT.itemsize), 0),
     Histograms(1, 5, ("weight",), bytes(HISTOGRAM.itemsize), 0),
+    Trunk(2**24, bytes(16)),
+    Branch(3, 7, MESSAGE, 1, 5, 6, b"body"),
+    Opened("node-3", 1, bytes(16)),
+    Closed(64, "left", by_peer=True),
+    Receipts.of([(3, 1, 5), (4, 1, 6)]),
+    Returned(3, 5_000),
+    Feed(1, PLACE, {1: 5}, 17),
+    Fed(1, 2, 3, 12, 11, 5, 1),
+    Unfed(1, 3),
+    Have(1, 12, 2, 2**20),
+    Elsewhere(("10.0.0.1:40123",)),
 )

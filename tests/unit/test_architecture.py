@@ -78,7 +78,8 @@ LAYERS = {
         tcp udp drivers endpoint_driver accepting timers counters discovery sockets process files
     """,
     "gradwire_server": """
-        daemon http standby runs master replica checkpoints state series log metrics config updates
+        daemon http relaying standby runs master replica checkpoints state series log trunks metrics
+        config updates
     """,
     "gradwire": """
         __main__ metrics integrations spark cli

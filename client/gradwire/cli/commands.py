@@ -41,6 +41,7 @@ SUMMARIES: Final = {
     "warm-up": "Compile what gradwire needs, so that no start has to wait for it.",
     "master": "Run the master daemon: it lets workers join, keeps the parameters, and relays "
     "updates.",
+    "relay": "Run a relay: it lets workers in for a master, and sends them the updates for it.",
 }
 """First sentence of each command's docstring: ``gradwire --help`` shows it without an import."""
 

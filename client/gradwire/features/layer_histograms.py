@@ -16,14 +16,14 @@ from gradwire.errors import GradwireError
 from gradwire.participant.feature import Feature
 from gradwire.participant.participant import Participant
 from gradwire_codecs.arrays import Float32Array
-from gradwire_protocol.messages.histograms import (
+from gradwire_protocol.messages.layout import Layout, Tensor
+from gradwire_protocol.messages.logged.histograms import (
     BINS,
     HISTOGRAM,
     LAYERS_MAX,
     QUANTITIES,
     ratio_series,
 )
-from gradwire_protocol.messages.layout import Layout, Tensor
 from gradwire_protocol.messages.modes.mode import model_of
 
 SAMPLE: Final = 2**14

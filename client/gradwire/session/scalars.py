@@ -6,7 +6,7 @@ from typing import Any
 from gradwire.errors import UsageError
 from gradwire.features.own_figures import PREFIX
 from gradwire_codecs.arrays import describe
-from gradwire_protocol.messages.scalars import SERIES_NAME_CHARACTERS_MAX, STEP_MAX
+from gradwire_protocol.messages.logged.scalars import SERIES_NAME_CHARACTERS_MAX, STEP_MAX
 
 
 def scalars_of(values: Mapping[str, Any]) -> dict[str, float]:

@@ -20,9 +20,9 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from gradwire_protocol.connection.timers import earliest
-from gradwire_protocol.messages.histograms import Histograms
 from gradwire_protocol.messages.link import Link
-from gradwire_protocol.messages.scalars import AGE_MAX, POINT, POINTS_MAX, SERIES_MAX, Logged
+from gradwire_protocol.messages.logged.histograms import Histograms
+from gradwire_protocol.messages.logged.scalars import AGE_MAX, POINT, POINTS_MAX, SERIES_MAX, Logged
 
 logger = logging.getLogger("gradwire.session")
 

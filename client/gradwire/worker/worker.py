@@ -56,6 +56,7 @@ from gradwire_protocol.messages.kinds import (
 )
 from gradwire_protocol.messages.link import EntriesReceived, Link, Message
 from gradwire_protocol.messages.modes.mode import elements_max
+from gradwire_protocol.messages.relays import Elsewhere
 from gradwire_protocol.messages.replicas import Blocks, Digest, Snapshot
 from gradwire_protocol.messages.updates import (
     Aside,
@@ -351,6 +352,9 @@ class Worker:
                 self.state.link.send(Promise(self.state.term))
             case Refuse():
                 self._take_refusal(message, now)
+            case Elsewhere():
+                for master in message.masters:
+                    self._reconnection.add_master(master)
             case _:
                 self._take_news(message)
 

@@ -71,6 +71,8 @@ class Role(IntEnum):
     """Receives what workers receive and cannot change the run."""
     STANDBY = 4
     """Takes the master's place when it is lost. A holder of the run key derives this key itself."""
+    RELAY = 5
+    """Lets workers in for its master. A holder of the run key derives this key itself."""
 
 
 @dataclass(frozen=True, slots=True)

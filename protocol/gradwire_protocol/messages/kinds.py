@@ -30,6 +30,15 @@
     29    ASIDE      master  the worker's updates are kept aside from this one on
     30    LOGGED     worker  scalars of its training, such as its loss, for people to look at
     31    HISTOGRAMS worker  how the values of its parameters are distributed, likewise
+    32    TRUNK      both    a relay is one, and its parent takes it as that
+    33    BRANCH     both    what a worker behind a relay says and hears; see `relays`
+    34    RECEIPTS   relay   which messages workers behind it have received
+    35    RETURNED   master  to a relay: what a worker behind it may send again
+    36    FEED       master  to a relay: from where on it is sent the log
+    37    FED        master  to a relay: which worker it sends the log to, and from where on
+    38    HAVE       relay   up to where all its workers have the log
+    39    UNFED      relay   which worker it cannot send the log
+    40    ELSEWHERE  relay   where else the run can be reached
 
 An observer sends JOIN, DIGEST, WANT and LEAVE, and receives what workers receive. A standby sends
 FOLLOW and receives what workers receive, and VOTERS (see `gradwire_server.master.terms`). The role
@@ -42,7 +51,8 @@ Updates travel to the master in the stream of their origin's rank, with their se
 `CONTROL_STREAM` carries the rest in order, numbered from 0 on each connection. `SNAPSHOT_STREAM`
 numbers blocks from 0. In `LOG_STREAM` numbers rise, and leave out some: they count the messages
 that a master makes of its log, so that members can share these. `LOGGED_STREAM` has what a worker
-logs, numbered from 0.
+logs, numbered from 0, and what a relay says to a worker by itself. On the connection of a relay,
+which has no rank, `BRANCH_STREAM` carries what is said by and to the workers behind it.
 
 Every message is a msgpack map, checked field by field (see `schema`). Encoded updates and values of
 blocks are opaque here.
@@ -57,6 +67,8 @@ CONTROL_STREAM: Final = 2**16 - 1
 SNAPSHOT_STREAM: Final = 2**16 - 2
 LOG_STREAM: Final = 2**16 - 3
 LOGGED_STREAM: Final = 2**16 - 4
+BRANCH_STREAM: Final = 0
+"""Only between a relay and its parent: else it is that of rank 0."""
 
 RANKS_MAX: Final = STREAMS_MAX - 4
 """Most ranks that one run has used: a stream for each, and four others."""
@@ -103,6 +115,15 @@ class Kind(IntEnum):
     ASIDE = 29
     LOGGED = 30
     HISTOGRAMS = 31
+    TRUNK = 32
+    BRANCH = 33
+    RECEIPTS = 34
+    RETURNED = 35
+    FEED = 36
+    FED = 37
+    HAVE = 38
+    UNFED = 39
+    ELSEWHERE = 40
 
 
 class EndCode(IntEnum):

@@ -24,8 +24,8 @@ from gradwire_protocol.messages.admission import (
     Welcome,
 )
 from gradwire_protocol.messages.buffers.layout import Buffers
-from gradwire_protocol.messages.histograms import Histograms
 from gradwire_protocol.messages.kinds import (
+    BRANCH_STREAM,
     CONTROL_STREAM,
     LOG_STREAM,
     LOGGED_STREAM,
@@ -33,8 +33,20 @@ from gradwire_protocol.messages.kinds import (
     SNAPSHOT_STREAM,
     Kind,
 )
+from gradwire_protocol.messages.logged.histograms import Histograms
+from gradwire_protocol.messages.logged.scalars import Logged
+from gradwire_protocol.messages.relays import (
+    Branch,
+    Elsewhere,
+    Fed,
+    Feed,
+    Have,
+    Receipts,
+    Returned,
+    Trunk,
+    Unfed,
+)
 from gradwire_protocol.messages.replicas import Blocks, Contents, Digest, Snapshot, Want
-from gradwire_protocol.messages.scalars import Logged
 from gradwire_protocol.messages.updates import (
     Aside,
     EncodedUpdate,
@@ -69,14 +81,21 @@ Control: TypeAlias = (
     | Grant
     | StopTraining
     | Aside
+    | Trunk
+    | Receipts
+    | Returned
+    | Feed
+    | Fed
+    | Have
+    | Unfed
 )
 
 CONTROL_RECORDS: Final[dict[Kind, type[Control]]] = {
     record.KIND: record for record in get_args(Control)
 }
 
-LOGGED_RECORDS: Final[dict[Kind, type[Logged | Histograms]]] = {
-    record.KIND: record for record in (Logged, Histograms)
+LOGGED_RECORDS: Final[dict[Kind, type[Logged | Histograms | Elsewhere]]] = {
+    record.KIND: record for record in (Logged, Histograms, Elsewhere)
 }
 
 
@@ -101,7 +120,9 @@ class EntriesReceived:
     """In `LOG_STREAM`; it rises from one to the next, and leaves out some."""
 
 
-Message: TypeAlias = Control | Snapshot | EntriesReceived | UpdateReceived | Logged | Histograms
+Message: TypeAlias = (
+    Control | Snapshot | EntriesReceived | UpdateReceived | Logged | Histograms | Branch | Elsewhere
+)
 
 
 class Link:
@@ -139,7 +160,11 @@ class Link:
         """Send entries of the log that nobody else is sent."""
         self._send(LOG_STREAM, Kind.ENTRIES, entries.pack(), Priority.UPDATE)
 
-    def send_logged(self, logged: Logged | Histograms) -> None:
+    def send_branch(self, branch: Branch, priority: Priority) -> None:
+        """Send what a worker behind a relay says, or hears."""
+        self._send(BRANCH_STREAM, Kind.BRANCH, branch.pack(), priority)
+
+    def send_logged(self, logged: Logged | Histograms | Elsewhere) -> None:
         """Send what is for people to look at, when nothing else waits."""
         self._send(LOGGED_STREAM, logged.KIND, logged.pack(), Priority.LOGGED)
 
@@ -172,6 +197,9 @@ class Link:
         if kind is Kind.ENTRIES and event.stream == LOG_STREAM:
             self.connection.release(event.charge)
             return [EntriesReceived(Entries.parse(event.payload), event.number)]
+        if kind is Kind.BRANCH and event.stream == BRANCH_STREAM:
+            self.connection.release(event.charge)
+            return [Branch.parse(event.payload)]
         if kind in LOGGED_RECORDS and event.stream == LOGGED_STREAM:
             self.connection.release(event.charge)
             return [LOGGED_RECORDS[kind].parse(event.payload)]

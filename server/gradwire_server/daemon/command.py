@@ -236,7 +236,7 @@ def _of(config: type, values: Mapping[str, Any]) -> dict[str, Any]:
     return {name: values[name] for name in declared_settings(config) if name in values}
 
 
-def _parameter(name: str, each: DeclaredSetting) -> Parameter:
+def parameter_of(name: str, each: DeclaredSetting) -> Parameter:
     """Return an option as the parameter of a function, as typer reads it."""
     names = [f"--{name.replace('_', '-')}"] if name in SWITCHED_ON_ONLY else []
     option = typer.Option(
@@ -272,7 +272,7 @@ _CONFIG: Final = Parameter(
 )
 
 # typer reads the options off the signature of the function.
-_parameters = [*(_parameter(name, each) for name, each in OPTIONS.items()), _CONFIG]
+_parameters = [*(parameter_of(name, each) for name, each in OPTIONS.items()), _CONFIG]
 master.__signature__ = Signature(_parameters)  # type: ignore[attr-defined]
 master.__annotations__ = {each.name: each.annotation for each in _parameters}
 

@@ -182,6 +182,8 @@ class Daemon:
             self._access.has_keys = self._keys.key_file is not None or not is_local
             http_address = await self._start_http(http)
             self._handle_signals(loop)
+            if self._keyring is not None:
+                self._runs.set_keyring(self._keyring, drivers.now())
             self._runs.begin(drivers.now())
             drivers.turn()  # a standby dials its primary at once, not when somebody calls
             self._announce(http_address)
@@ -380,6 +382,7 @@ class Daemon:
         denied = self._keyring.denied | self._denied
         keyring = Keyring(self._keyring.run_keys, denied)
         self._listening.set_keyring(keyring, self._drivers.now())
+        self._runs.set_keyring(keyring, self._drivers.now())
 
     def _on_signal(self, name: str) -> None:
         """Drain the master, and then stop; stop at once on the second signal."""

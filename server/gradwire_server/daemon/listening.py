@@ -67,6 +67,8 @@ class Listening:
         Without it, everyone is let in, and packets are not sealed.
     insecure : bool
         Whether it may run without a keyring where other machines can reach it.
+    relay : str, optional
+        The name in its key, for a relay.
     """
 
     def __init__(
@@ -76,6 +78,7 @@ class Listening:
         keyring: Keyring | None = None,
         *,
         insecure: bool = False,
+        relay: str | None = None,
     ) -> None:
         if transport not in get_args(Transport):
             raise UsageError(f"transport={transport!r}; it is 'auto', 'udp' or 'tcp'")
@@ -97,7 +100,13 @@ class Listening:
             link_rate=config.link_bytes_per_second,
             counters=self.counters,
             connections_elsewhere=lambda: len(self._tcp),
-            credentials=self._credentials(dials=config.standby_of is not None),
+            credentials=self._credentials(
+                (STANDBY_NAME, Role.STANDBY)
+                if config.standby_of is not None
+                else None
+                if relay is None
+                else (relay, Role.RELAY)
+            ),
             source_of=source_of,
         )
         self._tcp = Endpoint(
@@ -170,10 +179,10 @@ class Listening:
         """Accept no new connections."""
         self._udp.connections_max = self._tcp.connections_max = 0
 
-    def _credentials(self, *, dials: bool = False) -> Credentials | None:
+    def _credentials(self, dials_as: tuple[str, Role] | None = None) -> Credentials | None:
         if self._keyring is None:
             return None
-        key = self._keyring.run_keys[0].worker_key(STANDBY_NAME, Role.STANDBY) if dials else None
+        key = None if dials_as is None else self._keyring.run_keys[0].worker_key(*dials_as)
         return Credentials(keyring=self._keyring, unix_time_ns=time_ns, key=key)
 
     def _check_exposure(self, host: str, listen: str) -> None:

@@ -12,7 +12,7 @@ from itertools import islice
 from time import time
 from typing import Annotated, Any, Final, Literal
 
-from gradwire_protocol.messages.histograms import ratio_series
+from gradwire_protocol.messages.logged.histograms import ratio_series
 from gradwire_server.http.api import BadQueryError, Between, Handler
 from gradwire_server.http.curves import NAMES_MAX, POINTS, POINTS_MAX, CurveDocuments
 from gradwire_server.http.schemas import (

@@ -4,7 +4,7 @@ from collections.abc import Collection
 from itertools import islice
 from typing import Final
 
-from gradwire_protocol.messages.histograms import RATIO_PREFIX
+from gradwire_protocol.messages.logged.histograms import RATIO_PREFIX
 from gradwire_server.http.schemas import Logged, Numbers, Worker, finite
 from gradwire_server.series.series import Series
 from gradwire_server.state.roster import Member

@@ -22,6 +22,15 @@ class Numbers:
     def __init__(self) -> None:
         self._next = 0
 
+    def skip_to(self, number: int) -> None:
+        """Use no number below this one any more: a member was sent messages from elsewhere."""
+        self._next = max(self._next, number)
+
+    @property
+    def next(self) -> int:
+        """The next one."""
+        return self._next
+
     def shaped(self, entries: Entries, link: Link) -> ShapedMessage:
         """Return entries as a message, cut for the path of one member."""
         number = self._next
@@ -65,14 +74,18 @@ class Cursor:
         Time in seconds.
     pause : int
         A position that it has to reach exactly.
+    told : int, optional
+        Where the last message to it ended, if it was sent the log before.
     """
 
-    def __init__(self, rank: int, position: int, now: float, pause: int = 0) -> None:
+    def __init__(
+        self, rank: int, position: int, now: float, pause: int = 0, told: int | None = None
+    ) -> None:
         self.rank = rank
         self.sent = position
         """Up to here it lacks nothing that was not sent."""
         self.pause = pause
-        self._told = position
+        self._told = position if told is None else told
         """Where the last message ended: after that, there are only updates of its own."""
         self.nbytes = 0
         """Charges of what was sent and is not acknowledged with all before it."""
@@ -105,6 +118,19 @@ class Cursor:
     def is_sending(self) -> bool:
         """Whether parts of a segment were not sent yet: nothing may follow before."""
         return bool(self._feeds)
+
+    def skip_to(self, number: int) -> None:
+        """Send no message with a number below this one, also none that others were sent."""
+        self._last_number = max(self._last_number, number - 1)
+
+    def is_under_way(self, number: int) -> bool:
+        """Return whether a message was sent, and is not delivered."""
+        return number in self._messages
+
+    @property
+    def told(self) -> int:
+        """Where the last message ended that was sent."""
+        return self._told
 
     @property
     def positions(self) -> Iterator[int]:

@@ -24,8 +24,8 @@ What all have acknowledged is kept while there is room, for workers that come ba
 
 import math
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from itertools import takewhile
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import chain, takewhile
 from typing import Final
 
 from gradwire_codecs import Update
@@ -67,6 +67,8 @@ class Log:
         self.name = LogName(0)
         self.versions: dict[int, int] = {}
         """By rank, the last update at the head."""
+        self.reported: Callable[[], Iterable[int]] = lambda: ()
+        """Returns the positions up to which others say that all have it whom they send it."""
         self._stable: dict[int, int] = {}
         """What was stable when it was last asked."""
         self._stable_at = 0
@@ -99,14 +101,16 @@ class Log:
         *,
         counts: Callable[[], bool] = lambda: True,
         pauses: bool = False,
+        told: int | None = None,
     ) -> Cursor:
         """Return a cursor for a member that has everything up to a position, usually the head.
 
         `counts` returns whether what it lacks is not stable. A member that `pauses` is sent no sum
-        across what is the head now.
+        across what is the head now. `told` is where the last message to it ended, if it was sent
+        the log from elsewhere.
         """
         pause = self.head if pauses else 0
-        cursor = Cursor(rank, self.head if position is None else position, now, pause)
+        cursor = Cursor(rank, self.head if position is None else position, now, pause, told)
         self._cursors[cursor] = counts
         return cursor
 
@@ -155,9 +159,7 @@ class Log:
         position = place.position
         if not self.name.shares(place.log, position) or position > self.head:
             return False
-        if position == self.head:
-            return True
-        return any(segment.start == position for segment in self._segments)
+        return self.divides_at(position)
 
     def skip_to(self, rank: int, sequence: int) -> None:
         """Skip lost updates of a rank, up to this one."""
@@ -240,9 +242,11 @@ class Log:
         is 0: it must not be taken for one that all have.
         """
         counted = (each.acknowledged for each, counts in self._cursors.items() if counts())
-        position = min(counted, default=self.head)
+        position = min(chain(counted, self.reported()), default=self.head)
         for segment in self._after(self._stable_at):
             if segment.stop > position:
+                # What others report may lie in a sum, of which no part can be told.
+                position = min(position, segment.start)
                 break
             raise_to(self._stable, segment.after)
             raise_to(self._stable, segment.closes)
@@ -258,16 +262,19 @@ class Log:
         """Return the segments after a position that have updates of other ranks than this one."""
         return [each for each in self._after(position) if each.counts.keys() != {rank}]
 
-    def count_after(self, cursor: Cursor) -> int:
-        """Return how many updates of others a member lacks."""
-        lacking = self._after(cursor.acknowledged)
-        return sum(segment.updates_without(cursor.rank) for segment in lacking)
+    def count_after(self, position: int, rank: int) -> int:
+        """Return how many updates of others a member of this rank lacks after a position."""
+        return sum(segment.updates_without(rank) for segment in self._after(position))
 
-    def oldest_after(self, cursor: Cursor) -> float | None:
-        """Return when the oldest update was accepted that a member lacks; None without any."""
-        for segment in self.others_after(cursor.acknowledged, cursor.rank):
+    def oldest_after(self, position: int, rank: int) -> float | None:
+        """Return when the oldest of these was accepted; None without any."""
+        for segment in self.others_after(position, rank):
             return segment.accepted_at
         return None
+
+    def divides_at(self, position: int) -> bool:
+        """Return whether one can be sent the log from a position on."""
+        return position == self.head or any(each.start == position for each in self._segments)
 
     # Private.
 
@@ -295,7 +302,8 @@ class Log:
         """Drop what all have, where memory is short."""
         if self.nbytes <= self.limit:
             return
-        needed = min((cursor.acknowledged for cursor in self._cursors), default=self.head)
+        held = (cursor.acknowledged for cursor in self._cursors)
+        needed = min(chain(held, self.reported()), default=self.head)
         if self._segments[0].stop <= needed:
             _ = self.stable  # it is told by the segments
         while self.nbytes > self.limit and self._segments and self._segments[0].stop <= needed:
@@ -306,6 +314,9 @@ class Log:
     def _merge(self, bytes_max: float) -> None:
         """Merge what lies between two cursors, the first updates that take so many bytes."""
         positions = {position for cursor in self._cursors for position in cursor.positions}
+        # What others report is stable when it is the whole of a segment, which must not grow.
+        for reported in self.reported():
+            positions |= {next((s.stop for s in self._segments if s.stop >= reported), self.head)}
         kept: deque[Segment] = deque()
         run: list[Segment] = []
         for segment in self._segments:

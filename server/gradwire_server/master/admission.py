@@ -33,6 +33,12 @@ def refusal_by_role(
             "a standby's key is for a standby (gradwire master --standby-of), not for joining: use "
             "the key of a worker or an observer",
         )
+    if role is Role.RELAY:
+        return Refuse(
+            RefusalCode.ROLE,
+            "a relay's key is for a relay (gradwire relay --of), not for joining: use the key of a "
+            "worker or an observer",
+        )
     if draining:
         return Refuse(
             RefusalCode.DRAINING,

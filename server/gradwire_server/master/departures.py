@@ -163,8 +163,20 @@ class Departures:
 
     # Members that are expelled.
 
-    def expel(self, member: Member, code: int, reason: str, departure: Departure) -> None:
-        """Close the connection of a member, and remove it."""
+    def expel(
+        self,
+        member: Member,
+        code: int,
+        reason: str,
+        departure: Departure,
+        *,
+        is_back: bool = False,
+    ) -> None:
+        """Close the connection of a member, and remove it.
+
+        The run does not finish meanwhile without one that `is_back`; the caller looks again when it
+        is a member.
+        """
         member.link.connection.close(code, reason, self._state.now)
         if member.removing or self._state.roster.at(member.rank) is not member:
             return
@@ -173,7 +185,7 @@ class Departures:
         if departure in (Departure.REPLACED, Departure.TOO_SLOW):
             # It may return, over another connection, or when it is faster.
             self._reserve_rank(member)
-        self._remove(member, departure)
+        self._remove(member, departure, is_back=is_back)
 
     def expel_by_order(self, member: Member, reason: str) -> None:
         """Expel a member by order of an operator."""
@@ -221,7 +233,7 @@ class Departures:
     def drop_for_memory(self) -> None:
         """Expel the members that are furthest behind, while the log takes too much memory."""
         run = self._state.run
-        while run is not None and (slowest := run.relay.drop_slowest()) is not None:
+        while run is not None and (slowest := run.relay.drop_slowest(self._state.now)) is not None:
             member, reason = slowest
             self.expel(member, EndCode.TOO_SLOW, reason, Departure.TOO_SLOW)
 
@@ -285,7 +297,7 @@ class Departures:
             member.link.connection.close(code, reason, self._state.now)
             self._forget(member, Departure.STOPPED)
 
-    def _remove(self, member: Member, departure: Departure) -> None:
+    def _remove(self, member: Member, departure: Departure, *, is_back: bool = False) -> None:
         """Remove a member, and do what follows from that."""
         state = self._state
         member.removing = True
@@ -293,8 +305,9 @@ class Departures:
         self._forget(member, departure)
         state.tell_roster()
         self._found_again()
-        self.finish_run_if_complete()
-        self.end_run_if_over()
+        if not is_back:
+            self.finish_run_if_complete()
+            self.end_run_if_over()
 
     def end_run_if_over(self) -> None:
         """Forget the run if it has finished and no worker is connected any more.

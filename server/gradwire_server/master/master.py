@@ -38,11 +38,11 @@ from gradwire_protocol import (
 from gradwire_protocol.connection.timers import earliest
 from gradwire_protocol.messages.admission import Follow, Join, Promise
 from gradwire_protocol.messages.buffers.layout import Buffers
-from gradwire_protocol.messages.histograms import Histograms
 from gradwire_protocol.messages.kinds import EndCode
 from gradwire_protocol.messages.link import EntriesReceived, Link, Message, UpdateReceived
+from gradwire_protocol.messages.logged.histograms import Histograms
+from gradwire_protocol.messages.logged.scalars import Logged
 from gradwire_protocol.messages.replicas import Contents, Digest, Snapshot, Want
-from gradwire_protocol.messages.scalars import Logged
 from gradwire_protocol.messages.updates import Finish, Leave
 from gradwire_protocol.messages.work import StopTraining, Work
 from gradwire_server.checkpoints.schedule import CheckpointSchedule
@@ -508,6 +508,10 @@ class Master:
     def _relay(self, run: Run) -> None:
         """Send every member what it lacks and can take."""
         run.relay.serve(self._state.now)
+        if run.relay.feeds.has_news:
+            run.relay.feeds.has_news = False
+            self._departures.finish_run_if_complete()
+            self._departures.end_run_if_over()
         self._departures.drop_for_memory()
         self._state.queues_grew = True
 

@@ -36,6 +36,7 @@ from gradwire_server.state.restart import RunRecovery
 from gradwire_server.state.roster import Member, role_of
 from gradwire_server.state.run import Run
 from gradwire_server.state.state import State
+from gradwire_server.trunks.branch import BranchConnection
 from gradwire_server.updates.update_rate import UpdateRate
 
 logger = logging.getLogger("gradwire.master")
@@ -101,15 +102,13 @@ class Reception:
             )
             self._state.lobby.defer_join(link.connection, join, until)
             return
+        was_behind_relay = False
         if join.resume is not None or join.partial is not None:
-            self._replace_twin(link.connection, join)
-        run = self._run_for(link, join)
-        if isinstance(run, Refuse):
-            self.refuse(link.connection, join, run)
-        elif join.resume is not None:
-            self._admit_returning(link, join, join.resume, run)
-        else:
-            self._admit_new(link, join, run)
+            was_behind_relay = self._replace_twin(link.connection, join)
+        self._answer(link, join)
+        if was_behind_relay:
+            self._departures.finish_run_if_complete()
+            self._departures.end_run_if_over()
 
     def refuse(self, connection: Connection, join: Join, refused: Refuse) -> None:
         """Refuse a request to join."""
@@ -132,6 +131,16 @@ class Reception:
         return self._expects_returns_until if self.has_deferred else None
 
     # Private.
+
+    def _answer(self, link: Link, join: Join) -> None:
+        """Admit a worker or observer that may be, or refuse it."""
+        run = self._run_for(link, join)
+        if isinstance(run, Refuse):
+            self.refuse(link.connection, join, run)
+        elif join.resume is not None:
+            self._admit_returning(link, join, join.resume, run)
+        else:
+            self._admit_new(link, join, run)
 
     @property
     def _expects_returns_until(self) -> float | None:
@@ -163,12 +172,19 @@ class Reception:
             if reason is not None:
                 self._departures.expel(member, CloseCode.REPLACED, reason, Departure.REPLACED)
 
-    def _replace_twin(self, connection: Connection, join: Join) -> None:
-        """Close the old connection of a returning worker, if its loss was not noticed yet."""
+    def _replace_twin(self, connection: Connection, join: Join) -> bool:
+        """Close the old connection of a returning worker, if its loss was not noticed yet.
+
+        Returns whether that was behind a relay. All workers of one that is lost are back at about
+        the same time, and the run must not finish with the first of them.
+        """
         twin = self._state.roster.with_id(join.worker_id)
-        if twin is not None and twin.link.connection.identity == connection.identity:
-            reason = "its worker is back over another connection"
-            self._departures.expel(twin, CloseCode.REPLACED, reason, Departure.REPLACED)
+        if twin is None or twin.link.connection.identity != connection.identity:
+            return False
+        is_branch = isinstance(twin.link.connection, BranchConnection)
+        reason, departure = "its worker is back over another connection", Departure.REPLACED
+        self._departures.expel(twin, CloseCode.REPLACED, reason, departure, is_back=is_branch)
+        return is_branch
 
     def _run_for(self, link: Link, join: Join) -> Run | Refuse:
         """Return the run that a peer may join, perhaps a new one, or the refusal."""

@@ -14,7 +14,7 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from gradwire_protocol.messages.scalars import POINT
+from gradwire_protocol.messages.logged.scalars import POINT
 from gradwire_server.master.master import Master
 from gradwire_server.runs.runs import Runs
 from gradwire_server.series.board import Board, Curve

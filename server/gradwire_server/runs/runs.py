@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
-from gradwire_protocol import Connection, Disconnected, Event, UsageError
+from gradwire_protocol import Connection, Disconnected, Event, Keyring, UsageError
 from gradwire_protocol.connection.timers import earliest
 from gradwire_protocol.messages.kinds import EndCode
 from gradwire_server.config import MasterConfig
@@ -30,6 +30,7 @@ from gradwire_server.runs.background import Background
 from gradwire_server.runs.masters import INTERNAL_ERROR, Masters
 from gradwire_server.runs.newcomers import Newcomers
 from gradwire_server.runs.orders import Order, Orders
+from gradwire_server.runs.trunks import Trunks
 from gradwire_server.state.run import Run
 from gradwire_server.state.runs_over import RunsOver
 
@@ -77,6 +78,8 @@ class Runs:
             on_failed=on_failed,
         )
         self._newcomers = Newcomers(config, metrics, self._masters)
+        self._trunks = Trunks(config, self._masters)
+        metrics.relays.set_function(lambda: self.relays)
         self._orders = Orders(
             lambda: self._masters.in_progress, self.over, self._set_draining, on_denied
         )
@@ -113,10 +116,21 @@ class Runs:
         self.metrics.orders.inc()
         return done
 
+    def set_keyring(self, keyring: Keyring, now: float) -> None:
+        """Let in only workers of a keyring, also those behind relays."""
+        self._masters.now = now
+        for branch, end in self._trunks.admit(keyring, now):
+            self.handle_event(branch, end, now)
+
     def handle_event(self, connection: Connection, event: Event, now: float) -> None:
         """Act on an event of a connection."""
         masters = self._masters
         masters.now = now
+        if self._trunks.serves(connection, event):
+            for branch, of_branch in self._trunks.handle_event(connection, event, now):
+                self.handle_event(branch, of_branch, now)
+            self._conclude()
+            return
         if isinstance(event, Disconnected):
             masters.lobby.leave(connection)
         served = masters.by_connection.get(connection)
@@ -131,6 +145,8 @@ class Runs:
         masters = self._masters
         masters.now = now
         masters.lobby.handle_timer(now)
+        for branch, end in self._trunks.pop_lost(now):
+            self.handle_event(branch, end, now)
         for served in masters:
             masters.guard(served, served.master.handle_timer, now)
         self._conclude()
@@ -151,6 +167,7 @@ class Runs:
         masters.lobby.close(reason, now, code)
         for served in masters:
             masters.guard(served, partial(served.master.stop, broken=broken), reason, now)
+        self._trunks.stop(reason)
 
     def close(self) -> None:
         """Drop the updates that are not decoded, and end the threads for that."""
@@ -163,7 +180,7 @@ class Runs:
         """Return when `handle_timer` has to be called at the latest."""
         masters = self._masters
         deadlines = [masters.guard(served, served.master.next_timer) for served in masters]
-        deadlines.append(masters.lobby.next_timer())
+        deadlines += [masters.lobby.next_timer(), self._trunks.next_timer()]
         return earliest(deadlines)
 
     def status(self) -> dict[str, Any]:
@@ -202,6 +219,11 @@ class Runs:
             yield served.name or self.config.run or RUN_DEFAULT, served.master
 
     @property
+    def relays(self) -> int:
+        """How many relays are connected, those behind others included."""
+        return len(self._trunks)
+
+    @property
     def writes(self) -> bool:
         """Whether a checkpoint is being written, or is due."""
         return any(served.master.checkpoints.busy for served in self._masters)
@@ -209,6 +231,7 @@ class Runs:
     def _conclude(self) -> None:
         """Do what is due after every event."""
         self._masters.conclude()
+        self._trunks.conclude()
         if self._orders.draining and not any(each.master.roster.workers for each in self._masters):
             self._on_drained("the master was stopped by an operator, who drained it")
 

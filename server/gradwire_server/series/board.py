@@ -12,7 +12,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from gradwire_protocol.messages.scalars import STEP_MAX
+from gradwire_protocol.messages.logged.scalars import STEP_MAX
 
 COUNT, TOTAL, LOW, HIGH, SECONDS = range(5)
 """What there is of a bucket: rows of an array of float64."""

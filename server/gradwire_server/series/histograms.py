@@ -9,8 +9,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from gradwire_protocol.messages.histograms import HISTOGRAM, NUMBERS, QUANTITIES, Histograms
-from gradwire_protocol.messages.scalars import COUNT_MAX
+from gradwire_protocol.messages.logged.histograms import HISTOGRAM, NUMBERS, QUANTITIES, Histograms
+from gradwire_protocol.messages.logged.scalars import COUNT_MAX
 from gradwire_server.series.senders import Senders
 
 PER_SECOND: Final = 1.0

@@ -7,7 +7,11 @@ from typing import Annotated, ClassVar, Final
 from gradwire_protocol.errors import InvalidMessageError
 from gradwire_protocol.messages.checkpoint.format import SERIES_BYTES_MAX
 from gradwire_protocol.messages.fields import RANK
-from gradwire_protocol.messages.scalars import COUNT_MAX, SERIES_NAME_CHARACTERS_MAX, STEP_MAX
+from gradwire_protocol.messages.logged.scalars import (
+    COUNT_MAX,
+    SERIES_NAME_CHARACTERS_MAX,
+    STEP_MAX,
+)
 from gradwire_protocol.messages.schema import Record, blob, integer, listing, number, text
 
 CELLS_MAX: Final = 2**19

@@ -10,8 +10,8 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from gradwire_protocol.errors import InvalidMessageError
-from gradwire_protocol.messages.scalars import COUNT_MAX, POINTS_MAX, STEP_MAX, Logged
-from gradwire_protocol.messages.scalars import SERIES_MAX as SERIES_OF_WORKER_MAX
+from gradwire_protocol.messages.logged.scalars import COUNT_MAX, POINTS_MAX, STEP_MAX, Logged
+from gradwire_protocol.messages.logged.scalars import SERIES_MAX as SERIES_OF_WORKER_MAX
 from gradwire_server.series.board import COUNT, TOTAL, Board, Curve, joined
 from gradwire_server.series.saved import (
     CELLS_MAX,

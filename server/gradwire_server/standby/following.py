@@ -17,6 +17,7 @@ from gradwire_protocol.messages.replicas import Snapshot
 from gradwire_protocol.messages.snapshots import SnapshotAssembly, expand_block
 from gradwire_protocol.messages.updates import EntriesAssembly
 from gradwire_server.config import RelayLimits
+from gradwire_server.log.received import next_received
 from gradwire_server.log.segments import Segment
 from gradwire_server.state.relay import Relay
 from gradwire_server.state.run import Run
@@ -95,22 +96,18 @@ class Following:
         assembly, log = self._assembly, run.relay.log
         assert assembly is not None
         assembly.add(received.entries, received.number)
-        while (stop := assembly.after(log.head)) is not None:
-            span, bodies, _ = assembly.take(stop)
-            if span.start != log.head:
-                raise InvalidMessageError(
-                    f"entries of the log from {span.start} to {stop}; it is here up to {log.head}"
-                )
-            versions = {rank: log.versions.get(rank, 0) for rank in span.after}
+        while (received_next := next_received(log, assembly, now)) is not None:
+            segment, _ = received_next
             try:
-                segment = Segment.received(stop, span, bodies, versions, run.layout.elements, now)
                 change = segment.decoded(run.layout.elements)
                 if self._apart is None:
                     run.apply_update(change, segment.updates)
                 else:
                     self._apart.apply(change)
             except MalformedUpdateError as error:
-                raise InvalidMessageError(f"entries of the log up to {stop}: {error}") from None
+                raise InvalidMessageError(
+                    f"entries of the log up to {segment.stop}: {error}"
+                ) from None
             run.relay.follow(segment)
             log.end_pass()
             if run.mode.has_outer_step:

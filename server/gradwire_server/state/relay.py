@@ -12,14 +12,16 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from gradwire_codecs import Update
+from gradwire_protocol import Connection
 from gradwire_protocol.messages.admission import Place
 from gradwire_protocol.messages.fields import raise_to
-from gradwire_protocol.messages.kinds import WORKERS_MAX
+from gradwire_protocol.messages.kinds import WORKERS_MAX, EndCode
 from gradwire_protocol.messages.updates import WAITING_SUMS_BYTES_MAX, EncodedUpdate, Stable
 from gradwire_server.config import RELAY_LIMITS, RelayLimits
 from gradwire_server.log.cursor import Cursor, Numbers
 from gradwire_server.log.log import Log
 from gradwire_server.log.segments import Segment
+from gradwire_server.state.feeds import Feeds, LogFeed
 from gradwire_server.state.roster import Member, Phase
 
 UNSENT_BYTES_MAX: Final = 64_000
@@ -41,11 +43,17 @@ class Relay:
         self._numbers = Numbers()
         self._members: dict[Member, Cursor] = {}
         """Members that are sent updates."""
+        self.feeds = Feeds(self.log, self._numbers, has_rounds=has_rounds)
+        """Relays that send it to members."""
         self._behind: dict[Member, Cursor] = {}
         """Those that could not take all there was in the last pass."""
         self._sum_bytes: Callable[[], int] = lambda: self.sum_bytes
-        self.is_due = False
+        self._is_due = False
+
+    @property
+    def is_due(self) -> bool:
         """Whether `serve` may have something to do."""
+        return self._is_due or self.feeds.is_due
 
     def share(self, runs: Callable[[], int], sum_bytes: Callable[[], int]) -> None:
         """Share the limits with other runs.
@@ -130,17 +138,27 @@ class Relay:
 
         cursor = self.log.subscribe(member.rank, now, position, counts=counts, pauses=pauses)
         self._members[member] = cursor
-        self.is_due = True
+        self.feeds.enter(member, cursor, now)
+        self._is_due = True
 
     def serve(self, now: float) -> None:
         """Send every member that can take more what it lacks."""
-        self.is_due = False
-        waiting = [each for each in self._members.items() if each[1].sent < self.log.head]
+        self._is_due = self.feeds.is_due = False
+        waiting = [
+            (member, cursor)
+            for member, cursor in self._members.items()
+            if cursor.sent < self.log.head and not self.feeds.feeds(member)
+        ]
         # Who is furthest first: the sum for the next one is made of that one.
         for member, cursor in sorted(waiting, key=lambda each: -each[1].sent):
             self._serve(member, cursor, now)
             if cursor.sent < self.log.head or cursor.is_sending:
                 self._behind[member] = cursor
+        for feed in self.feeds:
+            self._serve_relay(feed, now)
+        self.feeds.hand_over()
+        for member in [each for each in self._behind if self.feeds.feeds(each)]:
+            del self._behind[member]
         self.log.end_pass()
         self.log.compact()
 
@@ -150,9 +168,10 @@ class Relay:
         if cursor is None:
             return None
         segment = cursor.on_delivered(number, member.link, self._numbers, now)
+        self.feeds.on_delivered(member)
         self._go_on(member, cursor)
         if self.log.nbytes > self.log.limit:
-            self.is_due = True
+            self._is_due = True
         return segment
 
     def on_progress(self, member: Member, now: float) -> None:
@@ -166,16 +185,19 @@ class Relay:
         """Forget a member that has left: no update waits for it to be stable."""
         cursor = self._members.pop(member, None)
         self._behind.pop(member, None)
+        self.feeds.forget(member)
         if cursor is not None:
             self.log.unsubscribe(cursor)
-            self.is_due |= self.log.nbytes > self.log.limit
+            self._is_due |= self.log.nbytes > self.log.limit
 
     # What members lack.
 
     def lacks(self, member: Member) -> int:
         """Return how many updates a member lacks."""
         cursor = self._members.get(member)
-        return 0 if cursor is None else self.log.count_after(cursor)
+        if cursor is None:
+            return 0
+        return self.log.count_after(self.feeds.acknowledged(member, cursor), member.rank)
 
     def bytes_under_way(self, member: Member) -> int:
         """Return the charges of what is under way to a member."""
@@ -185,7 +207,9 @@ class Relay:
     def waits_since(self, member: Member) -> float | None:
         """Return when the oldest update was accepted that a member lacks; None without any."""
         cursor = self._members.get(member)
-        return None if cursor is None else self.log.oldest_after(cursor)
+        if cursor is None:
+            return None
+        return self.log.oldest_after(self.feeds.acknowledged(member, cursor), member.rank)
 
     @property
     def behind(self) -> list[Member]:
@@ -199,35 +223,46 @@ class Relay:
 
     def stalls_at(self, slow_seconds: float) -> float | None:
         """Return when a member that is behind, and takes nothing, has to be expelled."""
-        if not self._behind:
-            return None
-        return min(cursor.progress_at for cursor in self._behind.values()) + slow_seconds
+        behind = [*self._behind.values(), *(each.cursor for each in self._relays_behind)]
+        return min((each.progress_at + slow_seconds for each in behind), default=None)
 
     def too_slow(self, slow_seconds: float, now: float) -> list[tuple[Member, str]]:
-        """Return the members to expel, each with the reason."""
+        """Return the members to expel, each with the reason; give up relays that are as slow."""
         reasons = []
         for member, cursor in self._behind.items():
             silent = now - cursor.progress_at
             if silent >= slow_seconds:
-                reason = (
-                    f"updates were added up for this worker, of which it has taken nothing for "
-                    f"{silent:.0f} s; the limit is {slow_seconds:g} s"
-                )
-                reasons.append((member, reason))
+                reasons.append((member, _why_too_slow("worker", silent, slow_seconds)))
+        for feed in self._relays_behind:
+            silent = now - feed.cursor.progress_at
+            if silent >= slow_seconds:
+                reason = _why_too_slow("relay", silent, slow_seconds)
+                feed.trunk.give_up(EndCode.TOO_SLOW, reason, now)
         return reasons
 
-    def drop_slowest(self) -> tuple[Member, str] | None:
+    def drop_slowest(self, now: float) -> tuple[Member, str] | None:
         """Return whom to expel because the log takes more memory than it may; None if it fits."""
         limit = self._limits.conflation_bytes_max
         if self._sum_bytes() > limit:
             self.log.compact(at_once=True)
         taken = self._sum_bytes()
-        if taken <= limit or not self.sum_bytes or not self._members:
+        if taken <= limit or not self.sum_bytes:
             return None
-        slowest = min(self._members, key=lambda each: self._members[each].acknowledged)
-        return slowest, (
-            f"this worker lacks {self.lacks(slowest)} updates, and there is no room to keep them, "
-            f"though added up: of the {limit} bytes for all slow workers {taken} are in use"
+        # One that a relay feeds does not hold up the log here; its relay does.
+        held = {each: c for each, c in self._members.items() if not self.feeds.feeds(each)}
+        slowest = min(held, key=lambda each: held[each].acknowledged, default=None)
+        relay = min(self.feeds, key=lambda each: each.acknowledged, default=None)
+        why = "and there is no room to keep them, though added up: of the "
+        why += f"{limit} bytes for all slow workers {taken} are in use"
+        if relay is not None and (
+            slowest is None or relay.acknowledged < held[slowest].acknowledged
+        ):
+            relay.trunk.give_up(EndCode.TOO_SLOW, f"this relay lacks updates, {why}", now)
+            return None
+        return (
+            None
+            if slowest is None
+            else (slowest, f"this worker lacks {self.lacks(slowest)} updates, {why}")
         )
 
     # Private.
@@ -242,34 +277,71 @@ class Relay:
     def _note(self, segment: Segment) -> None:
         self.versions.update(segment.after)
         raise_to(self.versions, segment.closes)
-        self.is_due = True
+        self._is_due = True
 
     def _serve(self, member: Member, cursor: Cursor, now: float) -> None:
         """Send a member what it lacks, as far as it can take it."""
         if cursor.is_idle:
             cursor.progress_at = now
         while cursor.sent < self.log.head and self._can_take(member, cursor):
-            # In rounds, workers look ahead from each result.
-            singly_bytes = self._room - cursor.nbytes if self._has_rounds else 0
-            segment = self.log.next_of(cursor, singly_bytes=singly_bytes)
+            segment = self._next_of(cursor)
             if segment is None:
                 return
             cursor.send(segment, member.link, self._numbers)
+
+    def _serve_relay(self, feed: LogFeed, now: float) -> None:
+        """Send a relay what it lacks, as far as it can take it."""
+        cursor, connection = feed.cursor, feed.link.connection
+        if cursor.is_idle:
+            cursor.progress_at = now
+        while (
+            feed.is_taken
+            and cursor.sent < self.log.head
+            and not cursor.is_sending
+            and has_room(cursor, connection, self._room)
+        ):
+            segment = self._next_of(cursor)
+            if segment is None:
+                return
+            cursor.send(segment, feed.link, self._numbers)
+
+    @property
+    def _relays_behind(self) -> list[LogFeed]:
+        """The relays that could not take all there was."""
+        return [each for each in self.feeds if each.cursor.sent < self.log.head]
+
+    def _next_of(self, cursor: Cursor) -> Segment | None:
+        """Return what is sent next after a cursor."""
+        # In rounds, workers look ahead from each result.
+        return self.log.next_of(
+            cursor, singly_bytes=self._room - cursor.nbytes if self._has_rounds else 0
+        )
 
     def _can_take(self, member: Member, cursor: Cursor) -> bool:
         if cursor.is_sending:
             return False
         if member.feed is not None and member.phase is Phase.SYNCING:
             return False  # a slow link should carry one of the two at a time
-        connection = member.link.connection
-        if connection.bytes_queued - connection.bytes_in_flight > UNSENT_BYTES_MAX:
-            return cursor.is_idle
-        return cursor.nbytes < self._room
+        return has_room(cursor, member.link.connection, self._room)
 
     def _go_on(self, member: Member, cursor: Cursor) -> None:
         """See to it that a member is sent more, now that it has taken something."""
         if member in self._behind:
             if cursor.sent < self.log.head:
-                self.is_due = True
+                self._is_due = True
             elif not cursor.is_sending:
                 del self._behind[member]
+
+
+def has_room(cursor: Cursor, connection: Connection, room: int) -> bool:
+    """Return whether one can be sent more of the log: little waits to leave, or is under way."""
+    if connection.bytes_queued - connection.bytes_in_flight > UNSENT_BYTES_MAX:
+        return cursor.is_idle
+    return cursor.nbytes < room
+
+
+def _why_too_slow(who: str, silent: float, slow_seconds: float) -> str:
+    return (
+        f"updates were added up for this {who}, of which it has taken nothing for {silent:.0f} s; "
+        f"the limit is {slow_seconds:g} s"
+    )

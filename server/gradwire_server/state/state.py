@@ -100,6 +100,7 @@ class State:
     def end_run(self) -> None:
         """Forget the run and its leases; remember what was logged, and that it has finished."""
         if (run := self.run) is not None:
+            run.relay.feeds.end()
             self.finished_runs.note(run)
             self.ended_series = run.series
             if run.is_over:

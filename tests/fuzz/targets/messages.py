@@ -4,6 +4,7 @@ Whatever is accepted packs to the same record again, in no more bytes than it ca
 """
 
 from collections.abc import Iterable
+from contextlib import suppress
 from typing import Final
 
 import numpy as np
@@ -11,12 +12,13 @@ import numpy as np
 from gradwire_protocol.errors import InvalidMessageError
 from gradwire_protocol.messages.admission import CODEC_VERSION, Join, Peer, Roster, Welcome
 from gradwire_protocol.messages.fields import BLOCK_ELEMENTS, WORKER_ID_BYTES
-from gradwire_protocol.messages.histograms import NUMBERS, QUANTITIES, Histograms
 from gradwire_protocol.messages.kinds import Kind
 from gradwire_protocol.messages.layout import Layout, Tensor
 from gradwire_protocol.messages.link import CONTROL_RECORDS, LOGGED_RECORDS
+from gradwire_protocol.messages.logged.histograms import NUMBERS, QUANTITIES, Histograms
+from gradwire_protocol.messages.logged.scalars import Logged
+from gradwire_protocol.messages.relays import Branch, Closed, Opened, Receipts
 from gradwire_protocol.messages.replicas import Snapshot
-from gradwire_protocol.messages.scalars import Logged
 from gradwire_protocol.messages.schema import Record
 from gradwire_protocol.messages.snapshots import SnapshotAssembly
 from gradwire_protocol.messages.updates import (
@@ -37,6 +39,7 @@ RECORDS: Final[dict[Kind, type[Record]]] = {
         Snapshot,
         EncodedUpdate,
         Entries,
+        Branch,
     )
 }
 """By kind, so that what is in the corpus stays what it is when there are more of them."""
@@ -56,6 +59,14 @@ def check(data: bytes) -> None:
     packed = parsed.pack()
     assert len(packed) <= len(payload), f"{len(packed)} bytes from {len(payload)}"
     assert kind.parse(packed) == parsed, "another record"
+    if isinstance(parsed, Branch):
+        for inside in (Opened, Closed):
+            with suppress(InvalidMessageError):
+                found = inside.parse(parsed.body)
+                assert inside.parse(found.pack()) == found, "another record"
+    if isinstance(parsed, Receipts):
+        with suppress(InvalidMessageError):
+            _ = parsed.all
     if isinstance(parsed, Join | Welcome):
         check_layout(parsed.layout)
     elif isinstance(parsed, Snapshot):

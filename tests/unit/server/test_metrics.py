@@ -32,6 +32,7 @@ THINGS = (
     "_connected",
     "_term",
     "_observers",
+    "_relays",
     "_parameters",
     "_blocks",
     "_updates",

@@ -58,7 +58,7 @@ def test_help_lists_every_command_and_imports_none(
     assert main(["--help"]) == 0
 
     shown = capsys.readouterr().out
-    assert commands.keys() == {*OWN, "master"}
+    assert commands.keys() == {*OWN, "master", "relay"}
     assert all(f"│ {name} " in shown for name in commands)
     assert loaded_by("--help") & HEAVY == set()
 

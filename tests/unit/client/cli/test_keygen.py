@@ -89,7 +89,7 @@ def test_a_run_key_is_written_where_asked_and_its_path_is_all_of_stdout(
 # Keys of workers.
 
 
-@pytest.mark.parametrize("role", sorted(set(Role) - {Role.STANDBY}))
+@pytest.mark.parametrize("role", sorted(set(Role) - {Role.STANDBY, Role.RELAY}))
 def test_a_worker_key_follows_from_the_run_key(keygen: Keygen, role: Role) -> None:
     keygen()
 

@@ -10,8 +10,8 @@ from hypothesis.extra.numpy import arrays
 
 from gradwire.features.layer_histograms import SAMPLE, count_into, layers_of
 from gradwire_codecs.arrays import Float32Array
-from gradwire_protocol.messages.histograms import BINS, HISTOGRAM, LAYERS_MAX
 from gradwire_protocol.messages.layout import Layout, Tensor
+from gradwire_protocol.messages.logged.histograms import BINS, HISTOGRAM, LAYERS_MAX
 
 SPECIAL = [0.0, -0.0, 1e-45, 3.4e38, -3.4e38, np.nan, np.inf, -np.inf]
 VALUES = st.one_of(st.floats(width=32), st.sampled_from(SPECIAL).map(float))

@@ -13,9 +13,9 @@ from gradwire.worker.scalars import (
     WAITING_MAX,
     LoggedScalars,
 )
-from gradwire_protocol.messages.histograms import Histograms
 from gradwire_protocol.messages.link import Link
-from gradwire_protocol.messages.scalars import POINTS_MAX, SERIES_MAX, Logged
+from gradwire_protocol.messages.logged.histograms import Histograms
+from gradwire_protocol.messages.logged.scalars import POINTS_MAX, SERIES_MAX, Logged
 
 
 class Side:

@@ -8,7 +8,6 @@ import pytest
 from gradwire_protocol import InvalidMessageError, MessageReceived
 from gradwire_protocol.delivery.shaped_message import ShapedMessage
 from gradwire_protocol.limits import charge_of
-from gradwire_protocol.messages.histograms import HISTOGRAM, Histograms
 from gradwire_protocol.messages.kinds import (
     CONTROL_STREAM,
     LOG_STREAM,
@@ -24,8 +23,9 @@ from gradwire_protocol.messages.link import (
     UpdateReceived,
 )
 from gradwire_protocol.messages.link import Link as MessageLink
+from gradwire_protocol.messages.logged.histograms import HISTOGRAM, Histograms
+from gradwire_protocol.messages.logged.scalars import POINT, Logged
 from gradwire_protocol.messages.replicas import Snapshot
-from gradwire_protocol.messages.scalars import POINT, Logged
 from gradwire_protocol.messages.schema import Record
 from gradwire_protocol.messages.updates import EncodedUpdate, Entries, Finish
 from support.network import Link

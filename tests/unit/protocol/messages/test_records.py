@@ -11,7 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gradwire_protocol import CloseCode, InvalidMessageError
-from gradwire_protocol.limits import BUFFER_LAYOUT_BYTES_MAX, BUFFERS_BYTES_MAX, MESSAGE_BYTES_MAX
+from gradwire_protocol.crypto.keys import KEY_ID_BYTES, NAME_BYTES_MAX
+from gradwire_protocol.limits import (
+    BUFFER_LAYOUT_BYTES_MAX,
+    BUFFERS_BYTES_MAX,
+    MESSAGE_BYTES_MAX,
+    REASON_BYTES_MAX,
+    WINDOW_BYTES,
+)
 from gradwire_protocol.messages.admission import (
     QUANTUM_EXPONENT_MAX,
     QUANTUM_EXPONENT_MIN,
@@ -43,13 +50,6 @@ from gradwire_protocol.messages.fields import (
     count_updates,
     covers,
 )
-from gradwire_protocol.messages.histograms import (
-    HISTOGRAM,
-    HISTOGRAMS_MAX,
-    LAYERS_MAX,
-    Histograms,
-    ratio_series,
-)
 from gradwire_protocol.messages.kinds import RANK_END, RANKS_MAX, EndCode, Kind
 from gradwire_protocol.messages.layout import (
     DIMENSIONS_MAX,
@@ -61,7 +61,23 @@ from gradwire_protocol.messages.layout import (
     Layout,
     Tensor,
 )
-from gradwire_protocol.messages.link import CONTROL_RECORDS
+from gradwire_protocol.messages.link import CONTROL_RECORDS, LOGGED_RECORDS
+from gradwire_protocol.messages.logged.histograms import (
+    HISTOGRAM,
+    HISTOGRAMS_MAX,
+    LAYERS_MAX,
+    Histograms,
+    ratio_series,
+)
+from gradwire_protocol.messages.logged.scalars import (
+    COUNT_MAX,
+    POINT,
+    POINTS_MAX,
+    SERIES_MAX,
+    SERIES_NAME_CHARACTERS_MAX,
+    STEP_MAX,
+    Logged,
+)
 from gradwire_protocol.messages.modes.kept_state import KeptState
 from gradwire_protocol.messages.modes.mode import (
     AVERAGING,
@@ -74,16 +90,27 @@ from gradwire_protocol.messages.modes.mode import (
     Mode,
 )
 from gradwire_protocol.messages.modes.optimizer import OPTIMIZERS, STEPS_MAX, Optimizer
-from gradwire_protocol.messages.replicas import Blocks, Contents, Digest, Snapshot, Want
-from gradwire_protocol.messages.scalars import (
-    COUNT_MAX,
-    POINT,
-    POINTS_MAX,
-    SERIES_MAX,
-    SERIES_NAME_CHARACTERS_MAX,
-    STEP_MAX,
-    Logged,
+from gradwire_protocol.messages.relays import (
+    BRANCH_OVERHEAD_BYTES,
+    ELSEWHERE_MAX,
+    RECEIPT,
+    RECEIPTS_MAX,
+    RELAY_ID_BYTES,
+    RELAYS_DEEP_MAX,
+    Branch,
+    Closed,
+    Elsewhere,
+    Fed,
+    Feed,
+    Have,
+    Opened,
+    Receipts,
+    Returned,
+    Trunk,
+    Unfed,
+    passes,
 )
+from gradwire_protocol.messages.replicas import Blocks, Contents, Digest, Snapshot, Want
 from gradwire_protocol.messages.schema import Record
 from gradwire_protocol.messages.updates import (
     NORM_MAX,
@@ -124,6 +151,7 @@ RANKS = st.integers(0, RANK_END - 1)
 SEQUENCES = st.integers(0, SEQUENCE_MAX)
 EXPONENTS = st.integers(QUANTUM_EXPONENT_MIN, QUANTUM_EXPONENT_MAX)
 VERSIONS = st.dictionaries(RANKS, SEQUENCES, max_size=5)
+BRANCHES = st.integers(1, 2**32 - 1)
 POSITIONS = st.integers(0, POSITION_MAX)
 LOG_IDS = st.integers(0, LOG_ID_MAX)
 LOGS = st.builds(LogName, LOG_IDS, LOG_IDS, POSITIONS)
@@ -304,6 +332,24 @@ FIELDS: tuple[tuple[Any, ...], ...] = (
     (Finished, VERSIONS),
     (Leave, SEQUENCES, NAMES),
     (Stopping, NAMES),
+    (Trunk, st.integers(0, WINDOW_BYTES), st.binary(max_size=RELAY_ID_BYTES)),
+    (
+        Branch,
+        BRANCHES,
+        SEQUENCES,
+        st.integers(0, 2),
+        st.integers(0, 2**16 - 1),
+        SEQUENCES,
+        st.integers(0, 2**16 - 1),
+        st.binary(max_size=50),
+    ),
+    (Receipts, st.binary(max_size=50)),
+    (Returned, BRANCHES, st.integers(1, 2**63)),
+    (Feed, BRANCHES, PLACES, VERSIONS, st.integers(1, ELEMENTS_MAX), st.booleans()),
+    (Fed, BRANCHES, BRANCHES, BRANCHES, POSITIONS, POSITIONS, SEQUENCES, st.none() | RANKS),
+    (Unfed, BRANCHES, BRANCHES),
+    (Have, BRANCHES, POSITIONS, SEQUENCES, SEQUENCES),
+    (Elsewhere, st.lists(NAMES, max_size=ELSEWHERE_MAX).map(tuple)),
 )
 """Each message with what its fields can be."""
 
@@ -508,6 +554,43 @@ REFUSED: tuple[tuple[type[Record], str, object], ...] = (
     (Histograms, "names", (LONG_NAME,)),
     (Histograms, "histograms", bytes(HISTOGRAM.itemsize * HISTOGRAMS_MAX + 1)),
     (Histograms, "dropped", -1),
+    (Trunk, "window_bytes", WINDOW_BYTES + 1),
+    (Trunk, "relay_id", bytes(RELAY_ID_BYTES + 1)),
+    (Branch, "branch", 0),
+    (Branch, "index", -1),
+    (Branch, "act", 3),
+    (Branch, "stream", 2**16),
+    (Branch, "number", 2**32),
+    (Branch, "kind", 2**16),
+    (Branch, "body", None),
+    (Opened, "name", "x" * (NAME_BYTES_MAX + 1)),
+    (Opened, "role", 3),
+    (Opened, "key_id", bytes(KEY_ID_BYTES + 1)),
+    (Closed, "code", 2**16),
+    (Closed, "reason", "x" * (REASON_BYTES_MAX + 1)),
+    (Closed, "by_peer", 1),
+    (Receipts, "packed", bytes(RECEIPT.size * RECEIPTS_MAX + 1)),
+    (Returned, "branch", 0),
+    (Returned, "charge", 0),
+    (Feed, "number", 0),
+    (Feed, "place", None),
+    (Feed, "versions", {-1: 1}),
+    (Feed, "elements", 0),
+    (Feed, "has_rounds", 1),
+    (Fed, "feed", 0),
+    (Fed, "index", 0),
+    (Fed, "branch", 0),
+    (Fed, "position", -1),
+    (Fed, "told", -1),
+    (Fed, "number", 2**32),
+    (Fed, "rank", RANK_END),
+    (Unfed, "feed", 0),
+    (Unfed, "branch", 0),
+    (Have, "feed", 0),
+    (Have, "position", -1),
+    (Have, "index", -1),
+    (Have, "number", 2**32),
+    (Elsewhere, "masters", ("x",) * (ELSEWHERE_MAX + 1)),
 )
 
 
@@ -536,8 +619,31 @@ def test_the_longest_ledger_fits_a_message() -> None:
     assert Grant.parse(grant.pack()) == grant
 
 
+def test_the_largest_buffers_fit_a_branch_of_a_relay_of_a_relay() -> None:
+    largest = Buffers(
+        RANK_END - 1, final=True, leaves=True, layout=b"", floats=b"", integers=b"", others=b""
+    )
+    size = len(replace(largest, others=bytes(BUFFERS_BYTES_MAX)).pack())
+    kind: int = Kind.BUFFERS
+
+    for _ in range(RELAYS_DEEP_MAX):
+        assert passes(kind, size)
+        wrapped = Branch(2**32 - 1, 2**32 - 1, 2, 2**16 - 1, 2**32 - 1, 2**16 - 1, bytes(size))
+        assert len(wrapped.pack()) - size <= BRANCH_OVERHEAD_BYTES
+        kind, size = Kind.BRANCH, len(wrapped.pack())
+
+    assert size <= MESSAGE_BYTES_MAX
+
+
+@pytest.mark.parametrize("packed", [bytes(1), bytes(RECEIPT.size + 1)])
+def test_a_part_of_a_receipt_is_refused(packed: bytes) -> None:
+    with pytest.raises(InvalidMessageError):
+        _ = Receipts(packed).all
+
+
 def test_every_message_is_tested_here() -> None:
-    messages = {*CONTROL_RECORDS.values(), EncodedUpdate, Snapshot, Entries, Logged, Histograms}
+    others: set[Any] = {EncodedUpdate, Snapshot, Entries, Branch}
+    messages = {*CONTROL_RECORDS.values(), *LOGGED_RECORDS.values(), *others}
 
     assert messages == {row[0] for row in FIELDS}, "FIELDS has what each can hold"
     assert messages <= {type(example) for example in EXAMPLES}, "support/records.py has one of each"

@@ -12,7 +12,7 @@ from urllib.parse import quote, urlencode
 import pytest
 from aiohttp import web
 
-from gradwire_protocol.messages.histograms import QUANTITIES, ratio_series
+from gradwire_protocol.messages.logged.histograms import QUANTITIES, ratio_series
 from gradwire_protocol.messages.updates import Finish, Finished, Leave
 from gradwire_server.http.access import Access, Token
 from gradwire_server.http.api import PREFIX

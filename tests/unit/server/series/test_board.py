@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gradwire_protocol.messages.scalars import STEP_MAX
+from gradwire_protocol.messages.logged.scalars import STEP_MAX
 from gradwire_server.series.board import Board
 from support.curves import buckets_of, points_of
 

@@ -6,7 +6,12 @@ import numpy as np
 import pytest
 
 from gradwire_protocol import InvalidMessageError
-from gradwire_protocol.messages.histograms import HISTOGRAM, LAYERS_MAX, QUANTITIES, Histograms
+from gradwire_protocol.messages.logged.histograms import (
+    HISTOGRAM,
+    LAYERS_MAX,
+    QUANTITIES,
+    Histograms,
+)
 from gradwire_server.series.histograms import PER_SECOND, LayerHistograms
 from gradwire_server.series.senders import BURST
 from support.histograms import counted, shown_in

@@ -10,7 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gradwire_protocol import InvalidMessageError
-from gradwire_protocol.messages.scalars import AGE_MAX, POINTS_MAX, SERIES_MAX, STEP_MAX, Logged
+from gradwire_protocol.messages.logged.scalars import (
+    AGE_MAX,
+    POINTS_MAX,
+    SERIES_MAX,
+    STEP_MAX,
+    Logged,
+)
 from gradwire_server.series import series as module
 from gradwire_server.series.board import BUCKET_BYTES
 from gradwire_server.series.saved import CELLS_MAX, SAVED_MAX, SavedSeries

@@ -211,7 +211,7 @@ def test_who_is_furthest_behind_goes_where_there_is_no_room() -> None:
         passing.acknowledge(0)
         passing.acknowledge(1)
 
-    dropped = passing.relay.drop_slowest()
+    dropped = passing.relay.drop_slowest(2.0)
 
     assert dropped is not None
     assert dropped[0] is passing.members[2]

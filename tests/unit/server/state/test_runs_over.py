@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from gradwire_protocol.messages.scalars import POINT, Logged
+from gradwire_protocol.messages.logged.scalars import POINT, Logged
 from gradwire_server.series.journal import ENTRIES_MAX, Happening, Journal
 from gradwire_server.series.saved import COLUMNS_MAX
 from gradwire_server.series.series import Series

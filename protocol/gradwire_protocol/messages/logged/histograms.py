@@ -18,7 +18,11 @@ import numpy.typing as npt
 from gradwire_protocol.errors import InvalidMessageError
 from gradwire_protocol.messages.kinds import Kind
 from gradwire_protocol.messages.layout import ELEMENTS_MAX, NAME_CHARACTERS_MAX
-from gradwire_protocol.messages.scalars import COUNT_MAX, SERIES_NAME_CHARACTERS_MAX, STEP_MAX
+from gradwire_protocol.messages.logged.scalars import (
+    COUNT_MAX,
+    SERIES_NAME_CHARACTERS_MAX,
+    STEP_MAX,
+)
 from gradwire_protocol.messages.schema import (
     SMALL_BYTES_MAX,
     Record,

@@ -1,0 +1,1 @@
+"""What workers log for people to look at."""
