@@ -163,15 +163,7 @@ class Daemon:
         warm_up()  # else the first update would wait for the compiler
         listening = self._listening
         drivers = self._drivers = listening.open(self._addresses.listen, self._application, loop)
-        self._metrics.registry.register(
-            SocketsCollector(
-                self._runs.first.terms,
-                listening.counters,
-                listening.datagrams,
-                listening.streams,
-            )
-        )
-        self._metrics.registry.register(RunsCollector(self._runs))
+        self._register_collectors()
         figures = Figures(self._runs, self._traffic, drivers.now())
         documents = Documents(self._runs, figures, lambda: listening.connections, drivers.now)
         streams = Streams(documents)
@@ -300,6 +292,12 @@ class Daemon:
     def _end_with(self, error: GradwireError, now: float) -> None:
         self._refusal = error
         self._stop(str(error))
+
+    def _register_collectors(self) -> None:
+        listening = self._listening
+        sockets = listening.counters, listening.datagrams, listening.streams
+        self._metrics.registry.register(SocketsCollector(self._runs.first.terms, *sockets))
+        self._metrics.registry.register(RunsCollector(self._runs))
 
     def _announce(self, http_address: str | None) -> None:
         """Announce the address for workers: on stdout in a line of JSON, and by ``--announce``."""
