@@ -183,9 +183,7 @@ class Daemon:
                 refusals = asyncio.create_task(self._look_for_refusals(drivers))
             await self._serve(drivers, figures)
             await self._close_connections(drivers)
-            await self._wait_for_disk()
-            if self._event_files is not None:
-                self._event_files.close(self._runs.masters, drivers.now())
+            await self._close_files(drivers.now())
         finally:
             if refusals is not None:
                 refusals.cancel()
@@ -292,6 +290,11 @@ class Daemon:
     def _end_with(self, error: GradwireError, now: float) -> None:
         self._refusal = error
         self._stop(str(error))
+
+    async def _close_files(self, now: float) -> None:
+        await self._wait_for_disk()
+        if self._event_files is not None:
+            self._event_files.close(self._runs.masters, now)
 
     def _register_collectors(self) -> None:
         listening = self._listening
