@@ -77,7 +77,7 @@ def main(
         output = Output(
             quick=given.quick,
             keys=given.keys is not False,
-            commit=commit_of(Path(__file__).parent),
+            commit=commit_of((kept or Path(__file__)).parent),
             json=given.json,
             curves=curves,
             options=others,

@@ -72,8 +72,8 @@ class Figure:
         if origin.quick:
             values["met"] = None
         for name, value in values.items():
-            if isinstance(value, float) and not isfinite(value):
-                values[name] = None  # JSON has no such number
+            if isinstance(value, float):  # JSON has no number that is not finite
+                values[name] = float(f"{value:.6g}") if isfinite(value) else None
         return json.dumps(values, default=lambda scalar: scalar.item())
 
 

@@ -70,12 +70,12 @@ def record(file: Path, name: str, paths: Sequence[str], figures: Iterable[Figure
     Returns
     -------
     bool
-        False, and nothing is written, where what was measured is in no commit.
+        False, and nothing is written, where what was measured is not what its commit has.
     """
-    if differs(file.parent, "HEAD", paths) is not False:
-        return False
     # Other files may differ: this one does, once the benchmark before has written it.
-    committed = replace(origin, commit=commit_of(file.parent).removesuffix(DIRTY))
+    committed = replace(origin, commit=origin.commit.removesuffix(DIRTY))
+    if differs(file.parent, committed.commit, paths) is not False:
+        return False
     others = [json.dumps(line) for line in read(file) if line["command"] != origin.command]
     measured = [figure.to_json(name, committed) for figure in figures]
     lines = sorted([*others, *measured], key=lambda line: str(json.loads(line)["command"]))
@@ -85,7 +85,7 @@ def record(file: Path, name: str, paths: Sequence[str], figures: Iterable[Figure
 
 def marks(text: str) -> list[str]:
     """Return what the marks of a page's tables of figures say."""
-    return re.findall(r"<!-- (figures .+?): begin -->", text)
+    return re.findall(r"^<!-- (figures .+): begin -->$", text, re.MULTILINE)
 
 
 def is_old(line: Line) -> bool:
@@ -143,10 +143,10 @@ def _number(value: float | None) -> str:
 def _origin(line: Line) -> str:
     """Say where figures are from, and whether other programs were in their way."""
     cores = int(line["machine"].split()[0])
-    busy = line["load"] > cores
-    load = f", with a load of {line['load']:.1f} at the start" if busy else ""
-    note = ": other programs ran meanwhile, so ratios count and times do not" if busy else ""
+    where = f"`{line['command']}`, commit {line['commit']} of {line['date']}, on {line['machine']}"
+    if line["load"] <= cores:
+        return f"{where}."
     return (
-        f"`{line['command']}`, commit {line['commit']} of {line['date']}, on {line['machine']}"
-        f"{load}{note}."
+        f"{where}. **Load {line['load']:.1f} at the start**: other programs ran, which makes times "
+        "longer and ratios uncertain."
     )

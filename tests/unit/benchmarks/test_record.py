@@ -120,7 +120,8 @@ def test_what_is_no_checkout_differs_from_nothing_and_has_no_figures(tmp_path: P
 
 
 def lines_of(file: Path, origin: Origin) -> Any:
-    record(file, "codec", [CODE], [figure("pass"), figure("memory", 4.0)], origin)
+    committed = replace(origin, commit=commit_of(file.parent))
+    assert record(file, "codec", [CODE], [figure("pass"), figure("memory", 4.0)], committed)
     return read(file)
 
 
@@ -142,8 +143,8 @@ def test_a_table_says_where_its_figures_are_from_and_whether_the_machine_was_bus
 
     named = (commit_of(file.parent), ORIGIN.date, ORIGIN.machine)
     assert all(each in quiet for each in named)
-    assert "load" not in quiet
-    assert "load of 4.7" in busy
+    assert "Load" not in quiet
+    assert "Load 4.7" in busy
 
 
 def test_old_figures_are_marked_and_the_table_is_the_same_but_for_the_marks(file: Path) -> None:
@@ -170,3 +171,12 @@ def test_every_benchmark_measures_files_that_are_there() -> None:
     ]
 
     assert missing == []
+
+
+def test_what_is_kept_are_full_figures_of_benchmarks_that_are_there() -> None:
+    lines = read()
+
+    assert {line["benchmark"] for line in lines} <= set(BENCHMARKS)
+    assert not any(line["quick"] or line["commit"].endswith(DIRTY) for line in lines)
+    named = [(line["command"], line["figure"], line["rival"], line["aim"]) for line in lines]
+    assert len(named) == len(set(named))
