@@ -2,10 +2,10 @@
 
 A run of a benchmark replaces the figures of its own command and leaves the others. A table stands
 between marks that name the command's arguments and, where not all figures are to be shown, parts of
-their names::
+their names, or of these and what stands beside them::
 
-    <!-- figures codec, threshold pass, memory: begin -->
-    <!-- figures codec, threshold pass, memory: end -->
+    <!-- figures codec; threshold pass; 1.00%: Deeplearning4j: begin -->
+    <!-- figures codec; threshold pass; 1.00%: Deeplearning4j: end -->
 
 A figure is old where the code that it measures differs from that of its commit.
 """
@@ -106,12 +106,12 @@ def table(mark: str, lines: Iterable[Line], *, old: Callable[[Line], bool] = is_
     old : callable
         Says which are marked; `without_marks` takes the marks away.
     """
-    arguments, *parts = mark.removeprefix("figures ").split(", ")
+    arguments, *parts = mark.removeprefix("figures ").split("; ")
     chosen = [
         line
         for line in lines
         if line["command"] == f"{COMMAND} {arguments}"
-        and (not parts or any(part in line["figure"] for part in parts))
+        and (not parts or any(part in f"{line['figure']}: {line['rival']}" for part in parts))
     ]
     if not chosen:
         raise ValueError(f"no figures for {mark!r} in {FIGURES.name}: run {COMMAND} {arguments}")
@@ -129,7 +129,7 @@ def without_marks(text: str) -> str:
 def _row(line: Line, old: bool) -> str:
     name = f"{line['figure']} {OLD}" if old else line["figure"]
     value, beside = (_number(line[each]) for each in ("value", "rival_value"))
-    ratio = "" if line["ratio"] is None else f" ({line['ratio']:.3g}x)"
+    ratio = "" if line["ratio"] is None else f" ({shown(line['ratio'])}x)"
     aim = line["aim"].replace("<=", "≤").replace(">=", "≥")
     verdict = "" if aim == "none" else ": met" if line["met"] else ": **missed**"
     cells = (name, f"{value} {line['unit']}{ratio}", f"{line['rival']}: {beside}", aim + verdict)
