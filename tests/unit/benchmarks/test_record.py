@@ -3,6 +3,7 @@
 import subprocess
 from dataclasses import replace
 from pathlib import Path
+from shutil import which
 from types import SimpleNamespace
 from typing import Any
 
@@ -62,6 +63,8 @@ def commit(folder: Path, code: str) -> str:
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
     """Return a file of figures in a checkout."""
+    if which("git") is None:
+        pytest.skip("needs git")
     git(tmp_path, "init")
     commit(tmp_path, "before")
     (tmp_path / "docs").mkdir()
