@@ -44,9 +44,6 @@ LONGER = {
     "docs/metrics.md": 64 * 1024,
     "docs/mistakes.md": 16 * 1024,
     "docs/transcripts.md": 16 * 1024,
-    "docs/convergence.md": 32 * 1024,
-    "docs/modes.md": 16 * 1024,
-    "docs/decisions/rounds.md": 10 * 1024,
 }
 """How many bytes a page may have that has more than others of its kind."""
 

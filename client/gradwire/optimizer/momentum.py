@@ -1,6 +1,6 @@
 """How much momentum an optimizer should have where its changes arrive late: the rules.
 
-docs/convergence.md has the reasons, the derivations and the measurements, under "Momentum".
+docs/decisions/delays.md and docs/decisions/momentum-sums.md have the decisions and measurements.
 
 **Delay acts like momentum** (I. Mitliagkas, C. Zhang, S. Hadjis and C. Re, "Asynchrony begets
 Momentum, with an Application to Deep Learning", Allerton 2016). Both are filters, and the mean lags

@@ -111,9 +111,9 @@ def join(
     _warn_of_parameters(target)
     parameters = parameters_of(target)
     stop_averaging(target)
+    _compile_kernels(resolved)
     found = lookup.first(resolved.connect_timeout_seconds, resolved.start_timeout_seconds)
     resolved = resolved.with_announced(found.settings, given, resolved.master)
-    _compile_kernels(resolved)
     session = attempt(resolved, parameters, target, optimizer, lookup, found.destinations)
     with _joined_lock:
         _joined[session] = identities

@@ -15,6 +15,7 @@ from dataclasses import replace
 from functools import partial
 from math import inf, isfinite
 from multiprocessing.connection import Connection
+from pathlib import Path
 from typing import Any, Final, TypeAlias
 
 import torch
@@ -149,9 +150,10 @@ class Member(member.Member):
         _sleep_until(begins)
         now = time.monotonic()
         while watch.look(now):
+            before = _busy_seconds()
             optimizer.zero_grad()
             loss = task.loss(trained, task.draw(random))
-            self._late += time.monotonic() > now + FORWARD * cell.step_seconds
+            self._late += _busy_seconds() - before > FORWARD * cell.step_seconds
             _sleep_until(now + FORWARD * cell.step_seconds)
             loss.backward()  # type: ignore[no-untyped-call]
             _sleep_until(now + cell.step_seconds)
@@ -198,6 +200,15 @@ def _loss_of(task: Task, model: nn.Module, state: State) -> float:
     model.load_state_dict(state)
     loss = task.evaluate(model)
     return loss if isfinite(loss) else inf
+
+
+def _busy_seconds() -> float:
+    """Return how long this thread has computed or waited for a processor.
+
+    DistributedDataParallel waits for buffers in the forward pass, which is not the machine's fault.
+    """
+    computed, waited, _ = Path("/proc/thread-self/schedstat").read_text(encoding="ascii").split()
+    return (int(computed) + int(waited)) / 1e9
 
 
 def _sleep_until(when: float) -> None:
