@@ -58,12 +58,12 @@ pictures: venv
 docs-serve: venv
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs serve
 
-# CURVES=docs renews the drawings that the documentation shows.
+# Writes docs/figures.jsonl, which `make tables` makes tables of. CURVES=docs renews the drawings that
+# the documentation shows.
 CURVES ?= .cache/benchmarks
 
 bench: venv
-	$(BIN)/python tests/benchmarks all --json .cache/benchmarks/figures.jsonl \
-		--curves $(CURVES)
+	$(BIN)/python tests/benchmarks all --curves $(CURVES)
 
 # Until it is stopped; the tests run each target for a bounded count.
 fuzz: venv

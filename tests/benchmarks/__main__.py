@@ -6,6 +6,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from benchmarks.command import main
+from benchmarks.record import FIGURES
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(kept=FIGURES))

@@ -5,7 +5,9 @@ beside a floor or a rival that was measured alternately with it, in the same run
 differ between machines and hours, ratios hold. An aim that is missed is printed as missed.
 
 With ``--json``, each figure is also written as an object on a line of its own, as soon as its
-benchmark has ended. ``--curves`` draws what the documentation shows.
+benchmark has ended. ``--curves`` draws what the documentation shows. docs/figures.jsonl keeps the
+figures of full runs for `make tables`, unless a benchmark ran with options of its own, or what it
+measures is in no commit.
 
 With ``--quick``, everything is tiny and takes seconds, to see that it still runs. The figures say
 nothing and are marked so, no aim is met or missed, and drawings are made and thrown away.
@@ -26,7 +28,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from benchmarks.commit import commit_of
-from benchmarks.figures import Figure, machine, print_table
+from benchmarks.figures import Figure, Origin, machine, print_table
+from benchmarks.record import COMMAND, record
 from benchmarks.registry import BENCHMARKS, Benchmark
 
 ALL = "all"
@@ -44,12 +47,16 @@ class Output:
     curves: Path | None
     options: Sequence[str]
     """Of the one benchmark that runs, where it has any."""
+    kept: Path | None
+    """What documentation quotes."""
 
 
 def main(
-    arguments: Sequence[str] | None = None, benchmarks: Mapping[str, Benchmark] = BENCHMARKS
+    arguments: Sequence[str] | None = None,
+    benchmarks: Mapping[str, Benchmark] = BENCHMARKS,
+    kept: Path | None = None,
 ) -> int:
-    """Run what was asked for; return the exit status."""
+    """Run what was asked for, and keep figures in a file; return the exit status."""
     parser = _parser(benchmarks)
     given, others = parser.parse_known_args(arguments)
     if given.list:
@@ -70,10 +77,11 @@ def main(
         output = Output(
             quick=given.quick,
             keys=given.keys is not False,
-            commit=commit_of(Path(__file__).parent),
+            commit=commit_of((kept or Path(__file__)).parent),
             json=given.json,
             curves=curves,
             options=others,
+            kept=None if given.quick or others else kept,
         )
         failed = [name for name in names if not _ends_well(name, benchmarks[name], output)]
     if failed:
@@ -140,9 +148,14 @@ def _ends_well(name: str, benchmark: Benchmark, output: Output) -> bool:
         plan = benchmark.plan(quick=output.quick, keys=output.keys)
         if output.options:
             plan = benchmark.with_options(plan, output.options)
+        # `all` measures the same as each one by itself.
+        keyless = " --no-keys" if benchmark.has_keyless_form and not output.keys else ""
+        origin = Origin.now(output.commit, f"{COMMAND} {name}{keyless}", quick=output.quick)
         figures = benchmark.run(plan)
         if figures:
-            _show(name, figures, output)
+            _show(name, figures, output, origin)
+            if output.kept and not record(output.kept, name, benchmark.measured, figures, origin):
+                print(f"{name}: not kept, what it measures is in no commit", file=sys.stderr)
             if output.curves is not None and benchmark.has_drawing:
                 benchmark.draw(figures, output.curves, plan)
     except Exception:
@@ -151,9 +164,9 @@ def _ends_well(name: str, benchmark: Benchmark, output: Output) -> bool:
     return True
 
 
-def _show(name: str, figures: list[Figure], output: Output) -> None:
+def _show(name: str, figures: list[Figure], output: Output, origin: Origin) -> None:
     print_table(name, figures, quick=output.quick)
     if output.json is not None:
         with output.json.open("a", encoding="utf-8") as file:
             for figure in figures:
-                file.write(figure.to_json(name, commit=output.commit, quick=output.quick) + "\n")
+                file.write(figure.to_json(name, origin) + "\n")

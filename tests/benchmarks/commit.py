@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Final
 
 UNKNOWN: Final = "unknown"
+DIRTY: Final = "-dirty"
 
 
 def commit_of(folder: Path) -> str:

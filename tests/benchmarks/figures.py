@@ -5,13 +5,42 @@ import os
 import platform
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
 from math import isfinite, nan
 from pathlib import Path
 from statistics import median
 from time import perf_counter
+from typing import Self
 
 from rich.console import Console
 from rich.table import Table
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Origin:
+    """Where figures are from."""
+
+    commit: str
+    quick: bool
+    """Whether they were measured on so little that they say nothing: then no aim was met or
+    missed."""
+    machine: str
+    date: str
+    command: str
+    load: float
+    """Processes that ran or waited for a core in the minute before."""
+
+    @classmethod
+    def now(cls, commit: str, command: str, *, quick: bool) -> Self:
+        """Return that of what is measured from now on."""
+        return cls(
+            commit=commit,
+            quick=quick,
+            machine=machine(),
+            date=datetime.now(UTC).date().isoformat(),
+            command=command,
+            load=round(os.getloadavg()[0], 2),
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,25 +58,22 @@ class Figure:
     met: bool
     runs: int
 
-    def to_json(self, benchmark: str, *, commit: str, quick: bool) -> str:
+    def to_json(self, benchmark: str, origin: Origin) -> str:
         """Return one JSON object.
 
         Parameters
         ----------
         benchmark : str
             Its name: figures of several come in one file.
-        commit : str
-            What was measured.
-        quick : bool
-            Whether it was measured on so little that it says nothing: then no aim was met or
-            missed.
+        origin : Origin
+            What was measured, where and when.
         """
-        values = {"benchmark": benchmark, **asdict(self), "commit": commit, "quick": quick}
-        if quick:
+        values = {"benchmark": benchmark, **asdict(self), **asdict(origin)}
+        if origin.quick:
             values["met"] = None
         for name, value in values.items():
-            if isinstance(value, float) and not isfinite(value):
-                values[name] = None  # JSON has no such number
+            if isinstance(value, float):  # JSON has no number that is not finite
+                values[name] = float(f"{value:.6g}") if isfinite(value) else None
         return json.dumps(values, default=lambda scalar: scalar.item())
 
 
@@ -131,7 +157,7 @@ def machine() -> str:
             model = line.partition(":")[2].strip()
             break
     return (
-        f"{os.cpu_count()} x {model}, {platform.system()} {platform.release()}, "
+        f"{os.cpu_count()} x {model}, {platform.system()} {platform.release().partition('-')[0]}, "
         f"Python {platform.python_version()}"
     )
 
@@ -151,15 +177,15 @@ def print_table(name: str, figures: list[Figure], *, quick: bool) -> None:
         aim = "none" if figure.aim == "none" else f"{figure.aim}{verdict}"
         table.add_row(
             figure.figure,
-            f"{_shown(figure.value)} {figure.unit}",
+            f"{shown(figure.value)} {figure.unit}",
             figure.rival,
-            f"{_shown(figure.rival_value)} {figure.unit}",
+            f"{shown(figure.rival_value)} {figure.unit}",
             f"{figure.ratio:.4g}",
             aim,
         )
     Console(width=140).print(table)
 
 
-def _shown(value: float) -> str:
+def shown(value: float) -> str:
     """Return four digits, or more where there are more before the point."""
     return f"{value:.4g}" if abs(value) < 1e4 else f"{value:.0f}"

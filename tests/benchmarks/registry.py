@@ -33,6 +33,15 @@ class Benchmark:
     """One of them."""
 
     module_name: str
+    paths: Sequence[str]
+    """Of what it measures, from the repository's root; a folder stands for all that is in it."""
+
+    @property
+    def measured(self) -> Sequence[str]:
+        """What its figures depend on: what it measures, and how."""
+        path = Path("tests", *self.module_name.split("."))
+        alone = path.parent.name == "benchmarks"
+        return *self.paths, str(path.with_suffix(".py") if alone else path.parent)
 
     @property
     def description(self) -> str:
@@ -81,25 +90,31 @@ class Benchmark:
         self.module.draw(figures, folder, plan)
 
 
+CODECS: Final = ("protocol/gradwire_codecs",)
+CODEC: Final = (*CODECS, "tests/benchmarks/codec_dense.py", "tests/benchmarks/codec_memory.py")
+TRANSPORT: Final = ("protocol/gradwire_protocol", "protocol/gradwire_udp")
+MASTER: Final = ("protocol", "server")
+PRODUCT: Final = ("protocol", "server", "client")
+
 BENCHMARKS: Final[Mapping[str, Benchmark]] = {
-    "attack": Benchmark("benchmarks.attack"),
-    "badlinks": Benchmark("benchmarks.badlinks"),
-    "codec": Benchmark("benchmarks.codec"),
-    "codec-size": Benchmark("benchmarks.codec_size"),
-    "convergence": Benchmark("benchmarks.convergence.comparison"),
-    "defaults": Benchmark("benchmarks.defaults.comparison"),
-    "latency": Benchmark("benchmarks.latency"),
-    "lossy": Benchmark("benchmarks.lossy"),
-    "modes": Benchmark("benchmarks.modes"),
-    "overhead": Benchmark("benchmarks.overhead"),
-    "recovery": Benchmark("benchmarks.recovery"),
-    "relay": Benchmark("benchmarks.relay"),
-    "scale": Benchmark("benchmarks.scale"),
-    "sealed": Benchmark("benchmarks.sealed"),
-    "slowlink": Benchmark("benchmarks.slowlink"),
-    "spark": Benchmark("benchmarks.spark"),
-    "start": Benchmark("benchmarks.start"),
-    "time-to-loss": Benchmark("benchmarks.time_to_loss.comparison"),
-    "transport": Benchmark("benchmarks.transport"),
-    "watching": Benchmark("benchmarks.watching"),
+    "attack": Benchmark("benchmarks.attack", MASTER),
+    "badlinks": Benchmark("benchmarks.badlinks", TRANSPORT),
+    "codec": Benchmark("benchmarks.codec", CODEC),
+    "codec-size": Benchmark("benchmarks.codec_size", (*CODECS, "client/gradwire/cli/demo")),
+    "convergence": Benchmark("benchmarks.convergence.comparison", PRODUCT),
+    "defaults": Benchmark("benchmarks.defaults.comparison", PRODUCT),
+    "latency": Benchmark("benchmarks.latency", MASTER),
+    "lossy": Benchmark("benchmarks.lossy", TRANSPORT),
+    "modes": Benchmark("benchmarks.modes", PRODUCT),
+    "overhead": Benchmark("benchmarks.overhead", PRODUCT),
+    "recovery": Benchmark("benchmarks.recovery", PRODUCT),
+    "relay": Benchmark("benchmarks.relay", MASTER),
+    "scale": Benchmark("benchmarks.scale", MASTER),
+    "sealed": Benchmark("benchmarks.sealed", TRANSPORT),
+    "slowlink": Benchmark("benchmarks.slowlink", PRODUCT),
+    "spark": Benchmark("benchmarks.spark", PRODUCT),
+    "start": Benchmark("benchmarks.start", PRODUCT),
+    "time-to-loss": Benchmark("benchmarks.time_to_loss.comparison", PRODUCT),
+    "transport": Benchmark("benchmarks.transport", TRANSPORT),
+    "watching": Benchmark("benchmarks.watching", MASTER),
 }

@@ -20,7 +20,7 @@ COMMAND = Path(__file__).parents[1] / "benchmarks"
 
 FIELDS = {
     "benchmark", "figure", "value", "unit", "rival", "rival_value", "ratio", "aim", "met", "runs",
-    "commit", "quick",
+    "commit", "quick", "machine", "date", "command", "load",
 }  # fmt: skip
 
 NEED_MACHINES = ("convergence", "defaults", "lossy", "modes", "slowlink", "time-to-loss")

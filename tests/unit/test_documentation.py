@@ -6,6 +6,7 @@ out of date, the test says how to renew it: ``make tables``.
 
 import ast
 import re
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import fields
 from functools import partial
@@ -18,6 +19,7 @@ import numpy as np
 import pytest
 from typer.main import get_command
 
+from benchmarks import record
 from gradwire import Session, SessionStats, Settings, join
 from gradwire.cli.app import app
 from gradwire.cli.commands import Commands, DeferredCommand
@@ -156,6 +158,14 @@ GENERATED: dict[tuple[str, str], Callable[[], str]] = {
 }
 
 
+FIGURE_TABLES: dict[tuple[str, str], Callable[[], str]] = {
+    (page, mark): partial(record.table, mark, record.read())
+    for page, text in PAGES.items()
+    for mark in record.marks(text)
+}
+"""These depend on more than this checkout: on the commits that figures are from."""
+
+
 def between_marks(text: str, name: str) -> str:
     return text.split(f"<!-- {name}: begin -->\n")[1].split(f"<!-- {name}: end -->")[0]
 
@@ -167,6 +177,27 @@ def test_generated_tables_are_current(file: str, name: str) -> None:
     assert between_marks(text, name).strip() == GENERATED[file, name](), (
         "renew it with: make tables"
     )
+
+
+@pytest.mark.parametrize(("page", "mark"), FIGURE_TABLES)
+def test_a_table_of_figures_has_what_the_file_has(page: str, mark: str) -> None:
+    shown = record.without_marks(between_marks(PAGES[page], mark).strip())
+
+    assert shown == record.table(mark, record.read(), old=lambda _: False), (
+        "renew it with: make tables"
+    )
+
+
+def test_a_page_shows_no_more_figures_than_people_read() -> None:
+    rows = Counter(
+        page
+        for page, mark in FIGURE_TABLES
+        for line in between_marks(PAGES[page], mark).splitlines()[3:]
+        if line.startswith("|")
+    )
+
+    assert rows["docs/benchmarks.md"] > 0
+    assert max(rows.values()) <= 40
 
 
 def test_every_setting_is_a_keyword_of_join_and_the_other_way_round() -> None:
@@ -305,7 +336,7 @@ def test_tests_that_show_what_a_page_says_are_there() -> None:
 
 def renew() -> None:
     """Write the generated tables anew."""
-    for (file, name), make in GENERATED.items():
+    for (file, name), make in {**GENERATED, **FIGURE_TABLES}.items():
         path = REPOSITORY / file
         text = path.read_text(encoding="utf-8")
         path.write_text(

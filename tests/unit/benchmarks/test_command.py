@@ -57,12 +57,12 @@ def fail(plan: Plan) -> list[Figure]:
 
 
 INVENTED = {
-    "first": Invented("none", cost),
-    "broken": Invented("none", fail),
-    "last": Invented("none", cost),
+    "first": Invented("none", (), cost),
+    "broken": Invented("none", (), fail),
+    "last": Invented("none", (), cost),
 }
 
-WITH_TUNABLE = INVENTED | {"tunable": Tunable("none", cost)}
+WITH_TUNABLE = INVENTED | {"tunable": Tunable("none", (), cost)}
 
 
 def lines_of(path: Path) -> list[dict[str, Any]]:
