@@ -69,6 +69,8 @@ class Trunks:
         for connection in lost:
             trunk = self._trunks.pop(connection)
             trunk.end_feed()
+            for branch in trunk:  # who is no member has nothing to come back to
+                self._masters.lobby.leave(branch)
             self._lost.append((self._masters.now + BACK_SECONDS, trunk))
 
     def pop_lost(self, now: float) -> list[BranchEvent]:

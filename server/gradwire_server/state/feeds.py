@@ -268,7 +268,7 @@ class Feeds:
 
     def _begin(self, trunk: Carrier, now: float) -> None:
         """Have a relay, and those before it, be sent the log from now on."""
-        if trunk.feed is not None:
+        if trunk.feed is not None or trunk.lost is not None:
             return
         trunk.feeds += 1
         feed = LogFeed(self, trunk, self._log.subscribe(NO_RANK, now, counts=lambda: False))

@@ -8,6 +8,7 @@ from typing import Final, Protocol
 
 from gradwire_protocol import (
     Connection,
+    Disconnected,
     InOrder,
     InvalidMessageError,
     MessageDelivered,
@@ -52,6 +53,8 @@ class Carrier(Protocol):
     """The log that it is sent."""
     feeds: int
     """How many of these it has had."""
+    lost: Disconnected | None
+    """How the connection has ended."""
 
     def give_up(self, code: int, reason: str, now: float) -> None:
         """Close the connection to the relay."""

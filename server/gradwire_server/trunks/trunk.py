@@ -91,6 +91,10 @@ class ServedTrunk:
         """Return how many workers are behind it."""
         return sum(each.has_opened and not each.is_over for each in self._branches.values())
 
+    def __iter__(self) -> Iterator[BranchConnection]:
+        """Iterate over the connections that it carries."""
+        return iter(tuple(self._branches.values()))
+
     def handle_event(self, event: Event, now: float) -> Iterator[BranchEvent]:
         """Act on an event of the connection to the relay; yield what it says of workers."""
         match event:
